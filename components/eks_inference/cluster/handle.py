@@ -1,0 +1,45 @@
+"""What a workload needs to know of a cluster, whoever made it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.settings import StackSettings
+
+
+class Cluster(Protocol):
+    """An EKS cluster: ``EksCluster`` (its control plane), ``ClusterAddons`` (once pods can run) or ``ExistingCluster``.
+
+    ``name`` and ``version`` are plain strings, known at preview. Every Kubernetes child of a component sits on ``provider``
+    and depends on ``ready``.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str:
+        """Kubernetes minor version, e.g. ``1.35``."""
+        ...
+
+    @property
+    def settings(self) -> StackSettings: ...
+    @property
+    def endpoint(self) -> pulumi.Input[str]: ...
+    @property
+    def certificate_authority(self) -> pulumi.Input[str]:
+        """Base64 PEM, as the EKS API gives it."""
+        ...
+
+    @property
+    def service_cidr(self) -> str: ...
+    @property
+    def security_group_id(self) -> pulumi.Input[str]:
+        """The cluster security group that EKS makes; managed nodes and control plane share it."""
+        ...
+
+    @property
+    def provider(self) -> k8s.Provider: ...
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]: ...

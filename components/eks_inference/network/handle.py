@@ -1,0 +1,43 @@
+"""What a cluster and its nodes need to know of a network, whoever made it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pulumi
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """One subnet: the id of its zone (``usw2-az4``, stable across accounts, unlike ``us-west-2a``) and its own id."""
+
+    zone_id: str
+    id: pulumi.Input[str]
+
+
+class Network(Protocol):
+    """A VPC: made by ``Vpc`` or described by ``ExistingVpc``."""
+
+    @property
+    def vpc_id(self) -> pulumi.Input[str]: ...
+    @property
+    def private_subnets(self) -> Sequence[Subnet]: ...
+    @property
+    def public_subnets(self) -> Sequence[Subnet]: ...
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """What must exist before a node can reach the internet, and must outlive it: routes and their associations."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExistingVpc:
+    """A VPC the team already owns.
+
+    ``private_subnets`` need a route out (NAT or endpoints); ``public_subnets`` may be empty.
+    """
+
+    vpc_id: pulumi.Input[str]
+    private_subnets: Sequence[Subnet]
+    public_subnets: Sequence[Subnet] = ()
+    ready: Sequence[pulumi.Resource] = ()

@@ -1,0 +1,29 @@
+"""The base of every spec and the few scalar types that several domains share.
+
+A spec is plain data that decides the *shape* of a resource graph. It never holds an Output, a secret or a resource; what is
+only known while deploying enters a component through a handle (``ExistingVpc``, ``ExistingCluster``, ``SecretRef`` ...).
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Spec(BaseModel):
+    """Frozen, and strict about unknown keys: a typo is an error with its key path, not a setting silently ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+ResourceName = Annotated[
+    str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40, description="Lower-case letters, digits and hyphens.")
+]
+"""A name that is legal as an EKS cluster name, a Kubernetes DNS label and a prefix of AWS names."""
+
+KubernetesVersion = Annotated[str, Field(pattern=r"^1\.\d\d$", description="Kubernetes minor version, e.g. '1.35'.")]
+
+Quantity = Annotated[
+    str, Field(pattern=r"^\d+(\.\d+)?(m|[kMGT]i?)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")
+]
+
+Arn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:", description="An Amazon Resource Name.")]
