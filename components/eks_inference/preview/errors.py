@@ -1,0 +1,35 @@
+"""What can be wrong with a project, a stack file or a program, said once and in full."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem, with the place it has in a file when it has one."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+    key: str = ""
+    given: str = ""
+    allowed: str = ""
+    hint: str = ""
+
+    def render(self) -> str:
+        place = self.file + (f":{self.line}" if self.line else "")
+        head = ": ".join(part for part in (place, self.key, self.message) if part)
+        details = (("given", self.given), ("allowed", self.allowed), ("hint", self.hint))
+        return "\n".join([head, *(f"    {label}: {text}" for label, text in details if text)])
+
+
+class PreviewError(Exception):
+    """A preview that cannot be made; ``problems`` holds every reason found."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problem.render() for problem in self.problems))
+
+
+class ProgramError(PreviewError):
+    """The program itself failed. ``__cause__`` is its exception."""

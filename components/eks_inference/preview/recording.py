@@ -1,0 +1,136 @@
+"""Run a Pulumi program against the recorder."""
+
+import asyncio
+import contextvars
+import logging
+import os
+import runpy
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi.runtime
+from pulumi.runtime._callbacks import _CallbackServicer
+
+from eks_inference.preview.errors import Problem, ProgramError
+from eks_inference.preview.graph import Graph
+from eks_inference.preview.monitor import Recorder
+
+
+def record(
+    program: Callable[[], Any] | Path,
+    *,
+    project: str = "project",
+    stack: str = "stack",
+    config: Mapping[str, str] | None = None,
+    secret_keys: Iterable[str] = (),
+    strict: bool = False,
+    root: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Graph:
+    """The graph a program registers, as ``pulumi preview`` of a new stack would.
+
+    ``program`` is a function that creates resources, or the folder (or file) of a program. ``config`` has full keys
+    (``aws:region``) and texts, as the CLI hands them over; ``secret_keys`` names those that are secret. With ``strict`` outputs
+    that only a deployment knows stay unknown, as in the engine; otherwise texts among them read ``<name.property>``.
+
+    Raises ``ProgramError`` when the program fails or registers what the engine would refuse.
+    """
+    config = dict(config or {})
+    root = (root or Path.cwd()).resolve()
+    recorder = Recorder(project, stack, config, strict=strict, locate=lambda path: _shown(path, root), progress=progress)
+    context = contextvars.copy_context()
+    context.run(_run, program, recorder, project, stack, config, list(secret_keys), root)
+    return recorder.graph()
+
+
+def _run(
+    program: Callable[[], Any] | Path,
+    recorder: Recorder,
+    project: str,
+    stack: str,
+    config: dict[str, str],
+    secret_keys: list[str],
+    root: Path,
+) -> None:
+    pulumi.runtime.set_all_config(config, secret_keys)
+    settings = pulumi.runtime.Settings(
+        project=project,
+        stack=stack,
+        monitor=recorder,
+        engine=recorder,
+        dry_run=True,
+        organization="organization",
+        root_directory=str(root),
+    )
+    pulumi.runtime.configure(settings)
+    pulumi.runtime.settings.ROOT.set(None)
+    # As the language host: a failing resource leaves futures nobody awaits, and asyncio would print each of them.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    executor = _Executor(max_workers=8)
+    loop.set_default_executor(executor)
+    before = Path.cwd()
+    try:
+        if isinstance(program, Path):
+            folder = program if program.is_dir() else program.parent
+            os.chdir(folder)
+            target = str(program.resolve())
+            loop.run_until_complete(pulumi.runtime.run_in_stack(lambda: runpy.run_path(target, run_name="__main__") and None))
+        else:
+            loop.run_until_complete(pulumi.runtime.run_in_stack(program))
+    except (Exception, SystemExit) as error:
+        raise ProgramError([_problem(error, recorder, root)]) from error
+    finally:
+        os.chdir(before)
+        executor.shutdown(wait=True)
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+class _Executor(ThreadPoolExecutor):
+    """Runs registrations where they stand: the recorder answers at once, so a thread would only cost time.
+
+    The exception are programs with transforms: these run on the program's event loop, which a registration must then not block.
+    The SDK starts its callback server before it registers the first resource that needs it.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if _CallbackServicer._servicers:
+            return super().submit(fn, *args, **kwargs)
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
+    """The failure in one line, at the deepest line of the program's own code."""
+    message = str(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, SystemExit):
+        message = f"the program ended itself with exit code {error.code}"
+    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parent)})
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*installed, "<"))]
+    hint = ""
+    if recorder.unanswered:
+        called = ", ".join(sorted(set(recorder.unanswered)))
+        hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
+    if not frames:
+        return Problem(recorder.scrub(message), hint=hint)
+    return Problem(recorder.scrub(message), file=_shown(frames[-1].filename, root), line=frames[-1].lineno or 0, hint=hint)
+
+
+def _shown(path: str, root: Path) -> str:
+    """A source file relative to the project or to the folder it was imported from: no graph names a folder of a machine."""
+    for base in (str(root), *sys.path):
+        if base and os.path.isabs(base) and path.startswith(base + os.sep):
+            return os.path.relpath(path, base)
+    return os.path.basename(path)
