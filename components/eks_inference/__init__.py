@@ -1,0 +1,75 @@
+"""Serve LLMs on Amazon EKS with AWS Neuron chips or NVIDIA GPUs: Pulumi components, and an offline preview of them.
+
+Everything a program needs is importable from here; each name is loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
+    from eks_inference.accelerators.spec import NeuronSpec
+    from eks_inference.cluster.component import ClusterAddons, EksCluster
+    from eks_inference.cluster.existing import ExistingCluster
+    from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, EndpointAccess
+    from eks_inference.faults import Fault, SpecError
+    from eks_inference.network.component import Vpc
+    from eks_inference.network.handle import ExistingVpc, Subnet
+    from eks_inference.network.spec import NetworkSpec
+    from eks_inference.observability.component import CloudWatchObservability
+    from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
+    from eks_inference.platform import InferencePlatform
+    from eks_inference.pools.existing import ExistingPool
+    from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter
+    from eks_inference.pools.karpenter_pool import KarpenterPool
+    from eks_inference.pools.managed import ManagedPool
+    from eks_inference.pools.placement import Placement, Taint
+    from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec, ManagedPoolSpec
+    from eks_inference.secrets import SecretRef
+    from eks_inference.serving.kuberay.component import KubeRayOperator
+    from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+    from eks_inference.serving.ray_serve.component import RayServeVllm
+    from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+    from eks_inference.settings import StackSettings
+    from eks_inference.stack import StackSpec
+
+_MODULES = {
+    "accelerators.component": ("NeuronPlugin", "NeuronScheduler"),
+    "accelerators.spec": ("NeuronSpec",),
+    "cluster.component": ("ClusterAddons", "EksCluster"),
+    "cluster.existing": ("ExistingCluster",),
+    "cluster.spec": ("ClusterAddonsSpec", "ClusterSpec", "EndpointAccess"),
+    "faults": ("Fault", "SpecError"),
+    "network.component": ("Vpc",),
+    "network.handle": ("ExistingVpc", "Subnet"),
+    "network.spec": ("NetworkSpec",),
+    "observability.component": ("CloudWatchObservability",),
+    "observability.spec": ("CloudWatchSpec", "ObservabilitySpec"),
+    "platform": ("InferencePlatform",),
+    "pools.existing": ("ExistingPool",),
+    "pools.karpenter": ("ExistingKarpenter", "Karpenter"),
+    "pools.karpenter_pool": ("KarpenterPool",),
+    "pools.managed": ("ManagedPool",),
+    "pools.placement": ("Placement", "Taint"),
+    "pools.spec": ("KarpenterPoolSpec", "KarpenterSpec", "ManagedPoolSpec"),
+    "secrets": ("SecretRef",),
+    "serving.kuberay.component": ("KubeRayOperator",),
+    "serving.kuberay.spec": ("KubeRayOperatorSpec",),
+    "serving.ray_serve.component": ("RayServeVllm",),
+    "serving.ray_serve.spec": ("RayServeVllmSpec",),
+    "settings": ("StackSettings",),
+    "stack": ("StackSpec",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

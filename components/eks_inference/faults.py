@@ -1,7 +1,8 @@
 """Faults in what a user wrote: all of them at once, each with what was given, what is allowed and how to mend it."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -13,9 +14,12 @@ class Fault:
     given: str = ""
     allowed: str = ""
     hint: str = ""
+    config_key: str = ""
+    """Set when the fault is about another configuration key than the stack object, e.g. a missing secret."""
 
     def __str__(self) -> str:
-        parts = [f"{format_path(self.path)}: {self.message}" if self.path else self.message]
+        place = self.config_key or format_path(self.path)
+        parts = [f"{place}: {self.message}" if place else self.message]
         parts += [f"given: {self.given}"] if self.given else []
         parts += [f"allowed: {self.allowed}"] if self.allowed else []
         return "; ".join(parts) + (f" ({self.hint})" if self.hint else "")
@@ -27,6 +31,15 @@ class SpecError(ValueError):
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults: Sequence[Fault] = tuple(faults)
         super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+@contextmanager
+def faults_under(*path: str | int) -> Iterator[None]:
+    """Faults of one section, which only knows its own keys, become faults of the stack."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError([replace(fault, path=(*path, *fault.path)) for fault in error.faults]) from error
 
 
 def format_path(path: Sequence[str | int]) -> str:

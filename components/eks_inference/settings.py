@@ -13,12 +13,14 @@ class StackSettings(Spec):
     """
 
     region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-west-2.")
-    profile: str | None = Field(None, description="AWS profile that kubectl and the kubeconfig use.")
+    profile: str | None = Field(default=None, description="AWS profile that kubectl and the kubeconfig use.")
     tags: dict[str, str] = Field(default_factory=dict, description="Tags of every AWS resource, also those that nodes make.")
-    permissions_boundary_arn: Arn | None = Field(None, description="Permissions boundary of every IAM role.")
-    kms_key_arn: Arn | None = Field(None, description="KMS key for cluster secrets and volumes; AWS's own key when absent.")
+    permissions_boundary_arn: Arn | None = Field(default=None, description="Permissions boundary of every IAM role.")
+    kms_key_arn: Arn | None = Field(
+        default=None, description="KMS key for cluster secrets and volumes; AWS's own key when absent."
+    )
     mirrors: dict[str, str] = Field(default_factory=dict, description="Registry or chart repository → what replaces it.")
-    protect: bool = Field(False, description="Refuse deletion of what holds data or everything else (cluster, VPC).")
+    protect: bool = Field(default=False, description="Refuse deletion of what holds data or everything else (cluster, VPC).")
 
     @property
     def partition(self) -> str:

@@ -35,9 +35,22 @@ class InstanceType:
 @cache
 def instance_types() -> dict[str, InstanceType]:
     """All known instance types by name."""
-    ...
+    families = tomllib.loads(files("eks_inference.catalog").joinpath("instances.toml").read_text("utf-8"))
+    types: dict[str, InstanceType] = {}
+    for family, table in families.items():
+        shared = {key: value for key, value in table.items() if key != "sizes"}
+        for size, row in table["sizes"].items():
+            facts = shared | row
+            facts["legal_device_counts"] = tuple(facts.get("legal_device_counts", ()))
+            types[f"{family}.{size}"] = InstanceType(name=f"{family}.{size}", family=family, **facts)
+    return types
 
 
 def instance_type(name: str) -> InstanceType:
     """The instance type of that name; ``KeyError`` with the nearest names when it is not in the catalog."""
-    ...
+    types = instance_types()
+    if name in types:
+        return types[name]
+    nearest = get_close_matches(name, types, n=3, cutoff=0.5)
+    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
+    raise KeyError(f"instance type '{name}' is not in the catalog{hint}")

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import pulumi
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 
+if TYPE_CHECKING:  # specs and plans use taints and labels, and must not import pulumi
+    import pulumi
+
 POOL_LABEL = "eks-inference/pool"
 """The label both kinds of pool put on their nodes and every placement selects."""
+
+INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+"""Well-known label of Kubernetes."""
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -44,7 +48,7 @@ class Placement:
     taints: tuple[Taint, ...] = ()
     max_nodes: int | None = None
     zone_ids: tuple[str, ...] = ()
-    ready: Sequence[pulumi.Resource] = ()
+    ready: "Sequence[pulumi.Resource]" = ()
 
     def tolerations(self) -> list[dict[str, str]]:
         return [taint.toleration() for taint in self.taints]
@@ -59,3 +63,31 @@ class Pool(Protocol):
         Raises ``ValueError`` naming the pool's instance types when the type is not one of them.
         """
         ...
+
+
+def place(
+    pool: str,
+    types: Sequence[InstanceType],
+    wanted: str | None,
+    *,
+    node_selector: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    max_nodes: int | None = None,
+    zone_ids: Sequence[str] = (),
+    ready: "Sequence[pulumi.Resource]" = (),
+) -> Placement:
+    """The placement on one of ``types``, as every pool answers ``placement``.
+
+    ``node_selector`` is the pool's label when left out. Where the pool has several instance types the selector also names the
+    one chosen, because the placement promises its shape. Raises ``ValueError`` naming the types when ``wanted`` is not one of
+    them, or is left out although there are several.
+    """
+    chosen = [instance for instance in types if wanted in (None, instance.name)]
+    if len(chosen) != 1:
+        names = ", ".join(instance.name for instance in types)
+        fault = f"has no instance type {wanted}" if wanted else "has several instance types and the placement names none"
+        raise ValueError(f"pool {pool} {fault}; its instance types: {names}")
+    selector = {POOL_LABEL: pool} if node_selector is None else dict(node_selector)
+    if len(types) > 1:
+        selector[INSTANCE_TYPE_LABEL] = chosen[0].name
+    return Placement(pool, chosen[0], selector, tuple(taints), max_nodes, tuple(zone_ids), ready)

@@ -1,0 +1,56 @@
+"""Availability zones as data: ``zones.toml`` and its typed loader.
+
+Zones are named by id (``usw2-az4``): the letter in ``us-west-2a`` means another building in every account.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from eks_inference.catalog.instances import instance_types
+
+
+@cache
+def _tables() -> Mapping[str, Mapping[str, list[str]]]:
+    return tomllib.loads(files("eks_inference.catalog").joinpath("zones.toml").read_text("utf-8"))
+
+
+@cache
+def refused_by_control_plane() -> frozenset[str]:
+    """Zones in which EKS takes no control-plane subnets."""
+    return frozenset(_tables()["control_plane_refuses"]["zones"])
+
+
+@cache
+def regions() -> tuple[str, ...]:
+    """The regions the catalog knows, sorted."""
+    return tuple(sorted(_tables().keys() - {"control_plane_refuses"}))
+
+
+def region_zone_ids(region: str) -> tuple[str, ...]:
+    """Every zone of a region that an EKS control plane accepts; ``KeyError`` for a region the catalog does not know."""
+    return tuple(_region(region)["zones"])
+
+
+def zone_ids(region: str, family: str) -> tuple[str, ...]:
+    """The zones of a region that offer every catalogued size of a family (``inf2``), preferred ones first.
+
+    Empty when the family is not offered in the region. ``KeyError`` for a region or family the catalog does not know.
+    """
+    accelerated = _family_is_accelerated().get(family)
+    if accelerated is None:
+        raise KeyError(f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}")
+    table = _region(region)
+    return tuple(table.get(family, [] if accelerated else table["zones"]))
+
+
+@cache
+def _family_is_accelerated() -> Mapping[str, bool]:
+    return {one.family: one.accelerator is not None for one in instance_types().values()}
+
+
+def _region(region: str) -> Mapping[str, list[str]]:
+    if region not in regions():
+        raise KeyError(f"region '{region}' is not in the catalog; known: {', '.join(regions())}")
+    return _tables()[region]

@@ -1,0 +1,269 @@
+"""The resources of a cluster: its control plane, and the add-ons it needs once nodes have joined."""
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_eks as eks
+import pulumi_kubernetes as k8s
+
+from eks_inference import iam
+from eks_inference.cluster import plan
+from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.provider import kubernetes_provider
+from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
+from eks_inference.faults import Fault, SpecError
+from eks_inference.network.handle import Network
+from eks_inference.pools.placement import Placement
+from eks_inference.settings import StackSettings
+
+
+class EksCluster(pulumi.ComponentResource):
+    """An EKS control plane and the add-ons nodes need before they join: pod network, service network, Pod Identity.
+
+    ``name`` is also the name of the cluster in AWS. The component itself is a ``Cluster`` that pools stand on; nothing that has
+    pods of its own should, because there is no DNS yet: that stands on ``ClusterAddons``.
+
+    Its network interfaces are in the private subnets; nodes and load balancers may use others. Raises ``SpecError`` when the
+    private subnets are in fewer than two zones. pulumi-eks makes the control plane and nothing else; it needs the ``aws`` command
+    on PATH, also to preview.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: ClusterSpec,
+        *,
+        network: Network,
+        settings: StackSettings,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        zones = plan.control_plane_zones([subnet.zone_id for subnet in network.private_subnets])
+        super().__init__("eks-inference:index:EksCluster", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.name = name
+        self.version: str = spec.version
+        self.settings = settings
+        self.service_cidr = spec.service_cidr
+
+        # A role of ours: that of pulumi-eks takes no permissions boundary, and its name may exceed IAM's 64 characters.
+        role = aws.iam.Role(
+            f"{name}-service-role",
+            description=f"Control plane of the EKS cluster {name}",
+            assume_role_policy=iam.policy_json(plan.service_trust_policy()),
+            permissions_boundary=settings.permissions_boundary_arn,
+            tags={**settings.tags, "Name": f"{name}-service-role"},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        policy = aws.iam.RolePolicyAttachment(
+            f"{name}-service-policy",
+            role=role.name,
+            policy_arn=iam.managed_policy_arn("AmazonEKSClusterPolicy", settings.partition),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.control_plane = eks.Cluster(
+            f"{name}-control-plane",
+            name=name,
+            version=spec.version,
+            service_role=role,
+            vpc_id=network.vpc_id,
+            private_subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in zones],
+            authentication_mode=eks.AuthenticationMode.API,
+            access_entries={
+                entry.key: eks.AccessEntryArgs(
+                    principal_arn=entry.principal_arn,
+                    access_policies={
+                        "cluster": eks.AccessPolicyAssociationArgs(
+                            policy_arn=entry.policy_arn(settings.partition),
+                            access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                        )
+                    },
+                    tags=settings.tags,
+                )
+                for entry in plan.access_entries(spec)
+            },
+            endpoint_private_access=spec.endpoint.private,
+            endpoint_public_access=spec.endpoint.public,
+            public_access_cidrs=list(spec.endpoint.public_access_cidrs) or None,
+            kubernetes_service_ip_address_range=spec.service_cidr,
+            enabled_cluster_log_types=list(spec.log_types),
+            encryption_config_key_arn=settings.kms_key_arn,
+            deletion_protection=settings.protect,
+            # Given even when empty: with an explicit AWS provider pulumi-eks refuses to go on without it.
+            provider_credential_opts=eks.KubeconfigOptionsArgs(profile_name=settings.profile),
+            create_oidc_provider=spec.create_oidc_provider,
+            # Nodes, their roles and groups are the pools'; every add-on is ours and pinned.
+            skip_default_node_group=True,
+            skip_default_security_groups=True,
+            create_instance_role=False,
+            bootstrap_self_managed_addons=False,
+            use_default_vpc_cni=True,
+            kube_proxy_addon_options=eks.KubeProxyAddonOptionsArgs(enabled=False),
+            coredns_addon_options=eks.CoreDnsAddonOptionsArgs(enabled=False),
+            tags={**settings.tags, "Name": name},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy, *network.ready]),
+        )
+        cluster = self.control_plane.eks_cluster
+        self.endpoint: pulumi.Output[str] = cluster.endpoint
+        self.certificate_authority: pulumi.Output[str] = cluster.certificate_authority.data
+        # With the default groups skipped this is the group EKS makes (pulumi-eks, nodejs/eks/cluster/cluster.ts).
+        self.security_group_id = self.control_plane.cluster_security_group_id
+        self.provider = kubernetes_provider(
+            f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
+        )
+        self.ready: tuple[pulumi.Resource, ...] = tuple(
+            _addon(
+                f"{name}-{addon.name}",
+                addon,
+                cluster_name=name,
+                settings=settings,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[self.control_plane]),
+            )
+            for addon in plan.addons_before_pools(spec).values()
+        )
+        self.kubeconfig_command = plan.kubeconfig_command(name, settings.region, settings.profile)
+        self.register_outputs(
+            {
+                "name": name,
+                "version": spec.version,
+                "endpoint": self.endpoint,
+                "securityGroupId": self.security_group_id,
+                "kubeconfigCommand": self.kubeconfig_command,
+            }
+        )
+
+
+class ClusterAddons(pulumi.ComponentResource):
+    """The add-ons that have pods of their own: CoreDNS, the EBS CSI driver with a default storage class, metrics-server.
+
+    ``core`` is a placement on a pool without taints; the add-ons wait for its nodes, since EKS calls an add-on degraded and gives
+    up after 20 minutes while its pods are pending. Raises ``SpecError`` when the pool is tainted.
+
+    The component is itself the ``Cluster`` that everything with pods stands on. On the way down workloads go first, then these
+    add-ons, then pools, then the add-ons of ``EksCluster``, then the control plane.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: ClusterAddonsSpec,
+        *,
+        cluster: Cluster,
+        core: Placement,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        barring = [taint for taint in core.taints if taint.effect != "PreferNoSchedule"]
+        if barring:
+            raise SpecError(
+                [
+                    Fault(
+                        ("pools", core.pool, "taints"),
+                        "CoreDNS and the storage driver would find no node",
+                        given=", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in barring),
+                        hint="the core pool must have no taint",
+                    )
+                ]
+            )
+        super().__init__("eks-inference:index:ClusterAddons", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.name = cluster.name
+        self.version = cluster.version
+        self.settings = settings = cluster.settings
+        self.endpoint = cluster.endpoint
+        self.certificate_authority = cluster.certificate_authority
+        self.service_cidr = cluster.service_cidr
+        self.security_group_id = cluster.security_group_id
+        self.provider = cluster.provider
+
+        addons = plan.addons_after_pools(spec, self.version, settings.tags)
+        nodes = [*cluster.ready, *core.ready]
+        coredns = _addon(
+            f"{name}-coredns",
+            addons["coredns"],
+            cluster_name=self.name,
+            settings=settings,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=nodes),
+        )
+        role, permissions = self._storage_role(name)
+        storage_driver = _addon(
+            f"{name}-aws-ebs-csi-driver",
+            addons["aws-ebs-csi-driver"],
+            cluster_name=self.name,
+            settings=settings,
+            pod_identity_associations=[
+                aws.eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=plan.EBS_CSI_SERVICE_ACCOUNT)
+            ],
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*nodes, *permissions]),
+        )
+        _addon(
+            f"{name}-metrics-server",
+            addons["metrics-server"],
+            cluster_name=self.name,
+            settings=settings,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=nodes),
+        )
+        manifest = plan.storage_class(settings.kms_key_arn)
+        storage_class = k8s.storage.v1.StorageClass(
+            f"{name}-storage-class",
+            metadata=manifest["metadata"],
+            provisioner=manifest["provisioner"],
+            parameters=manifest["parameters"],
+            volume_binding_mode=manifest["volumeBindingMode"],
+            allow_volume_expansion=manifest["allowVolumeExpansion"],
+            reclaim_policy=manifest["reclaimPolicy"],
+            opts=pulumi.ResourceOptions(parent=self, provider=self.provider, depends_on=[storage_driver]),
+        )
+        # DNS and volumes. Not metrics-server: no pod needs it to start. The storage class stands for its driver.
+        self.ready: tuple[pulumi.Resource, ...] = (coredns, storage_class)
+        self.register_outputs({"storageClass": plan.STORAGE_CLASS})
+
+    def _storage_role(self, name: str) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
+        """The EBS CSI driver's role, and what must be attached to it before the driver starts."""
+        role = aws.iam.Role(
+            f"{name}-ebs-csi",
+            description=f"EBS CSI driver of the EKS cluster {self.name}",
+            assume_role_policy=iam.policy_json(plan.ebs_csi_trust_policy(self.name)),
+            permissions_boundary=self.settings.permissions_boundary_arn,
+            tags={**self.settings.tags, "Name": f"{name}-ebs-csi"},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        permissions: list[pulumi.Resource] = [
+            aws.iam.RolePolicyAttachment(
+                f"{name}-ebs-csi-policy",
+                role=role.name,
+                policy_arn=plan.ebs_csi_policy_arn(self.settings.partition),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        ]
+        if self.settings.kms_key_arn:
+            permissions.append(
+                aws.iam.RolePolicy(
+                    f"{name}-ebs-csi-key",
+                    role=role.name,
+                    policy=iam.policy_json(plan.ebs_csi_key_policy(self.settings.kms_key_arn)),
+                    opts=pulumi.ResourceOptions(parent=self),
+                )
+            )
+        return role, permissions
+
+
+def _addon(
+    resource_name: str,
+    addon: plan.Addon,
+    *,
+    cluster_name: str,
+    settings: StackSettings,
+    opts: pulumi.ResourceOptions,
+    pod_identity_associations: list[aws.eks.AddonPodIdentityAssociationArgs] | None = None,
+) -> aws.eks.Addon:
+    return aws.eks.Addon(
+        resource_name,
+        cluster_name=cluster_name,
+        addon_name=addon.name,
+        addon_version=addon.version,
+        configuration_values=addon.configuration_values,
+        pod_identity_associations=pod_identity_associations,
+        # What is declared here wins over what was there before and over edits by hand.
+        resolve_conflicts_on_create="OVERWRITE",
+        resolve_conflicts_on_update="OVERWRITE",
+        # Deleting the add-on deletes its pods: nothing of ours outlives the stack.
+        preserve=False,
+        tags={**settings.tags, "Name": f"{cluster_name}-{addon.name}"},
+        opts=opts,
+    )

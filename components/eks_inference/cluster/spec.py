@@ -1,0 +1,154 @@
+"""What a user decides about a cluster: version, who reaches it, who administers it, and its add-ons."""
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from eks_inference.spec import Arn, Spec
+
+Version = Literal["1.33", "1.34", "1.35", "1.36"]
+LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
+NodelessAddon = Literal["vpc-cni", "kube-proxy", "eks-pod-identity-agent"]
+"""Add-ons that are DaemonSets only: EKS reports them active without a node, and nodes need them to become ready."""
+NodeAddon = Literal["coredns", "aws-ebs-csi-driver", "metrics-server"]
+"""Add-ons with Deployments: EKS reports them degraded until a node can run their pods."""
+
+_VERSIONS: tuple[str, ...] = get_args(Version)
+_PRINCIPAL = re.compile(r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/.+$")
+# EKS user guide, "Create an Amazon EKS cluster": serviceIpv4Cidr.
+_SERVICE_RANGES = tuple(ipaddress.IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+
+
+def _supported(value: Any) -> Any:
+    """Says why a version is refused, which a list of allowed values would not."""
+    if isinstance(value, float | int):
+        raise ValueError(f"write the version in quotes: as a number {value} cannot tell 1.3 from 1.30")
+    match = re.fullmatch(r"1\.(\d+)", value) if isinstance(value, str) else None
+    if match is None or value in _VERSIONS:
+        return value
+    allowed = f"choose one of {', '.join(_VERSIONS)}"
+    if int(match[1]) < int(_VERSIONS[0].removeprefix("1.")):
+        raise ValueError(
+            f"Kubernetes {value} is of the Amazon Linux 2 era (EKS made AL2 images up to 1.32); nodes here are AL2023 only, and "
+            f"no add-on, node image or scheduler version is pinned for it; {allowed}"
+        )
+    raise ValueError(f"no add-on, node image or scheduler version is pinned for Kubernetes {value} yet; {allowed}")
+
+
+def _block(value: str) -> str:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError as fault:
+        hint = ""
+        if "host bits" in str(fault):
+            hint = f"; the block that holds it is {ipaddress.ip_network(value, strict=False)}"
+        raise ValueError(f"{value!r} is not an address block: {fault}{hint}") from None
+    return value
+
+
+def _service_block(value: str) -> str:
+    block = ipaddress.ip_network(_block(value))
+    private = isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(outer) for outer in _SERVICE_RANGES)
+    if not private or not 12 <= block.prefixlen <= 24:
+        ranges = ", ".join(map(str, _SERVICE_RANGES))
+        raise ValueError(f"{value} cannot hold services: EKS wants a block of /12 to /24 within {ranges}")
+    return value
+
+
+def _principal(value: str) -> str:
+    if not _PRINCIPAL.match(value):
+        raise ValueError(
+            f"{value} is not the ARN of an IAM role or user (arn:aws:iam::<account>:role/<path and name>); of a session "
+            "(arn:aws:sts::…:assumed-role/…) give the role, with its path"
+        )
+    return value
+
+
+SupportedVersion = Annotated[Version, BeforeValidator(_supported)]
+Cidr = Annotated[str, AfterValidator(_block), Field(description="An address block, e.g. 203.0.113.0/24.")]
+ServiceCidr = Annotated[str, AfterValidator(_service_block)]
+PrincipalArn = Annotated[Arn, AfterValidator(_principal)]
+
+
+class EndpointAccess(Spec):
+    """Who reaches the Kubernetes API. By default the VPC only: `pulumi up` and kubectl then run inside it or through a VPN."""
+
+    private: bool = Field(
+        default=True,
+        description="API reachable inside the VPC. Without it nodes reach it through NAT, so public_access_cidrs must hold NAT's "
+        "addresses.",
+    )
+    public: bool = Field(default=False, description="API reachable from the internet, by public_access_cidrs only.")
+    public_access_cidrs: tuple[Cidr, ...] = Field(
+        default=(),
+        max_length=40,
+        description="Blocks that reach the public endpoint. The whole internet only when 0.0.0.0/0 is written here.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.private and not self.public:
+            raise ValueError("nothing could reach the API: set private or public to true")
+        if self.public and not self.public_access_cidrs:
+            raise ValueError("a public endpoint needs public_access_cidrs; write 0.0.0.0/0 if the whole internet is meant")
+        if self.public_access_cidrs and not self.public:
+            raise ValueError("public_access_cidrs without public: true has no effect; EKS refuses the pair")
+        return self
+
+
+class ClusterSpec(Spec):
+    """The control plane of a cluster and the add-ons nodes need before they can join. Its name is the component's name."""
+
+    version: SupportedVersion = Field(default="1.35", description="Kubernetes minor version, in quotes.")
+    endpoint: EndpointAccess = Field(default_factory=lambda: EndpointAccess(), description="Who reaches the Kubernetes API.")
+    admins: tuple[PrincipalArn, ...] = Field(
+        default=(),
+        description="IAM roles and users with AmazonEKSClusterAdminPolicy, people and CI. Not the principal that creates the "
+        "cluster: EKS gives it an access entry of its own and refuses a second one.",
+    )
+    viewers: tuple[PrincipalArn, ...] = Field(
+        default=(), description="IAM roles and users with AmazonEKSViewPolicy (no Secrets)."
+    )
+    log_types: tuple[LogType, ...] = Field(
+        default=get_args(LogType), description="Control plane logs in CloudWatch, log group /aws/eks/<cluster>/cluster."
+    )
+    service_cidr: ServiceCidr = Field(
+        default="172.20.0.0/16",
+        description="Addresses of Kubernetes services; must not overlap the VPC. Fixed once the cluster exists.",
+    )
+    create_oidc_provider: bool = Field(
+        default=False,
+        description="IAM OIDC provider for software that cannot use Pod Identity. `pulumi preview` then fetches a thumbprint "
+        "over HTTPS.",
+    )
+    addon_versions: dict[NodelessAddon, str] = Field(
+        default_factory=dict, description="Add-on version instead of the pinned one, e.g. vpc-cni: v1.21.1-eksbuild.1."
+    )
+    addon_configuration: dict[NodelessAddon, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Configuration values merged over ours; keys as `aws eks describe-addon-configuration` lists them.",
+    )
+
+    @model_validator(mode="after")
+    def _one_entry_a_principal(self) -> Self:
+        principals = [*self.admins, *self.viewers]
+        twice = sorted({arn for arn in principals if principals.count(arn) > 1})
+        if twice:
+            raise ValueError(
+                f"EKS allows one access entry a principal; named more than once in admins and viewers: {', '.join(twice)}"
+            )
+        return self
+
+
+class ClusterAddonsSpec(Spec):
+    """The add-ons that need a node to run on: CoreDNS, the EBS CSI driver and metrics-server."""
+
+    addon_versions: dict[NodeAddon, str] = Field(
+        default_factory=dict, description="Add-on version instead of the pinned one, e.g. coredns: v1.13.1-eksbuild.1."
+    )
+    addon_configuration: dict[NodeAddon, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Configuration values merged over ours; keys as `aws eks describe-addon-configuration` lists them.",
+    )

@@ -1,0 +1,221 @@
+"""The Karpenter controller, with everything it needs in AWS."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from eks_inference import iam
+from eks_inference.catalog import versions
+from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.plan import merged
+from eks_inference.faults import Fault, SpecError
+from eks_inference.pools import karpenter_plan as plan
+from eks_inference.pools.node_role import node_role
+from eks_inference.pools.placement import Placement
+from eks_inference.pools.spec import KarpenterSpec
+
+
+class NodeAutoscaler(Protocol):
+    """What a pool needs to know of Karpenter, whoever installed it: ``Karpenter`` or ``ExistingKarpenter``."""
+
+    @property
+    def node_role_name(self) -> pulumi.Input[str]:
+        """Name, not ARN, of the role its nodes get. The controller may pass it on and the cluster admits it."""
+        ...
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]: ...
+
+
+@dataclass(frozen=True)
+class ExistingKarpenter:
+    """A Karpenter controller of version 1 the team already runs."""
+
+    node_role_name: pulumi.Input[str]
+    ready: Sequence[pulumi.Resource] = ()
+
+
+class Karpenter(pulumi.ComponentResource):
+    """The controller on the core pool, its role by Pod Identity, the role of its nodes, and the queue of interruption warnings.
+
+    ``placement`` is a pool that Karpenter does not make itself. Two charts: first the custom resource definitions, then the
+    controller, so that on the way down a definition outlives the objects of its kind; and the controller outlives NodePools and
+    EC2NodeClasses, whose finalizers it answers, just as access entry, queue and roles outlive the controller.
+
+    Raises ``SpecError`` when the pool has fewer nodes than the controller has replicas: no two of them share a node, and the
+    release would wait for the second until it times out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: KarpenterSpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        if placement.max_nodes is not None and placement.max_nodes < spec.replicas:
+            raise SpecError(
+                [
+                    Fault(
+                        ("karpenter", "replicas"),
+                        f"pool {placement.pool} has too few nodes for one replica each",
+                        given=str(spec.replicas),
+                        allowed=f"at most {placement.max_nodes}",
+                    )
+                ]
+            )
+        super().__init__("eks-inference:index:Karpenter", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        settings = cluster.settings
+        self.queue_name = f"{cluster.name}-karpenter"
+
+        role, permissions = node_role(
+            f"{name}-node-role",
+            description=f"Nodes that Karpenter makes for the EKS cluster {cluster.name}",
+            settings=settings,
+            s3_read_buckets=spec.s3_read_buckets,
+            parent=self,
+        )
+        access = aws.eks.AccessEntry(
+            f"{name}-node-access",
+            cluster_name=cluster.name,
+            principal_arn=role.arn,
+            type="EC2_LINUX",
+            tags={**settings.tags, "Name": f"{name}-node-access"},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+        )
+        crds = self._release(f"{name}-crds", "karpenter-crd", cluster, {}, depends_on=[*cluster.ready])
+        release = self._release(
+            f"{name}-release",
+            "karpenter",
+            cluster,
+            merged(
+                plan.chart_values(
+                    cluster=cluster.name,
+                    queue_name=self.queue_name,
+                    replicas=spec.replicas,
+                    placement=placement,
+                    settings=settings,
+                ),
+                spec.values,
+            ),
+            depends_on=[
+                *cluster.ready,
+                *placement.ready,
+                crds,
+                access,
+                *permissions,
+                *self._controller_identity(name, cluster, role),
+                *self._interruptions(name, cluster),
+            ],
+        )
+        self.node_role_name: pulumi.Output[str] = role.name
+        self.node_role_arn: pulumi.Output[str] = role.arn
+        self.ready: Sequence[pulumi.Resource] = (release,)
+        self.register_outputs({"nodeRoleName": role.name, "nodeRoleArn": role.arn, "queueName": self.queue_name})
+
+    def _controller_identity(self, name: str, cluster: Cluster, nodes: aws.iam.Role) -> list[pulumi.Resource]:
+        """The controller's role and permissions, and the association that gives them to its service account."""
+        settings = cluster.settings
+        trust = iam.pod_identity_trust(cluster=cluster.name, namespace=plan.NAMESPACE, service_account=plan.SERVICE_ACCOUNT)
+        role = aws.iam.Role(
+            f"{name}-controller-role",
+            description=f"Karpenter controller of the EKS cluster {cluster.name}",
+            assume_role_policy=iam.policy_json(trust),
+            permissions_boundary=settings.permissions_boundary_arn,
+            tags={**settings.tags, "Name": f"{name}-controller-role"},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        policies: dict[str, pulumi.Input[str]] = {
+            concern: iam.policy_json(document)
+            for concern, document in plan.controller_policies(
+                cluster=cluster.name, settings=settings, queue_name=self.queue_name
+            ).items()
+        }
+        policies["instance-profiles"] = nodes.arn.apply(
+            lambda arn: iam.policy_json(plan.instance_profiles_policy(cluster=cluster.name, settings=settings, node_role_arn=arn))
+        )
+        permissions = [
+            aws.iam.RolePolicy(
+                f"{name}-controller-{concern}",
+                role=role.name,
+                policy=policy,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for concern, policy in policies.items()
+        ]
+        association = aws.eks.PodIdentityAssociation(
+            f"{name}-controller-identity",
+            cluster_name=cluster.name,
+            namespace=plan.NAMESPACE,
+            service_account=plan.SERVICE_ACCOUNT,
+            role_arn=role.arn,
+            tags={**settings.tags, "Name": f"{name}-controller-identity"},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+        )
+        return [*permissions, association]
+
+    def _interruptions(self, name: str, cluster: Cluster) -> list[pulumi.Resource]:
+        """The queue, the rules that fill it, and the leave they have to do so."""
+        settings = cluster.settings
+        queue = aws.sqs.Queue(
+            f"{name}-interruptions",
+            name=self.queue_name,
+            # A warning older than five minutes is of no use: a spot instance is gone two minutes after its own.
+            message_retention_seconds=300,
+            sqs_managed_sse_enabled=True,
+            tags={**settings.tags, "Name": self.queue_name},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        rules = {
+            event: aws.cloudwatch.EventRule(
+                f"{name}-{event}",
+                description=f"{detail_type}, for Karpenter in the EKS cluster {cluster.name}",
+                event_pattern=json.dumps({"source": [source], "detail-type": [detail_type]}),
+                tags={**settings.tags, "Name": f"{name}-{event}"},
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for event, (source, detail_type) in plan.INTERRUPTION_EVENTS.items()
+        }
+        policy = aws.sqs.QueuePolicy(
+            f"{name}-interruptions-policy",
+            queue_url=queue.url,
+            policy=pulumi.Output.all(queue.arn, *(rule.arn for rule in rules.values())).apply(
+                lambda arns: iam.policy_json(plan.queue_policy(arns[0], arns[1:]))
+            ),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        targets = [
+            aws.cloudwatch.EventTarget(
+                f"{name}-{event}-to-queue",
+                rule=rule.name,
+                arn=queue.arn,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for event, rule in rules.items()
+        ]
+        return [policy, *targets]
+
+    def _release(
+        self, name: str, chart: str, cluster: Cluster, values: Mapping[str, Any], *, depends_on: Sequence[pulumi.Resource]
+    ) -> k8s.helm.v3.Release:
+        pinned = versions.chart(chart)
+        location, repository = pinned.location(cluster.settings.chart(pinned.reference))
+        return k8s.helm.v3.Release(
+            name,
+            name=chart,
+            chart=location,
+            version=pinned.version,
+            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            namespace=plan.NAMESPACE,
+            # The controller's chart carries the definitions too, but Helm never updates those.
+            skip_crds=True,
+            values=values,
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=depends_on),
+        )

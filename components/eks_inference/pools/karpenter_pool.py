@@ -1,0 +1,90 @@
+"""A pool that Karpenter fills: an EC2NodeClass and a NodePool."""
+
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.cluster.handle import Cluster
+from eks_inference.network.handle import Network
+from eks_inference.pools import karpenter_plan, plan
+from eks_inference.pools.karpenter import NodeAutoscaler
+from eks_inference.pools.placement import Placement, place
+from eks_inference.pools.spec import KarpenterPoolSpec
+
+
+class KarpenterPool(pulumi.ComponentResource):
+    """One EC2NodeClass and one NodePool, both named after the pool.
+
+    ``pool`` is also the value of the label that placements select and defaults to ``name``. Nodes start in the private subnets of
+    the chosen zones, with the cluster security group, both by id. The deployment waits until Karpenter calls the EC2NodeClass
+    ready, that is, until it has found image, subnets and group and made an instance profile; nodes start later, with their pods.
+
+    On the way down the NodePool goes first and takes its drained nodes with it, which is waited for (30 minutes at most), then
+    the EC2NodeClass, then the controller.
+
+    Raises ``SpecError`` for zones the network does not have and for an AMI release of another Kubernetes version.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: KarpenterPoolSpec,
+        *,
+        cluster: Cluster,
+        network: Network,
+        karpenter: NodeAutoscaler,
+        pool: str | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("eks-inference:index:KarpenterPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.pool = pool or name
+        self._spec = spec
+        self.zone_ids = plan.subnet_zones(spec.zone_ids, [subnet.zone_id for subnet in network.private_subnets])
+        node_class = k8s.apiextensions.CustomResource(
+            f"{name}-class",
+            api_version="karpenter.k8s.aws/v1",
+            kind="EC2NodeClass",
+            metadata={"name": self.pool, "annotations": {"pulumi.com/waitFor": "condition=Ready"}},
+            spec=karpenter_plan.node_class(
+                spec,
+                settings=cluster.settings,
+                name_tag=f"{cluster.name}-{self.pool}",
+                kubernetes_version=cluster.version,
+                role=karpenter.node_role_name,
+                subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
+                security_group_id=cluster.security_group_id,
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[*cluster.ready, *network.ready, *karpenter.ready],
+                custom_timeouts=pulumi.CustomTimeouts(delete="30m"),
+            ),
+        )
+        self.node_pool = k8s.apiextensions.CustomResource(
+            f"{name}-pool",
+            api_version="karpenter.sh/v1",
+            kind="NodePool",
+            metadata={"name": self.pool},
+            spec=karpenter_plan.node_pool(spec, pool=self.pool),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[node_class],
+                custom_timeouts=pulumi.CustomTimeouts(delete="30m"),
+            ),
+        )
+        self.ready: Sequence[pulumi.Resource] = (self.node_pool,)
+        self.register_outputs({"pool": self.pool})
+
+    def placement(self, instance_type: str | None = None) -> Placement:
+        """Where a workload runs on this pool; see ``Pool``. Only the pool's limits bound the number of nodes."""
+        return place(
+            self.pool,
+            self._spec.instances(),
+            instance_type,
+            taints=plan.pool_taints(self._spec),
+            zone_ids=self.zone_ids,
+            ready=self.ready,
+        )

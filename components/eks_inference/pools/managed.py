@@ -1,0 +1,185 @@
+"""A managed node group with a launch template of ours."""
+
+import base64
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_aws as aws
+
+from eks_inference.cluster.handle import Cluster
+from eks_inference.network.handle import Network
+from eks_inference.pools import plan
+from eks_inference.pools.node_role import node_role
+from eks_inference.pools.placement import Placement, place
+from eks_inference.pools.spec import ImageIdAmi, ManagedPoolSpec, ReleaseAmi, SsmParameterAmi
+
+
+class ManagedPool(pulumi.ComponentResource):
+    """Node role, launch template and managed node group, in the private subnets of the chosen zones.
+
+    ``pool`` is the value of the label that placements select and defaults to ``name``. Nodes get the cluster security group from
+    EKS, an encrypted gp3 root disk, metadata by token only, and the stack's tags on instances, volumes and interfaces. The access
+    entry of the node role is made by EKS. A pool with accelerators is updated and replaced old nodes first: a reservation has no
+    room for both.
+
+    With a KMS key of your own in the stack settings, the key's policy must let the service-linked role
+    ``AWSServiceRoleForAutoScaling`` use it, or no instance starts (EC2 Auto Scaling user guide, "Required AWS KMS key policy").
+
+    Raises ``SpecError`` for zones the network does not have and for an AMI release of another Kubernetes version.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: ManagedPoolSpec,
+        *,
+        cluster: Cluster,
+        network: Network,
+        pool: str | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("eks-inference:index:ManagedPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.pool = pool or name
+        self._spec = spec
+        settings = cluster.settings
+        self.zone_ids = plan.subnet_zones(spec.zone_ids, [subnet.zone_id for subnet in network.private_subnets])
+        instance = spec.instances()[0]
+        accelerated = instance.accelerator is not None
+        release = spec.ami if isinstance(spec.ami, ReleaseAmi) else None
+
+        role, permissions = node_role(
+            f"{name}-node-role",
+            description=f"Nodes of pool {self.pool} of the EKS cluster {cluster.name}",
+            settings=settings,
+            s3_read_buckets=spec.s3_read_buckets,
+            parent=self,
+        )
+        template = self._launch_template(name, spec, cluster)
+        bounds = spec.autoscaled
+        self.node_group = aws.eks.NodeGroup(
+            f"{name}-nodes",
+            cluster_name=cluster.name,
+            node_role_arn=role.arn,
+            subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
+            launch_template=aws.eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
+            # EKS refuses all three beside an image id in the template.
+            ami_type=plan.ami_type(instance) if release else None,
+            version=cluster.version if release else None,
+            release_version=plan.release_version(release, instance, cluster.version) if release else None,
+            capacity_type=spec.capacity_type.upper(),
+            # With a capacity block the type stands in the template (EKS user guide, "Capacity Blocks for ML").
+            instance_types=None if spec.capacity_type == "capacity_block" else list(spec.instance_types),
+            scaling_config=aws.eks.NodeGroupScalingConfigArgs(
+                desired_size=spec.size,
+                min_size=bounds.min if bounds else spec.size,
+                # EKS takes no maximum of 0.
+                max_size=bounds.max if bounds else max(spec.size, 1),
+            ),
+            update_config=aws.eks.NodeGroupUpdateConfigArgs(
+                max_unavailable=spec.max_unavailable,
+                update_strategy=(spec.update_strategy or ("minimal" if accelerated else "default")).upper(),
+            ),
+            node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(enabled=True) if spec.node_repair else None,
+            labels=plan.pool_labels(spec, self.pool),
+            taints=[aws.eks.NodeGroupTaintArgs(**plan.eks_taint(taint)) for taint in plan.pool_taints(spec)],
+            tags={**settings.tags, "Name": f"{cluster.name}-{self.pool}"},
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[*cluster.ready, *network.ready, *permissions],
+                ignore_changes=["scalingConfig.desiredSize"] if bounds else None,
+                delete_before_replace=accelerated or None,
+            ),
+        )
+        self.ready: Sequence[pulumi.Resource] = (self.node_group,)
+        self.node_role_arn: pulumi.Output[str] = role.arn
+        self.register_outputs({"pool": self.pool, "nodeRoleArn": role.arn, "nodeGroupName": self.node_group.node_group_name})
+
+    def placement(self, instance_type: str | None = None) -> Placement:
+        """Where a workload runs on this pool; see ``Pool``."""
+        bounds = self._spec.autoscaled
+        return place(
+            self.pool,
+            self._spec.instances(),
+            instance_type,
+            taints=plan.pool_taints(self._spec),
+            max_nodes=bounds.max if bounds else self._spec.size,
+            zone_ids=self.zone_ids,
+            ready=self.ready,
+        )
+
+    def _launch_template(self, name: str, spec: ManagedPoolSpec, cluster: Cluster) -> aws.ec2.LaunchTemplate:
+        settings = cluster.settings
+        node_tags = {**settings.tags, "Name": f"{cluster.name}-{self.pool}"}
+        block = spec.capacity_type == "capacity_block"
+        return aws.ec2.LaunchTemplate(
+            f"{name}-template",
+            description=f"Nodes of pool {self.pool} of the EKS cluster {cluster.name}",
+            image_id=self._image_id(name, spec),
+            instance_type=spec.instance_types[0] if block else None,
+            user_data=self._user_data(spec, cluster),
+            key_name=spec.ssh_key_name,
+            block_device_mappings=[
+                aws.ec2.LaunchTemplateBlockDeviceMappingArgs(
+                    device_name="/dev/xvda",
+                    ebs=aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
+                        volume_size=plan.root_volume_gib(spec),
+                        volume_type="gp3",
+                        encrypted="true",
+                        kms_key_id=settings.kms_key_arn,
+                        delete_on_termination="true",
+                    ),
+                )
+            ],
+            metadata_options=aws.ec2.LaunchTemplateMetadataOptionsArgs(
+                http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=spec.metadata_hop_limit
+            ),
+            instance_market_options=(
+                aws.ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block") if block else None
+            ),
+            capacity_reservation_specification=(
+                aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs(
+                    capacity_reservation_target=(
+                        aws.ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
+                            capacity_reservation_id=spec.capacity_reservation_id
+                        )
+                    )
+                )
+                if spec.capacity_reservation_id
+                else None
+            ),
+            tag_specifications=[
+                aws.ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=node_tags)
+                for kind in ("instance", "volume", "network-interface")
+            ],
+            tags=node_tags,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _image_id(self, name: str, spec: ManagedPoolSpec) -> pulumi.Input[str] | None:
+        """The template's image; None where EKS supplies one.
+
+        A parameter is read as a resource. Templates of managed groups cannot name one themselves (``resolve:ssm:``): EKS may not
+        read parameters (aws/containers-roadmap#1951).
+        """
+        if isinstance(spec.ami, ImageIdAmi):
+            return spec.ami.id
+        if isinstance(spec.ami, SsmParameterAmi):
+            parameter = aws.ssm.Parameter.get(f"{name}-image", spec.ami.name, opts=pulumi.ResourceOptions(parent=self))
+            # The provider marks every parameter's value as secret; an image id is none, and a reviewer should see it.
+            return pulumi.Output.unsecret(parameter.value)
+        return None
+
+    def _user_data(self, spec: ManagedPoolSpec, cluster: Cluster) -> pulumi.Input[str] | None:
+        if isinstance(spec.ami, ReleaseAmi):
+            return _base64(plan.user_data(spec, pool=self.pool))
+
+        def rendered(facts: list[str]) -> str:
+            endpoint, authority = facts
+            known = plan.ClusterFacts(cluster.name, endpoint, authority, cluster.service_cidr)
+            return _base64(plan.user_data(spec, pool=self.pool, cluster=known)) or ""
+
+        return pulumi.Output.all(cluster.endpoint, cluster.certificate_authority).apply(rendered)
+
+
+def _base64(text: str | None) -> str | None:
+    return base64.b64encode(text.encode()).decode() if text is not None else None

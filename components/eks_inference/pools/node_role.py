@@ -1,0 +1,43 @@
+"""The role of nodes, the same for both kinds of pool."""
+
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_aws as aws
+
+from eks_inference import iam
+from eks_inference.pools import plan
+from eks_inference.settings import StackSettings
+
+
+def node_role(
+    name: str, *, description: str, settings: StackSettings, s3_read_buckets: Sequence[str], parent: pulumi.Resource
+) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
+    """A node role, and the policies that must be on it before the first node joins and until the last has left."""
+    role = aws.iam.Role(
+        name,
+        description=description,
+        assume_role_policy=iam.policy_json(iam.ec2_trust(settings.partition)),
+        permissions_boundary=settings.permissions_boundary_arn,
+        tags={**settings.tags, "Name": name},
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    permissions: list[pulumi.Resource] = [
+        aws.iam.RolePolicyAttachment(
+            f"{name}-{policy}",
+            role=role.name,
+            policy_arn=iam.managed_policy_arn(policy, settings.partition),
+            opts=pulumi.ResourceOptions(parent=parent),
+        )
+        for policy in plan.NODE_POLICIES
+    ]
+    if s3_read_buckets:
+        permissions.append(
+            aws.iam.RolePolicy(
+                f"{name}-s3-read",
+                role=role.name,
+                policy=iam.policy_json(iam.s3_read(s3_read_buckets, settings.partition)),
+                opts=pulumi.ResourceOptions(parent=parent),
+            )
+        )
+    return role, permissions

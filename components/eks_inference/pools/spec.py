@@ -1,0 +1,287 @@
+"""Specs of node pools: groups that EKS manages at a fixed size, and pools that Karpenter fills on demand."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.pools.placement import POOL_LABEL, Taint, TaintEffect
+from eks_inference.spec import Quantity, Spec
+
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
+LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
+BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+ZoneId = Annotated[str, Field(pattern=r"^[a-z]+\d+-az\d+$", description="Zone id, e.g. usw2-az4; not us-west-2a.")]
+Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
+
+# Of the labels under kubernetes.io a kubelet may only set these two kinds itself (Kubernetes, "NodeRestriction"); the others
+# belong to Karpenter and to EKS.
+_OWN_PREFIXES = ("node.kubernetes.io", "kubelet.kubernetes.io")
+_RESERVED_PREFIXES = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws", "eks.amazonaws.com")
+
+
+def _known_instance_type(name: str) -> str:
+    try:
+        instance_type(name)
+    except KeyError as error:
+        raise ValueError(error.args[0]) from None
+    return name
+
+
+def _known_family(name: str) -> str:
+    families = {instance.family for instance in instance_types().values()}
+    if name not in families:
+        nearest = get_close_matches(name, families, n=3, cutoff=0.3) or sorted(families)
+        raise ValueError(f"instance family '{name}' is not in the catalog; nearest: {', '.join(nearest)}")
+    return name
+
+
+def _not_empty(values: tuple[str, ...]) -> tuple[str, ...]:
+    # Not min_length: it counts only legal items, and would blame a misspelt one twice.
+    if not values:
+        raise ValueError("give at least one")
+    return values
+
+
+def _refuse_al2(value: Any) -> Any:
+    """Sources: research notes on AMIs; awslabs/amazon-eks-ami#2545; Neuron release notes."""
+    texts = value.values() if isinstance(value, dict) else [value]
+    if any(isinstance(text, str) and re.match(r"AL2_|.*amazon-linux-2(?!023)", text) for text in texts):
+        raise ValueError(
+            f"given: {value!r}; Amazon Linux 2 is refused: EKS publishes no AL2 image since 26 November 2025, 1.32 was the last "
+            "Kubernetes version with one, and the Neuron runtime left it in SDK 2.20. Use {kind: release}, which is AL2023 with "
+            "the driver of the pool's accelerator"
+        )
+    return value
+
+
+InstanceTypeName = Annotated[str, BeforeValidator(_known_instance_type), Field(description="EC2 instance type.")]
+InstanceFamily = Annotated[str, BeforeValidator(_known_family), Field(description="EC2 instance family, e.g. inf2.")]
+
+
+class TaintSpec(Spec):
+    """A node taint."""
+
+    key: LabelKey
+    value: LabelValue = ""
+    effect: TaintEffect = "NoSchedule"
+
+    def taint(self) -> Taint:
+        return Taint(self.key, self.value, self.effect)
+
+
+class ReleaseAmi(Spec):
+    """An AL2023 image that EKS publishes; which one follows from the accelerator of the pool's instance types."""
+
+    kind: Literal["release"] = "release"
+    release_version: str | None = Field(
+        default=None,
+        pattern=r"^1\.\d\d\.\d+-\d{8}$",
+        description="EKS AMI release, e.g. 1.35.6-20260714: it decides the Neuron or NVIDIA driver. Default: the catalog's pin.",
+    )
+
+
+class ImageIdAmi(Spec):
+    """An image of your own, built from the AL2023 EKS recipe: nodeadm must be in it."""
+
+    kind: Literal["image_id"]
+    id: str = Field(pattern=r"^ami-[0-9a-f]{8,17}$", description="Image id in the stack's region.")
+
+
+class SsmParameterAmi(Spec):
+    """An image of your own whose id stands in a parameter of your account, read at each deployment.
+
+    Parameters that AWS publishes (``/aws/service/…``) cannot be read this way; ``{kind: release}`` covers what they name.
+    """
+
+    kind: Literal["ssm_parameter"]
+    name: str = Field(pattern=r"^[A-Za-z0-9_./-]+$", description="Parameter name; not under /aws/.")
+
+    @model_validator(mode="after")
+    def _own_parameter(self) -> Self:
+        if self.name.startswith(("/aws/", "aws/")):
+            raise ValueError(f"given: {self.name}; parameters under /aws/ are AWS's own: use {{kind: release}}")
+        return self
+
+
+ManagedAmi = Annotated[
+    Annotated[ReleaseAmi | ImageIdAmi | SsmParameterAmi, Field(discriminator="kind")], BeforeValidator(_refuse_al2)
+]
+KarpenterAmi = Annotated[Annotated[ReleaseAmi | ImageIdAmi, Field(discriminator="kind")], BeforeValidator(_refuse_al2)]
+
+
+class _PoolBase(Spec):
+    """What both kinds of pool have."""
+
+    extra_labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, description=f"Node labels beside {POOL_LABEL}=<pool>, which placements use."
+    )
+    taints: tuple[TaintSpec, ...] | None = Field(
+        default=None,
+        description="Replaces the taint that keeps other pods off accelerators: aws.amazon.com/neuron=true:NoSchedule or "
+        "nvidia.com/gpu=true:NoSchedule by the instance types, none for pools without an accelerator.",
+    )
+    extra_taints: tuple[TaintSpec, ...] = Field(default=(), description="Node taints beside the ones above.")
+    root_volume_gib: int | None = Field(
+        default=None,
+        ge=30,
+        le=16384,
+        description="Root disk (gp3, encrypted). Default: 500 with an accelerator, else 100. Images and checkpoints live on "
+        "local disks instead where the instance type has them.",
+    )
+    kubelet: dict[str, Any] = Field(default_factory=dict, description="Fields of KubeletConfiguration to change.")
+    metadata_hop_limit: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="How far answers of the instance metadata service travel. 1: pods cannot take the node's credentials "
+        "(those on the host's network still can). 2: for a pod that has to read instance metadata.",
+    )
+    zone_ids: tuple[ZoneId, ...] = Field(default=(), description="Zones to start nodes in. Default: all zones of the network.")
+
+    def instances(self) -> tuple[InstanceType, ...]:
+        """The catalog's instance types this pool can start."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> Self:
+        """One image serves one architecture and one kind of driver, and one taint guards one kind of device."""
+        for what in ("accelerator", "architecture"):
+            found = {instance.name: getattr(instance, what) for instance in self.instances()}
+            if len(set(found.values())) > 1:
+                raise ValueError(f"instance types of one pool differ in {what}: {found}; make a pool for each")
+        return self
+
+    @model_validator(mode="after")
+    def _legal_labels(self) -> Self:
+        if POOL_LABEL in self.extra_labels:
+            raise ValueError(f"{POOL_LABEL} is the pool's own name; placements rely on it")
+        for key in self.extra_labels:
+            prefix = key.rpartition("/")[0]
+            reserved = any(prefix == taken or prefix.endswith(f".{taken}") for taken in _RESERVED_PREFIXES)
+            if reserved and prefix not in _OWN_PREFIXES:
+                raise ValueError(f"label {key} is reserved: nodes may not set labels under {prefix}")
+        return self
+
+    @model_validator(mode="after")
+    def _distinct_taints(self) -> Self:
+        _refuse_twins([(taint.key, taint.effect) for taint in (*(self.taints or ()), *self.extra_taints)])
+        return self
+
+
+def _refuse_twins(taints: Sequence[tuple[str, str]]) -> None:
+    twins = [f"{key}:{effect}" for (key, effect), count in Counter(taints).items() if count > 1]
+    if twins:
+        raise ValueError(f"taints given twice: {', '.join(twins)}")
+
+
+class Autoscaled(Spec):
+    """Declares that something outside this program (cluster-autoscaler, an operator) sets the number of nodes."""
+
+    min: int = Field(ge=0, description="Fewest nodes.")
+    max: int = Field(ge=1, le=450, description="Most nodes. EKS allows 450 a group.")
+
+
+class ManagedPoolSpec(_PoolBase):
+    """A managed node group. Its size is fixed: nothing in this library scales it."""
+
+    kind: Literal["managed"] = "managed"
+    instance_types: Annotated[tuple[InstanceTypeName, ...], AfterValidator(_not_empty)] = Field(
+        max_length=20, description="EC2 instance types, the preferred one first.", json_schema_extra={"minItems": 1}
+    )
+    size: int = Field(ge=0, le=450, description="Number of nodes; the first number of nodes when autoscaled.")
+    autoscaled: Autoscaled | None = Field(default=None, description="Bounds of an external autoscaler; it then owns the size.")
+    capacity_type: Literal["on_demand", "spot", "capacity_block"] = Field(
+        default="on_demand", description="How nodes are bought."
+    )
+    capacity_reservation_id: str | None = Field(
+        default=None,
+        pattern=r"^cr-[0-9a-f]+$",
+        description="Start nodes in this capacity reservation only; a capacity block needs it.",
+    )
+    ami: ManagedAmi = Field(default=ReleaseAmi(), description="The machine image.")
+    s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="Buckets the nodes themselves may read.")
+    ssh_key_name: str | None = Field(default=None, description="EC2 key pair for SSH. Session Manager works without one.")
+    update_strategy: Literal["default", "minimal"] | None = Field(
+        default=None,
+        description="Updates start new nodes first (default), or stop old ones first (minimal), which needs no spare capacity. "
+        "Default: minimal with an accelerator.",
+    )
+    max_unavailable: int = Field(default=1, ge=1, le=100, description="Nodes that an update replaces at the same time.")
+    node_repair: bool = Field(
+        default=False,
+        description="Let EKS replace unhealthy nodes. Off: a replaced accelerator node may find no capacity to come back.",
+    )
+
+    def instances(self) -> tuple[InstanceType, ...]:
+        return tuple(instance_type(name) for name in self.instance_types)
+
+    @model_validator(mode="after")
+    def _size_within_bounds(self) -> Self:
+        if self.autoscaled and not self.autoscaled.min <= self.size <= self.autoscaled.max:
+            raise ValueError(f"size {self.size} is not between {self.autoscaled.min} and {self.autoscaled.max}")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_reservation(self) -> Self:
+        """Source: EKS user guide, "Use Capacity Blocks for ML with managed node groups"."""
+        if self.capacity_type == "spot" and self.capacity_reservation_id:
+            raise ValueError("spot capacity does not come out of a capacity_reservation_id")
+        if self.capacity_type == "capacity_block":
+            if not self.capacity_reservation_id:
+                raise ValueError("a capacity block needs its capacity_reservation_id")
+            if len(self.instance_types) != 1 or len(self.zone_ids) != 1:
+                raise ValueError("a capacity block has exactly one instance type and one zone: give one of each")
+        return self
+
+
+class KarpenterPoolSpec(_PoolBase):
+    """A pool that Karpenter fills: one EC2NodeClass and one NodePool. Nodes come and go with the pods that ask for them."""
+
+    kind: Literal["karpenter"]
+    instance_types: tuple[InstanceTypeName, ...] = Field(default=(), description="Instance types, or else instance_families.")
+    instance_families: tuple[InstanceFamily, ...] = Field(default=(), description="Instance families, or else instance_types.")
+    capacity_types: tuple[Literal["on_demand", "spot"], ...] = Field(
+        default=("on_demand",), min_length=1, description="How nodes may be bought; Karpenter prefers spot where both are given."
+    )
+    ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")
+    cpu_limit: Quantity | None = Field(default="1000", description="vCPUs of all nodes of the pool together; none: no limit.")
+    memory_limit: Quantity | None = Field(default=None, description="Memory of all nodes of the pool together.")
+    consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = Field(
+        default="WhenEmpty",
+        description="Which nodes Karpenter removes. WhenEmpty never moves a model server that took long to load.",
+    )
+    consolidate_after: Duration = Field(default="300s", description="How long a node has to be removable before it goes.")
+    expire_after: Duration = Field(default="720h", description="Age at which a node is drained and replaced.")
+    weight: int | None = Field(
+        default=None, ge=1, le=100, description="Preference among pools that fit a pod; higher goes first."
+    )
+
+    def instances(self) -> tuple[InstanceType, ...]:
+        if self.instance_types:
+            return tuple(instance_type(name) for name in self.instance_types)
+        return tuple(instance for instance in instance_types().values() if instance.family in self.instance_families)
+
+    @model_validator(mode="after")
+    def _types_or_families(self) -> Self:
+        if bool(self.instance_types) == bool(self.instance_families):
+            raise ValueError("give either instance_types or instance_families")
+        return self
+
+
+PoolSpec = Annotated[ManagedPoolSpec | KarpenterPoolSpec, Field(discriminator="kind")]
+"""A pool of either kind, told apart by ``kind``."""
+
+
+class KarpenterSpec(Spec):
+    """The Karpenter controller. One a cluster serves every ``KarpenterPool``."""
+
+    replicas: int = Field(default=2, ge=1, le=2, description="Controller pods. No two share a node: the core pool needs as many.")
+    s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="Buckets that nodes made by Karpenter may read.")
+    values: dict[str, Any] = Field(default_factory=dict, description="Values of the karpenter chart, merged last.")

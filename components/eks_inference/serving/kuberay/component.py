@@ -1,0 +1,66 @@
+"""The operator that turns Ray resources into pods."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.catalog import versions
+from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.plan import merged
+from eks_inference.pools.placement import Placement
+from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+
+RELEASE = "kuberay-operator"
+
+
+class KubeRayOperator(pulumi.ComponentResource):
+    """The KubeRay operator and its definitions (RayCluster, RayJob, RayService ...), from its chart, on the core pool.
+
+    Builds a namespace with Pod Security "restricted" and one Helm release. Helm installs the definitions once and never updates
+    them: before a newer chart version, apply those of that version by hand (KubeRay documentation, "Upgrade KubeRay").
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: KubeRayOperatorSpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("eks-inference:index:KubeRayOperator", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        namespace = k8s.core.v1.Namespace(
+            f"{name}-namespace",
+            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+        )
+        chart = versions.chart("kuberay-operator")
+        location, repository = chart.location(cluster.settings.chart(chart.reference))
+        release = k8s.helm.v3.Release(
+            f"{name}-release",
+            name=RELEASE,
+            namespace=spec.namespace,
+            chart=location,
+            version=chart.version,
+            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            values=merged(_values(cluster.settings.image(versions.image("kuberay-operator")), placement), spec.values),
+            opts=pulumi.ResourceOptions(
+                parent=self, provider=cluster.provider, depends_on=[namespace, *cluster.ready, *placement.ready]
+            ),
+        )
+        self.ready: Sequence[pulumi.Resource] = (release,)
+        self.register_outputs({"namespace": spec.namespace})
+
+
+def _values(image: str, placement: Placement) -> dict[str, Any]:
+    repository, _, tag = image.rpartition(":")
+    return {
+        "image": {"repository": repository, "tag": tag},
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": placement.tolerations(),
+        # The chart limits it to 100m of CPU, which delays reconciling; memory is what its authors saw with 500 Ray pods.
+        "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+    }

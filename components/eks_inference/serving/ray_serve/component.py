@@ -1,0 +1,149 @@
+"""A vLLM server on Ray Serve."""
+
+import re
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.accelerators.handle import DeviceScheduler
+from eks_inference.accelerators.plan import needs_scheduler
+from eks_inference.cluster.handle import Cluster
+from eks_inference.faults import Fault, SpecError
+from eks_inference.pools.placement import Placement
+from eks_inference.secrets import SecretRef, secret_env
+from eks_inference.serving.kuberay.handle import RayOperator
+from eks_inference.serving.ray_serve import plan
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+
+
+class RayServeVllm(pulumi.ComponentResource):
+    """vLLM on Neuron devices behind Ray Serve, with an OpenAI API at ``endpoint``.
+
+    ``name`` is also the name of the RayService: a DNS label of at most 47 characters. Builds the namespace (Pod Security
+    "restricted"), the Serve script as a ConfigMap, a Secret when ``hugging_face_token`` is a value, the RayService and, once
+    that is there, the Service ``head_service_name`` in front of the Ray head. KubeRay makes the Service ``<name>-serve-svc``,
+    which only leads to pods that can answer: clients should use that one.
+
+    Three layers scale it: Serve adds replicas by requests under way, Ray adds workers for replicas that find no NeuronCores, and
+    the pool (Karpenter) adds nodes for workers that find no device. Nothing else may scale these pods.
+
+    Nothing waits for the model: Kubernetes accepts a RayService at once, and only the head Service waits until the Ray head
+    runs. The first answer takes a node start, an image pull, a download, a compilation and a load (``startup_seconds``).
+
+    Deleting the RayCluster (``kubectl -n vllm delete raycluster --all``) applies what ``upgrade: none`` holds back; KubeRay makes
+    a new one. The token is read under the name HF_TOKEN.
+
+    Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, or a number
+    of devices that needs the Neuron scheduler while none is given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: RayServeVllmSpec,
+        *,
+        cluster: Cluster,
+        operator: RayOperator,
+        head: Placement,
+        worker: Placement,
+        scheduler: DeviceScheduler | None = None,
+        hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        faults = _faults(name, spec, worker, scheduler)
+        if faults:
+            raise SpecError(faults)
+        super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        settings = cluster.settings
+        startup = spec.profile.startup
+        self.namespace = spec.namespace
+        self.serve_service_name = f"{name}-serve-svc"
+        self.head_service_name = spec.head_service_name
+        self.model_id = spec.model.id
+        self.endpoint = f"http://{self.serve_service_name}.{spec.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
+        self.startup_seconds = startup.node_start_s + startup.image_pull_s + plan.startup_timeout_seconds(spec)
+
+        namespace = k8s.core.v1.Namespace(
+            f"{name}-namespace",
+            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+        )
+        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        script = k8s.core.v1.ConfigMap(
+            f"{name}-script",
+            metadata={"name": plan.SCRIPT_CONFIG_MAP, "namespace": spec.namespace},
+            data=plan.scripts(),
+            opts=inside,
+        )
+        before: list[pulumi.Resource] = [script]
+        token = hugging_face_token
+        if token is not None and not isinstance(token, SecretRef):
+            secret = k8s.core.v1.Secret(
+                f"{name}-token",
+                metadata={"name": f"{name}-hugging-face", "namespace": spec.namespace},
+                string_data={"token": pulumi.Output.secret(token)},
+                opts=inside,
+            )
+            before.append(secret)
+            token = SecretRef(f"{name}-hugging-face", "token")
+        self.ray_service = k8s.apiextensions.CustomResource(
+            f"{name}-rayservice",
+            api_version="ray.io/v1",
+            kind="RayService",
+            metadata={"name": name, "namespace": spec.namespace},
+            spec=plan.ray_service(
+                name,
+                spec,
+                head=head,
+                worker=worker,
+                head_image=settings.image(spec.head.image or spec.image),
+                worker_image=settings.image(spec.image),
+                scheduler_name=scheduler.scheduler_name if scheduler else None,
+                token_env=secret_env("HF_TOKEN", token),
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[
+                    *before,
+                    *operator.ready,
+                    *head.ready,
+                    *worker.ready,
+                    *(scheduler.ready if scheduler else ()),
+                ],
+                # Creation returns at once, unless a transform annotates it with pulumi.com/waitFor: then this is long enough.
+                custom_timeouts=pulumi.CustomTimeouts(create=f"{self.startup_seconds}s", delete="15m"),
+            ),
+        )
+        head_service = k8s.core.v1.Service(
+            f"{name}-head-service",
+            metadata={"name": spec.head_service_name, "namespace": spec.namespace},
+            spec={
+                "type": "ClusterIP",
+                "selector": {plan.SERVER_LABEL: name, "ray.io/node-type": "head"},
+                "ports": [{"name": port, "port": number, "target_port": port} for port, number in plan.HEAD_PORTS.items()],
+            },
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[self.ray_service],
+                custom_timeouts=pulumi.CustomTimeouts(create=f"{startup.node_start_s + startup.image_pull_s + 300}s"),
+            ),
+        )
+        self.ready = (self.ray_service, head_service)
+        self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
+
+
+def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, scheduler: DeviceScheduler | None) -> list[Fault]:
+    faults = []
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
+        allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
+        faults.append(Fault((), "KubeRay refuses this name of a RayService", given=name, allowed=allowed))
+    if worker.instance_type.name != spec.worker.instance_type:
+        message = "the workers are placed on another instance type"
+        faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
+    if scheduler is None and needs_scheduler(spec.worker.device_count, spec.worker.shape):
+        given = f"{spec.worker.device_count} of the {spec.worker.shape.devices} devices of {spec.worker.instance_type}"
+        hint = "turn the Neuron scheduler on"
+        faults.append(Fault(("worker", "devices"), "needs the Neuron scheduler", given, "1, all, or a scheduler", hint))
+    return faults

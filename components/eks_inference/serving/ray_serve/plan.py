@@ -1,0 +1,271 @@
+"""The RayService of a vLLM server as data. Pure functions; no pulumi.
+
+Sources: KubeRay 1.7.0 (definitions, pod builder, validation), Ray 2.52.1 (Serve configuration, autoscaler), the source system's
+manifest (sizes, names, ports).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from eks_inference.accelerators.plan import DEVICE_RESOURCE, cores_of, needs_scheduler
+from eks_inference.pools.placement import Placement
+from eks_inference.pools.plan import allocatable
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
+
+SCRIPT_CONFIG_MAP = "vllm-serve-script"
+SCRIPT_FILES = ("vllm_engine.py", "vllm_serve.py")
+SCRIPT_FOLDER = "/home/ray/serve"
+SERVER_LABEL = "eks-inference/server"
+
+MAX_NAME_LENGTH = 47
+"""KubeRay appends to the name of a RayService; longer ones it refuses (ray-project/kuberay, MaxRayServiceNameLength)."""
+
+HEAD_PORTS = {"metrics": 8080, "gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": 8000}
+"""Ports of the head by the names KubeRay gives them; the source system's head Service has the same five."""
+
+_WORKER_PORTS = {"metrics": HEAD_PORTS["metrics"], "serve": HEAD_PORTS["serve"]}
+_CORE_RESOURCE = "neuron_cores"  # Ray's own name: it turns an actor's share into NEURON_RT_VISIBLE_CORES
+_OBJECT_STORE_BYTES = 2 * 1024**3  # Ray would take 30 % of the memory; requests and answers are small
+_SHUTDOWN_SECONDS = 180  # a long generation, then the end of the engine
+
+# What the node's DaemonSets ask for together (network, DNS, Pod Identity, plugin, monitor, logs), rounded up; inferred.
+_DAEMONS_CPU_MILLIS = 1000
+_DAEMONS_MEMORY_MIB = 2048
+
+_USER = 1000
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def scripts() -> dict[str, str]:
+    """The files of the Serve application by name."""
+    folder = files("eks_inference.serving").joinpath("assets")
+    return {name: folder.joinpath(name).read_text("utf-8") for name in SCRIPT_FILES}
+
+
+def cores(worker: RayWorkerSpec) -> int:
+    """NeuronCores of one worker."""
+    return cores_of(worker.device_count, worker.shape)
+
+
+def replicas_per_worker(spec: RayServeVllmSpec) -> int:
+    """How many replicas one worker holds."""
+    return cores(spec.worker) // spec.tensor_parallel
+
+
+def worker_resources(worker: RayWorkerSpec) -> dict[str, str]:
+    """Requests and limits of one worker: what the spec says, or the devices' share of what pods can use of the node."""
+    usable = allocatable(worker.shape)
+    share = worker.device_count / worker.shape.devices
+    cpu = int((usable.cpu_millis - _DAEMONS_CPU_MILLIS) * share) // 1000
+    memory_gib = int((usable.memory_mib - _DAEMONS_MEMORY_MIB) * share) // 1024
+    return {
+        "cpu": worker.cpu or str(max(cpu, 1)),
+        "memory": worker.memory or f"{memory_gib}Gi",
+        DEVICE_RESOURCE: str(worker.device_count),
+    }
+
+
+def replica_cpus(spec: RayServeVllmSpec) -> int:
+    """CPUs Ray sets aside for one replica. Ray also sets the replica's OMP_NUM_THREADS by it, which the engine inherits."""
+    if spec.replicas.cpus:
+        return spec.replicas.cpus
+    cpu = worker_resources(spec.worker)["cpu"]
+    whole = int(float(cpu.removesuffix("m")) / (1000 if cpu.endswith("m") else 1))
+    return max(whole // replicas_per_worker(spec), 1)
+
+
+def target_ongoing_requests(spec: RayServeVllmSpec) -> float:
+    """Requests under way per replica above which Serve adds one."""
+    return spec.replicas.target_ongoing_requests or max(spec.max_num_seqs * 4 // 5, 1)
+
+
+def startup_timeout_seconds(spec: RayServeVllmSpec) -> int:
+    """How long one replica may take from the start of its engine until it answers."""
+    return spec.startup_timeout_seconds or spec.profile.startup.engine_s
+
+
+def engine_args(spec: RayServeVllmSpec) -> list[str]:
+    """Flags beyond those of the shape: the profile's, then the user's, of which vLLM takes the last."""
+    flags = spec.profile.flags(max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len)
+    for name, value in spec.extra_args.items():
+        if isinstance(value, bool):
+            flags.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            flags.append(f"--{name}={value}")
+    return flags
+
+
+def environment(spec: RayServeVllmSpec) -> dict[str, str]:
+    """Environment of the replicas, as ``assets/vllm_engine.py`` reads it."""
+    revision = {"MODEL_REVISION": spec.model.revision} if spec.model.revision else {}
+    return {
+        "MODEL_ID": spec.model.id,
+        **revision,
+        "TENSOR_PARALLELISM": str(spec.tensor_parallel),
+        "MAX_MODEL_LEN": str(spec.max_model_len),
+        "MAX_NUM_SEQS": str(spec.max_num_seqs),
+        "ENGINE_ARGS": json.dumps(engine_args(spec)),
+        "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec)),
+        **spec.extra_env,
+    }
+
+
+def serve_config(spec: RayServeVllmSpec) -> dict[str, Any]:
+    """The Serve application: what KubeRay hands to Ray Serve, and changes in place."""
+    return {
+        "applications": [
+            {
+                "name": "vllm",
+                "import_path": "vllm_serve:deployment",
+                "route_prefix": "/",
+                "runtime_env": {"env_vars": environment(spec)},
+                "deployments": [
+                    {
+                        "name": "VLLMDeployment",
+                        # Serve holds what exceeds the batch, instead of vLLM, so that a new replica can take it.
+                        "max_ongoing_requests": spec.max_num_seqs,
+                        "autoscaling_config": {
+                            "min_replicas": spec.replicas.min,
+                            "max_replicas": spec.replicas.max,
+                            "target_ongoing_requests": target_ongoing_requests(spec),
+                        },
+                        "graceful_shutdown_timeout_s": _SHUTDOWN_SECONDS,
+                        "health_check_period_s": 10,
+                        "health_check_timeout_s": 30,
+                        "ray_actor_options": {
+                            "num_cpus": replica_cpus(spec),
+                            "resources": {_CORE_RESOURCE: spec.tensor_parallel},
+                        },
+                    }
+                ],
+            }
+        ]
+    }
+
+
+def ray_service(
+    name: str,
+    spec: RayServeVllmSpec,
+    *,
+    head: Placement,
+    worker: Placement,
+    head_image: str,
+    worker_image: str,
+    scheduler_name: str | None,
+    token_env: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """``spec`` of the RayService. ``scheduler_name`` is taken only where the devices need it; the head never needs it."""
+    devices = spec.worker.device_count
+    resources = worker_resources(spec.worker)
+    return {
+        "serveConfigV2": yaml.safe_dump(serve_config(spec), sort_keys=False, width=1_000_000),
+        "upgradeStrategy": {"type": {"none": "None", "new_cluster": "NewCluster"}[spec.upgrade]},
+        "rayClusterConfig": {
+            "rayVersion": spec.ray_version or spec.profile.ray,
+            "enableInTreeAutoscaling": True,
+            "autoscalerOptions": {
+                "version": "v2",
+                "idleTimeoutSeconds": spec.idle_timeout_seconds,
+                "securityContext": _CONTAINER_SECURITY,
+            },
+            "headGroupSpec": {
+                # No replica and no task on the head: it has no accelerator and must stay responsive.
+                "rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"},
+                "template": _template(
+                    name,
+                    head,
+                    container={
+                        "name": "ray-head",
+                        "image": head_image,
+                        "ports": _ports(HEAD_PORTS),
+                        "resources": _guaranteed({"cpu": spec.head.cpu, "memory": spec.head.memory}),
+                    },
+                ),
+            },
+            "workerGroupSpecs": [
+                {
+                    "groupName": f"{spec.worker.shape.family}-group",
+                    "replicas": spec.worker.initial,
+                    "minReplicas": spec.worker.min,
+                    "maxReplicas": spec.worker.max,
+                    "rayStartParams": {
+                        # KubeRay knows aws.amazon.com/neuroncore, not the device the pod asks for. The quotes inside are for
+                        # the shell and for Ray's autoscaler, which both read this text.
+                        "resources": f"'{json.dumps({_CORE_RESOURCE: cores(spec.worker)})}'",
+                        "object-store-memory": str(_OBJECT_STORE_BYTES),
+                    },
+                    "template": _template(
+                        name,
+                        worker,
+                        container={
+                            "name": "ray-worker",
+                            "image": worker_image,
+                            "env": [*token_env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
+                            "ports": _ports(_WORKER_PORTS),
+                            "resources": _guaranteed(resources),
+                        },
+                        shared_memory_gib=spec.worker.shared_memory_gib,
+                        # The head talks to the API server (its autoscaler does); a worker runs downloaded models and does not.
+                        automountServiceAccountToken=False,
+                        **({"schedulerName": scheduler_name} if needs_scheduler(devices, spec.worker.shape) else {}),
+                    ),
+                }
+            ],
+        },
+    }
+
+
+def _template(
+    name: str, placement: Placement, *, container: dict[str, Any], shared_memory_gib: int | None = None, **pod: Any
+) -> dict[str, Any]:
+    """A pod of the Ray cluster. KubeRay adds command, probes, Ray's own variables and, where missing, /dev/shm."""
+    volumes: list[dict[str, Any]] = [{"name": "serve-script", "configMap": {"name": SCRIPT_CONFIG_MAP}}]
+    mounts: list[dict[str, Any]] = [{"name": "serve-script", "mountPath": SCRIPT_FOLDER, "readOnly": True}]
+    if shared_memory_gib:
+        volumes.append({"name": "shared-mem", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared_memory_gib}Gi"}})
+        mounts.append({"name": "shared-mem", "mountPath": "/dev/shm"})
+    digest = hashlib.sha256(json.dumps(scripts(), sort_keys=True).encode()).hexdigest()
+    return {
+        "metadata": {"labels": {SERVER_LABEL: name}, "annotations": {"eks-inference/serve-script-sha256": digest}},
+        "spec": {
+            "nodeSelector": dict(placement.node_selector),
+            "tolerations": placement.tolerations(),
+            # A Service named vllm would otherwise put VLLM_PORT=tcp://... into every pod, which vLLM takes for its port.
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": _SHUTDOWN_SECONDS,
+            "securityContext": _POD_SECURITY,
+            **pod,
+            "containers": [
+                {
+                    **container,
+                    "imagePullPolicy": "IfNotPresent",
+                    "env": [{"name": "PYTHONPATH", "value": SCRIPT_FOLDER}, *container.get("env", [])],
+                    "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
+                    "securityContext": _CONTAINER_SECURITY,
+                    "volumeMounts": mounts,
+                }
+            ],
+            "volumes": volumes,
+        },
+    }
+
+
+def _ports(ports: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"name": name, "containerPort": port} for name, port in ports.items()]
+
+
+def _guaranteed(resources: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Requests equal to limits: Ray reads its size from the limits, and devices allow nothing else."""
+    return {"requests": dict(resources), "limits": dict(resources)}

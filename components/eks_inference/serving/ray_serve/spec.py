@@ -1,0 +1,163 @@
+"""What a user decides about a vLLM server on Ray Serve."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from eks_inference.accelerators.plan import cores_of
+from eks_inference.catalog.engines import EngineProfile, engine
+from eks_inference.catalog.instances import InstanceType, instance_type
+from eks_inference.pools.spec import InstanceTypeName
+from eks_inference.serving.spec import HubModel, PinnedImage
+from eks_inference.spec import Quantity, ResourceName, Spec
+
+
+def _known_engine(name: str) -> str:
+    try:
+        engine(name)
+    except KeyError as error:
+        raise ValueError(error.args[0]) from None
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(_known_engine), Field(description="Engine profile of the catalog.")]
+Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+
+
+class RayHeadSpec(Spec):
+    """The Ray head: controller, dashboard and autoscaler. It serves no model and needs no accelerator."""
+
+    pool: ResourceName = Field(description="Pool the head runs in; one whose nodes stay, because all workers end with the head.")
+    instance_type: InstanceTypeName | None = Field(None, description="Instance type; may be left out when the pool has one.")
+    cpu: Quantity = Field("2", description="CPU of the head's container, request and limit. Its autoscaler takes 500m more.")
+    memory: Quantity = Field("8Gi", description="Memory of the head's container, request and limit.")
+    image: PinnedImage | None = Field(
+        None, description="Image of the head. Default: the workers'. Ray and Python must be of the same versions as theirs."
+    )
+
+
+class RayWorkerSpec(Spec):
+    """The Ray workers: pods with Neuron devices in which Serve replicas run. Ray adds and removes them between min and max."""
+
+    pool: ResourceName = Field(description="Pool the workers run in.")
+    instance_type: InstanceTypeName = Field(description="Instance type of the workers' nodes; it decides what one worker holds.")
+    devices: int | None = Field(None, ge=1, description="Neuron devices of one worker. Default: all of the instance type.")
+    cpu: Quantity | None = Field(
+        None, description="CPU of one worker. Default: what pods can use of the node in proportion to the devices."
+    )
+    memory: Quantity | None = Field(None, description="Memory of one worker. Default: as cpu.")
+    shared_memory_gib: int = Field(8, ge=3, description="Size of /dev/shm; a part of the memory. Ray's object store takes 2 GiB.")
+    initial: int = Field(1, ge=0, description="Workers to begin with.")
+    min: int = Field(1, ge=0, description="Fewest workers.")
+    max: int = Field(3, ge=1, description="Most workers.")
+
+    @property
+    def shape(self) -> InstanceType:
+        return instance_type(self.instance_type)
+
+    @property
+    def device_count(self) -> int:
+        return self.shape.devices if self.devices is None else self.devices
+
+    @model_validator(mode="after")
+    def _devices_exist(self) -> Self:
+        if self.shape.accelerator != "neuron":
+            raise ValueError(f"{self.instance_type} has no Neuron devices")
+        if self.device_count > self.shape.devices:
+            raise ValueError(f"{self.instance_type} has {self.shape.devices} Neuron devices; given: {self.device_count}")
+        return self
+
+    @model_validator(mode="after")
+    def _counts_in_order(self) -> Self:
+        if not self.min <= self.initial <= self.max:
+            raise ValueError(f"workers: min {self.min} <= initial {self.initial} <= max {self.max} does not hold")
+        return self
+
+
+class ServeReplicasSpec(Spec):
+    """Serve replicas: one vLLM server each. Serve adds and removes them by the requests under way."""
+
+    min: int = Field(1, ge=1, description="Fewest replicas.")
+    max: int = Field(3, ge=1, description="Most replicas.")
+    target_ongoing_requests: float | None = Field(
+        None,
+        gt=0,
+        description=(
+            "Requests under way per replica, waiting ones included, above which Serve adds a replica. Default: four fifths of "
+            "max_num_seqs, so that the next one loads before this one is full. The source system's 1 asks for another node with "
+            "every further user, whatever the batch still holds."
+        ),
+    )
+    cpus: int | None = Field(
+        None, ge=1, description="CPUs Ray sets aside for one replica. Default: an equal share of the worker's."
+    )
+
+    @model_validator(mode="after")
+    def _counts_in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"replicas: min {self.min} is more than max {self.max}")
+        return self
+
+
+class RayServeVllmSpec(Spec):
+    """vLLM on Neuron behind Ray Serve: an OpenAI API whose replicas scale from one worker to several."""
+
+    kind: Literal["ray_serve_vllm"] = "ray_serve_vllm"
+    namespace: ResourceName = Field("vllm", description="Namespace of the server; made here, one for each server.")
+    head_service_name: ResourceName = Field("vllm", description="Name of the Service that selects the Ray head.")
+    model: HubModel = Field(description="The model.")
+    engine: EngineName = "neuron-2.28-vllm-0.13"
+    image: PinnedImage = Field(
+        description="Image with the engine profile's vLLM and Ray, e.g. built from serving/assets/Dockerfile. Tag or digest."
+    )
+    ray_version: str | None = Field(
+        None, pattern=r"^2\.\d+\.\d+$", description="Ray release inside the image. Default: the engine profile's."
+    )
+    tensor_parallel: int = Field(ge=1, description="NeuronCores one replica splits the model over.")
+    max_model_len: int = Field(ge=1, description="Longest sequence, prompt and answer together, in tokens.")
+    max_num_seqs: int = Field(ge=1, description="Sequences one replica works on at once: the batch size it is compiled for.")
+    head: RayHeadSpec = Field(description="The Ray head.")
+    worker: RayWorkerSpec = Field(description="The Ray workers.")
+    replicas: ServeReplicasSpec = Field(default_factory=ServeReplicasSpec, description="The Serve replicas.")
+    idle_timeout_seconds: int = Field(
+        600,
+        ge=60,
+        description=(
+            "How long a worker stays without a replica. Ray's own 60 seconds would give the node away in every lull; getting it "
+            "back costs a node start, an image pull and a model load."
+        ),
+    )
+    startup_timeout_seconds: int | None = Field(
+        None, ge=60, description="How long one replica may download, compile and load. Default: the engine profile's budget."
+    )
+    upgrade: Literal["none", "new_cluster"] = Field(
+        "none",
+        description=(
+            "What a change of images, resources or scripts does. new_cluster: KubeRay starts a second Ray cluster and moves "
+            "over, which takes as many accelerators again. none: nothing, until somebody deletes the RayCluster. Changes of the "
+            "model and its settings need neither: Serve replaces replicas in place."
+        ),
+    )
+    extra_args: dict[Argument, str | int | float | bool] = Field(
+        default_factory=dict,
+        description="Further flags of vllm serve, without the dashes; true and false become --flag and --no-flag. They win.",
+    )
+    extra_env: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further environment variables of the replicas, e.g. NEURON_COMPILE_CACHE_URL. They win.",
+    )
+
+    @property
+    def profile(self) -> EngineProfile:
+        return engine(self.engine)
+
+    @model_validator(mode="after")
+    def _fits_the_chip(self) -> Self:
+        shape = self.worker.shape
+        if shape.family not in self.profile.tensor_parallel:
+            families = ", ".join(self.profile.tensor_parallel)
+            raise ValueError(f"engine {self.engine} is for {families}; the workers run on {shape.name}")
+        cores = cores_of(self.worker.device_count, shape)
+        if self.tensor_parallel > cores:
+            raise ValueError(f"tensor_parallel {self.tensor_parallel} is more than the {cores} NeuronCores of a worker")
+        return self

@@ -1,0 +1,243 @@
+"""One stack as plain data: the ``eks-inference:stack`` object of a stack file, assembled from the domains' specs."""
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from eks_inference.accelerators.spec import NeuronSpec
+from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
+from eks_inference.faults import Fault, SpecError
+from eks_inference.network.spec import NetworkSpec
+from eks_inference.observability.spec import ObservabilitySpec
+from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
+from eks_inference.serving.spec import KubeRayOperatorSpec, RayServeVllmSpec
+from eks_inference.settings import StackSettings
+from eks_inference.spec import Arn, ResourceName, Spec
+
+ServerSpec = RayServeVllmSpec
+"""A model server. The kinds are told apart by ``kind``; there is one so far."""
+
+PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
+
+
+class AcceleratorsSpec(Spec):
+    """Support for accelerators beyond what their pools bring."""
+
+    neuron: NeuronSpec | None = Field(None, description="AWS Neuron: device plugin and scheduler. Absent: none is installed.")
+
+
+class StackSpec(Spec):
+    """Everything a stack is made of. Sections that are absent make nothing."""
+
+    name: ResourceName = Field(description="Name of the cluster and beginning of every other name.")
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags of every AWS resource, also those that nodes make.")
+    permissions_boundary_arn: Arn | None = Field(None, description="Permissions boundary of every IAM role.")
+    kms_key_arn: Arn | None = Field(None, description="KMS key for cluster secrets and volumes; AWS's own when absent.")
+    mirrors: dict[str, str] = Field(
+        default_factory=dict,
+        description="Registry or chart repository → what replaces it, e.g. public.ecr.aws: registry.corp.example/ecr-public.",
+    )
+    protect: bool = Field(False, description="Refuse deletion of the cluster, the VPC and whatever holds data.")
+    network: NetworkSpec = Field(default_factory=lambda: NetworkSpec(), description="The VPC.")
+    cluster: ClusterSpec = Field(default_factory=lambda: ClusterSpec(), description="The control plane.")
+    addons: ClusterAddonsSpec = Field(default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool.")
+    core_pool: PoolName = Field("core", description="The managed, untainted pool that controllers run on.")
+    pools: dict[PoolName, PoolSpec] = Field(description="Node pools by name.")
+    karpenter: KarpenterSpec = Field(
+        default_factory=lambda: KarpenterSpec(), description="The Karpenter controller, installed when a pool is of its kind."
+    )
+    accelerators: AcceleratorsSpec = Field(default_factory=lambda: AcceleratorsSpec(), description="Accelerator support.")
+    kuberay: KubeRayOperatorSpec = Field(
+        default_factory=lambda: KubeRayOperatorSpec(), description="The KubeRay operator, installed when a server needs it."
+    )
+    servers: dict[ResourceName, ServerSpec] = Field(default_factory=dict, description="Model servers by name.")
+    observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
+
+    def settings(self, region: str, profile: str | None = None) -> StackSettings:
+        """What every component of the stack shares."""
+        return StackSettings(
+            region=region,
+            profile=profile,
+            tags=self.tags,
+            permissions_boundary_arn=self.permissions_boundary_arn,
+            kms_key_arn=self.kms_key_arn,
+            mirrors=self.mirrors,
+            protect=self.protect,
+        )
+
+
+def parse_stack(text: str) -> StackSpec:
+    """A stack object (JSON) as a spec; raises ``SpecError`` with every fault when it is not one.
+
+    Strict: a number in quotes is not a number here, though Python would take it for one.
+    """
+    try:
+        spec = StackSpec.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise SpecError(_shape_faults(error, text)) from error
+    faults = list(_reference_faults(spec))
+    if faults:
+        raise SpecError(faults)
+    return spec
+
+
+def stack_file_schema() -> dict[str, Any]:
+    """JSON schema of a whole stack file (``stacks/Pulumi.<stack>.yaml``)."""
+    stack = StackSpec.model_json_schema()
+    definitions = stack.pop("$defs", {})
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Stack file of eks-inference",
+        "type": "object",
+        "properties": {
+            "config": {
+                "type": "object",
+                "properties": {
+                    "aws:region": {"type": "string", "description": "AWS region, e.g. us-west-2."},
+                    "eks-inference:stack": stack,
+                },
+                "required": ["aws:region", "eks-inference:stack"],
+            }
+        },
+        "required": ["config"],
+        "$defs": definitions,
+    }
+
+
+def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
+    """Names that lead nowhere, and pools that are not what the name's user needs."""
+    core = spec.pools.get(spec.core_pool)
+    if core is None:
+        yield _no_such_pool(("core_pool",), spec.core_pool, spec)
+    elif not isinstance(core, ManagedPoolSpec) or core.taints or core.extra_taints or any(i.accelerator for i in core.instances()):
+        yield Fault(
+            ("pools", spec.core_pool),
+            "the core pool runs what must run before anything else",
+            given=f"{core.kind} pool of {', '.join(i.name for i in core.instances()[:3])}",
+            allowed="a managed pool without taints and accelerators",
+        )
+    for name, server in spec.servers.items():
+        for key, pool_name, wanted in server.pool_references():
+            path = ("servers", name, *key)
+            pool = spec.pools.get(pool_name)
+            if pool is None:
+                yield _no_such_pool(path, pool_name, spec)
+            elif wanted is not None and wanted not in {instance.name for instance in pool.instances()}:
+                types = sorted(instance.name for instance in pool.instances())
+                nearest = get_close_matches(wanted, types, n=1)
+                yield Fault(
+                    (*path[:-1], "instance_type"),
+                    f"pool '{pool_name}' has no such instance type",
+                    given=wanted,
+                    allowed=", ".join(types),
+                    hint=f"did you mean '{nearest[0]}'?" if nearest else "",
+                )
+
+
+def _no_such_pool(path: tuple[str | int, ...], given: str, spec: StackSpec) -> Fault:
+    nearest = get_close_matches(given, spec.pools, n=1)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else ""
+    return Fault(path, "there is no pool of this name", given=given, allowed=", ".join(sorted(spec.pools)), hint=hint)
+
+
+def _shape_faults(error: ValidationError, text: str) -> Iterator[Fault]:
+    data = json.loads(text)
+    schema = StackSpec.model_json_schema()
+    for problem in error.errors(include_url=False):
+        yield _shape_fault(problem, data, schema)
+
+
+def _shape_fault(problem: Any, data: Any, schema: dict[str, Any]) -> Fault:
+    """A pydantic error as a fault: where in the user's own words, what was given, and what the schema allows there."""
+    path, given, place = _locate(problem["loc"], data, schema)
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        allowed = sorted(_locate(problem["loc"][:-1], data, schema)[2].get("properties", {}))
+        nearest = get_close_matches(str(path[-1]), allowed, n=1, cutoff=0.5)
+        hint = f"did you mean '{nearest[0]}'?" if nearest else ""
+        return Fault(path, "unknown key", allowed=", ".join(allowed), hint=hint)
+    if kind == "missing":
+        return Fault(path, "this key is required and missing", allowed=_allowed(place))
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        key = context["discriminator"].strip("'")
+        tags = context.get("expected_tags", "").replace("'", "") or ", ".join(place.get("discriminator", {}).get("mapping", ()))
+        tag = given.get(key) if isinstance(given, dict) else given
+        nearest = get_close_matches(str(tag), tags.split(", "), n=1)
+        hint = f"did you mean '{nearest[0]}'?" if nearest else ""
+        message = "unknown kind" if kind == "union_tag_invalid" else "this key is required and missing"
+        # An absent tag is the fault of the key; a wrong one stands there to be pointed at.
+        return Fault((*path, key), message, given=_shown(tag) if tag is not None else "", allowed=tags, hint=hint)
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    nearest = get_close_matches(given, _choices(place), n=1) if isinstance(given, str) else []
+    hint = f"did you mean '{nearest[0]}'?" if nearest else ""
+    return Fault(path, message, given=_shown(given), allowed=_allowed(place), hint=hint)
+
+
+def _locate(loc: tuple[str | int, ...], data: Any, schema: dict[str, Any]) -> tuple[tuple[str | int, ...], Any, dict[str, Any]]:
+    """A pydantic location as key path, the value there, and the JSON schema of that value.
+
+    Pydantic also names union members and validators on the way; the data tells them from keys.
+    """
+    path: list[str | int] = []
+    place = _resolve(schema, data, schema)
+    for index, part in enumerate(loc):
+        if isinstance(data, dict) and part in data:
+            data = data[part]
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        elif isinstance(data, dict) and index == len(loc) - 1 and part in place.get("properties", {}):
+            data = None
+        else:
+            continue
+        path.append(part)
+        step = place.get("items", {}) if isinstance(part, int) else place.get("properties", {}).get(part)
+        if step is None:
+            extra = place.get("additionalProperties") or next(iter(place.get("patternProperties", {}).values()), {})
+            step = extra if isinstance(extra, dict) else {}
+        place = _resolve(step, data, schema)
+    return tuple(path), data, place
+
+
+def _resolve(place: dict[str, Any], data: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """Follow references, and of alternatives take the one the data asks for."""
+    while True:
+        if "$ref" in place:
+            place = schema["$defs"][place["$ref"].rpartition("/")[2]] | {k: v for k, v in place.items() if k != "$ref"}
+        elif "discriminator" in place:
+            mapping = place["discriminator"]["mapping"]
+            tag = data.get(place["discriminator"]["propertyName"]) if isinstance(data, dict) else None
+            if tag not in mapping:
+                return place
+            place = {"$ref": mapping[tag]}
+        elif "anyOf" in place:
+            wanted = [option for option in place["anyOf"] if option.get("type") != "null"]
+            if len(wanted) != 1:
+                return place
+            place = wanted[0] | {k: v for k, v in place.items() if k not in ("anyOf", "default")}
+        else:
+            return place
+
+
+_BOUNDS = {"minimum": "at least", "maximum": "at most", "minLength": "length at least", "maxLength": "length at most"}
+
+
+def _choices(place: dict[str, Any]) -> list[str]:
+    return [str(choice) for choice in place.get("enum", [place["const"]] if "const" in place else [])]
+
+
+def _allowed(place: dict[str, Any]) -> str:
+    """What a JSON schema allows, in words."""
+    if choices := _choices(place):
+        return ", ".join(choices)
+    words = [str(place["type"])] if "type" in place else []
+    words += [f"{label} {place[bound]}" for bound, label in _BOUNDS.items() if bound in place]
+    words += [f"matching {place['pattern']}"] if "pattern" in place else []
+    return ", ".join(words) + (f": {place['description']}" if words and "description" in place else "")
+
+
+def _shown(given: Any) -> str:
+    text = repr(given) if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,423 @@
+"""Karpenter: the controller with what it needs in AWS, and the pools it fills."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from eks_inference import iam
+from eks_inference.catalog import versions
+from eks_inference.faults import SpecError
+from eks_inference.pools import karpenter_plan as plan
+from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter, NodeAutoscaler
+from eks_inference.pools.karpenter_pool import KarpenterPool
+from eks_inference.pools.placement import POOL_LABEL, Placement, Taint
+from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from golden import assert_golden
+from handles import existing_cluster, existing_vpc, placement, stack_settings
+
+KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+NODE_ROLE = "arn:aws:iam::123456789012:role/karpenter-node-role-1234567"
+
+JUPYTER = {"key": "hub.jupyter.org/dedicated", "value": "user"}
+SOURCE_POOLS = {
+    # The three pools of the Ray system, as written there (research on its infrastructure).
+    "default": {
+        "instance_families": ["c5", "m5", "r5"],
+        "capacity_types": ["spot", "on_demand"],
+        "extra_labels": {"instanceType": "mixed-x86", "provisionerType": "Karpenter", "workload": "rayhead"},
+        "root_volume_gib": 200,
+        "cpu_limit": "1000",
+        "expire_after": "720h",
+        "weight": 100,
+    },
+    "inferentia-inf2": {
+        "instance_families": ["inf2"],
+        "extra_labels": {
+            "instanceType": "inferentia-inf2",
+            "provisionerType": "Karpenter",
+            "hub.jupyter.org/node-purpose": "user",
+        },
+        "extra_taints": [JUPYTER],
+        "root_volume_gib": 500,
+        "cpu_limit": "1000",
+        "expire_after": "720h",
+        "weight": 100,
+    },
+    "trainium-trn1": {
+        "instance_families": ["trn1"],
+        "extra_labels": {
+            "instanceType": "trainium-trn1",
+            "provisionerType": "Karpenter",
+            "hub.jupyter.org/node-purpose": "user",
+        },
+        "extra_taints": [JUPYTER],
+        "root_volume_gib": 500,
+        "cpu_limit": "1000",
+        "expire_after": "720h",
+        "weight": 100,
+    },
+}
+
+
+def pool_spec(**given: Any) -> KarpenterPoolSpec:
+    families = {} if "instance_types" in given else {"instance_families": ["inf2"]}
+    return KarpenterPoolSpec.model_validate({"kind": "karpenter", **families, **given})
+
+
+class Surroundings:
+    """A cluster, a network and a core pool of the same program, each with a resource that has to come first."""
+
+    def __init__(self, core_nodes: int = 2, **given: Any) -> None:
+        routes, addon, nodes = (pulumi.CustomResource("test:index:Ready", name) for name in ("routes", "vpc-cni", "core-nodes"))
+        self.network = replace(existing_vpc(zones=2), ready=(routes,))
+        self.core = replace(placement("m5.2xlarge", pool="core", max_nodes=core_nodes), ready=(nodes,))
+        self.cluster = replace(existing_cluster("llama", **given), ready=(addon,))
+
+    def karpenter(self, **given: Any) -> Karpenter:
+        return Karpenter("karpenter", KarpenterSpec.model_validate(given), cluster=self.cluster, placement=self.core)
+
+    def pool(self, name: str, spec: KarpenterPoolSpec, karpenter: NodeAutoscaler, pool: str | None = None) -> KarpenterPool:
+        return KarpenterPool(name, spec, cluster=self.cluster, network=self.network, karpenter=karpenter, pool=pool)
+
+
+def graph_of(spec: KarpenterPoolSpec, controller: dict[str, Any] | None = None, **given: Any) -> Graph:
+    def build() -> None:
+        around = Surroundings(**given)
+        around.pool("inf2", spec, around.karpenter(**(controller or {})))
+
+    return record(build, project="p", stack="s", config={"aws:region": "us-west-2"})
+
+
+def the(graph: Graph, kind: str) -> Resource:
+    (found,) = (resource for resource in graph.resources if resource.type.endswith(kind))
+    return found
+
+
+def needs(graph: Graph, name: str) -> set[str]:
+    """Everything that is made before a resource and removed after it, by logical name."""
+    found: set[str] = set()
+    todo = [graph.named(name).urn]
+    while todo:
+        for urn in graph.by_urn[todo.pop()].dependencies:
+            resource = graph.by_urn[urn]
+            if resource.name not in found:
+                found.add(resource.name)
+                todo.append(urn)
+    return found
+
+
+def statements(documents: Iterable[iam.Document]) -> list[iam.Statement]:
+    return [statement for document in documents for statement in document["Statement"]]
+
+
+# -- what a user may write -------------------------------------------------------------------------------------------------------
+
+
+def refusal_of(make: Callable[[], object]) -> str:
+    with pytest.raises(ValidationError) as caught:
+        make()
+    return str(caught.value)
+
+
+def test_a_misspelt_family_is_refused_with_the_nearest():
+    assert "instance family 'inf3' is not in the catalog; nearest: inf2" in refusal_of(
+        lambda: pool_spec(instance_families=["inf3"])
+    )
+
+
+@pytest.mark.parametrize("given", [{"instance_families": []}, {"instance_families": ["inf2"], "instance_types": ["inf2.xlarge"]}])
+def test_a_pool_has_types_or_families(given: dict[str, Any]):
+    assert "either instance_types or instance_families" in refusal_of(lambda: pool_spec(**given))
+
+
+def test_families_of_different_accelerators_do_not_share_a_pool():
+    assert "differ in accelerator" in refusal_of(lambda: pool_spec(instance_families=["m5", "inf2"]))
+
+
+def test_durations_are_those_karpenter_takes():
+    assert pool_spec(expire_after="Never").expire_after == "Never"
+    assert "expire_after" in refusal_of(lambda: pool_spec(expire_after="30d"))
+
+
+def test_a_parameter_cannot_name_the_image():
+    """The controller may only read parameters of AWS."""
+    assert "ami" in refusal_of(lambda: pool_spec(ami={"kind": "ssm_parameter", "name": "/golden/neuron"}))
+
+
+# -- the controller's permissions ------------------------------------------------------------------------------------------------
+
+
+def policies(**given: Any) -> dict[str, iam.Document]:
+    known = plan.controller_policies(cluster="llama", settings=stack_settings(**given), queue_name="llama-karpenter")
+    profiles = plan.instance_profiles_policy(cluster="llama", settings=stack_settings(**given), node_role_arn=NODE_ROLE)
+    return {**known, "instance-profiles": profiles}
+
+
+def test_permissions_of_the_controller():
+    assert_golden("pools/karpenter-controller-policies.json", json.dumps(policies(kms_key_arn=KEY), indent=2))
+
+
+def test_permissions_fit_into_one_role():
+    """IAM quota: 10,240 characters of inline policies a role."""
+    longest = stack_settings(region="ap-southeast-2", kms_key_arn=KEY)
+    cluster = "a" * 40
+    documents = [
+        *plan.controller_policies(cluster=cluster, settings=longest, queue_name=f"{cluster}-karpenter").values(),
+        plan.instance_profiles_policy(cluster=cluster, settings=longest, node_role_arn=NODE_ROLE),
+    ]
+    assert sum(len(iam.policy_json(document)) for document in documents) < 10_240
+
+
+def test_whatever_changes_something_is_held_to_this_cluster():
+    reading = ("Describe", "Get", "List", "Receive")
+    for statement in statements(policies(kms_key_arn=KEY).values()):
+        changing = [action for action in statement["Action"] if not action.split(":")[1].startswith(reading)]
+        if not changing:
+            continue
+        assert statement["Resource"] != "*", statement["Sid"]
+        held = "llama" in json.dumps([statement.get("Condition"), statement["Resource"]])
+        # What stands beside the cluster (images, subnets) is only used, the role and the key are named.
+        assert held or statement["Sid"] in ("LaunchFromWhatExists", "GiveNodesTheirRole", "UseVolumeKey", "LendVolumeKey")
+
+
+def test_only_the_nodes_role_can_be_passed_and_only_to_ec2():
+    (passing,) = (s for s in statements(policies().values()) if "iam:PassRole" in s["Action"])
+    assert passing["Resource"] == NODE_ROLE
+    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+
+
+def test_placement_groups_and_reservations_are_usable():
+    """Karpenter fails to launch without them since 1.11."""
+    launching = next(s for s in statements(policies().values()) if s["Sid"] == "LaunchFromWhatExists")
+    assert {"arn:aws:ec2:us-west-2:*:placement-group/*", "arn:aws:ec2:us-west-2:*:capacity-reservation/*"} <= set(
+        launching["Resource"]
+    )
+
+
+def test_the_volume_key_is_lent_only_when_there_is_one():
+    assert "volume-key" not in policies()
+    assert {s["Resource"] for s in policies(kms_key_arn=KEY)["volume-key"]["Statement"]} == {KEY}
+
+
+def test_arns_are_of_the_regions_partition():
+    text = json.dumps(policies(region="cn-north-1"))
+    assert "arn:aws:" not in text.replace(NODE_ROLE, "")
+    assert "ec2.amazonaws.com.cn" in text
+
+
+# -- interruptions ---------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_match_the_events_ec2_sends():
+    """Spelling of the EventBridge reference, letter by letter; one wrong letter and nothing ever matches."""
+    rules = graph_of(pool_spec()).of_type("aws:cloudwatch/eventRule:EventRule")
+    patterns = sorted((json.loads(rule.inputs["eventPattern"]) for rule in rules), key=lambda pattern: pattern["detail-type"])
+    assert patterns == [
+        {"source": ["aws.health"], "detail-type": ["AWS Health Event"]},
+        {"source": ["aws.ec2"], "detail-type": ["EC2 Capacity Reservation Instance Interruption Warning"]},
+        {"source": ["aws.ec2"], "detail-type": ["EC2 Instance Rebalance Recommendation"]},
+        {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]},
+        {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]},
+    ]
+
+
+def test_every_rule_fills_the_queue_the_controller_reads():
+    graph = graph_of(pool_spec())
+    queue = the(graph, ":Queue")
+    targets = graph.of_type("aws:cloudwatch/eventTarget:EventTarget")
+    rules = {rule.name for rule in graph.of_type("aws:cloudwatch/eventRule:EventRule")}
+    assert {target.inputs["rule"] for target in targets} == {f"<{rule}.name>" for rule in rules}
+    assert {target.inputs["arn"] for target in targets} == {f"<{queue.name}.arn>"}
+    assert graph.named("karpenter-release").inputs["values"]["settings"]["interruptionQueue"] == queue.inputs["name"]
+
+
+def test_only_these_rules_may_send_and_only_encrypted():
+    graph = graph_of(pool_spec())
+    send, encrypted = json.loads(the(graph, ":QueuePolicy").inputs["policy"])["Statement"]
+    rules = {f"<{rule.name}.arn>" for rule in graph.of_type("aws:cloudwatch/eventRule:EventRule")}
+    assert send["Principal"] == {"Service": "events.amazonaws.com"}
+    assert set(send["Condition"]["ArnEquals"]["aws:SourceArn"]) == rules
+    assert (encrypted["Effect"], encrypted["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+
+
+# -- the controller --------------------------------------------------------------------------------------------------------------
+
+
+def test_two_charts_of_one_version():
+    graph = graph_of(pool_spec())
+    crds, controller = graph.named("karpenter-crds").inputs, graph.named("karpenter-release").inputs
+    assert crds["chart"] == "oci://public.ecr.aws/karpenter/karpenter-crd"
+    assert controller["chart"] == "oci://public.ecr.aws/karpenter/karpenter"
+    assert crds["version"] == controller["version"] == versions.chart("karpenter").version
+    assert controller["skipCrds"] is True
+
+
+def test_the_controller_runs_on_the_core_pool():
+    values = graph_of(pool_spec()).named("karpenter-release").inputs["values"]
+    assert values["nodeSelector"] == {"kubernetes.io/os": "linux", POOL_LABEL: "core"}
+    assert values["settings"] == {"clusterName": "llama", "interruptionQueue": "llama-karpenter"}
+
+
+def test_values_of_the_user_come_last():
+    given = {"values": {"logLevel": "debug", "settings": {"featureGates": {"nodeRepair": True}}}}
+    values = graph_of(pool_spec(), given).named("karpenter-release").inputs["values"]
+    assert values["logLevel"] == "debug"
+    assert values["settings"]["clusterName"] == "llama"
+    assert values["settings"]["featureGates"] == {"nodeRepair": True}
+
+
+def test_charts_and_image_come_from_the_mirror():
+    graph = graph_of(pool_spec(), mirrors={"public.ecr.aws": "registry.corp.example/ecr"})
+    release = graph.named("karpenter-release").inputs
+    assert release["chart"] == "oci://registry.corp.example/ecr/karpenter/karpenter"
+    assert release["values"]["controller"]["image"]["repository"] == "registry.corp.example/ecr/karpenter/controller"
+
+
+def test_replicas_that_find_no_node_are_refused():
+    with pytest.raises(Exception, match=r"karpenter.replicas: pool core has too few nodes .*given: 2; allowed: at most 1"):
+        graph_of(pool_spec(), core_nodes=1)
+    graph_of(pool_spec(), {"replicas": 1}, core_nodes=1)
+
+
+def test_identity_is_bound_to_the_charts_service_account():
+    graph = graph_of(pool_spec())
+    association = the(graph, ":PodIdentityAssociation").inputs
+    account = graph.named("karpenter-release").inputs["values"]["serviceAccount"]["name"]
+    assert (association["namespace"], association["serviceAccount"]) == ("kube-system", account)
+    trust = json.loads(graph.named("karpenter-controller-role").inputs["assumeRolePolicy"])["Statement"][0]
+    assert trust["Condition"]["StringEquals"]["aws:RequestTag/kubernetes-service-account"] == account
+
+
+def test_the_cluster_admits_the_nodes():
+    access = the(graph_of(pool_spec()), ":AccessEntry").inputs
+    assert (access["type"], access["principalArn"]) == ("EC2_LINUX", "<karpenter-node-role.arn>")
+
+
+def test_settings_reach_every_role_and_taggable_resource():
+    graph = graph_of(pool_spec(), tags={"team": "ml"}, permissions_boundary_arn=BOUNDARY)
+    untagged = {"RolePolicy", "RolePolicyAttachment", "QueuePolicy", "EventTarget"}
+    for resource in graph.resources:
+        if resource.package == "aws" and resource.type.rpartition(":")[2] not in untagged:
+            assert resource.inputs["tags"]["team"] == "ml", resource.name
+        if resource.type == "aws:iam/role:Role":
+            assert resource.inputs["permissionsBoundary"] == BOUNDARY
+
+
+# -- order -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_finalizers_goes_before_what_answers_them():
+    graph = graph_of(pool_spec())
+    assert "inf2-class" in needs(graph, "inf2-pool")
+    assert "karpenter-release" in needs(graph, "inf2-class")
+    assert "karpenter-crds" in needs(graph, "karpenter-release")
+    assert {"core-nodes", "vpc-cni"} <= needs(graph, "karpenter-release")
+    assert "routes" in needs(graph, "inf2-pool")
+
+
+def test_what_the_controller_uses_outlives_it():
+    graph = graph_of(pool_spec(), {"s3_read_buckets": ["models"]}, kms_key_arn=KEY)
+    aws = {r.name for r in graph.resources if r.package == "aws"}
+    assert aws <= needs(graph, "karpenter-release")
+    assert any(name.endswith("-s3-read") for name in aws)
+
+
+def test_objects_are_on_the_clusters_provider():
+    graph = graph_of(pool_spec())
+    provider = graph.named("llama-k8s").urn
+    objects = [r for r in graph.resources if r.package == "kubernetes"]
+    assert len(objects) == 4
+    assert {r.provider for r in objects} == {provider}
+
+
+# -- pools -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOURCE_POOLS)
+def test_pools_of_the_ray_system(name: str):
+    """The source pins al2023@v20241024 and has no disk besides the root; trn1 has local ones, which are used."""
+
+    def build() -> None:
+        around = Surroundings(tags={"team": "ml"})
+        around.pool(name, pool_spec(**SOURCE_POOLS[name]), ExistingKarpenter("KarpenterNodeRole-llama"))
+
+    graph = record(build)
+    objects = [graph.named(f"{name}-{part}").inputs for part in ("class", "pool")]
+    assert_golden(f"pools/karpenter-{name}.yaml", yaml.safe_dump_all(json.loads(json.dumps(objects)), sort_keys=True))
+
+
+def test_a_pool_refers_to_its_own_class():
+    graph = graph_of(pool_spec())
+    node = graph.named("inf2-pool").inputs["spec"]["template"]["spec"]
+    assert node["nodeClassRef"] == {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "inf2"}
+    assert graph.named("inf2-class").inputs["metadata"]["name"] == "inf2"
+
+
+def test_subnets_and_group_are_given_by_id():
+    spec = graph_of(pool_spec(zone_ids=("usw2-az2",))).named("inf2-class").inputs["spec"]
+    assert spec["subnetSelectorTerms"] == [{"id": "subnet-private-usw2-az2"}]
+    assert spec["securityGroupSelectorTerms"] == [{"id": "sg-cluster"}]
+    assert spec["role"] == "<karpenter-node-role.name>"
+
+
+def test_the_image_is_pinned_to_a_day():
+    def term(spec: KarpenterPoolSpec) -> dict[str, str]:
+        return graph_of(spec).named("inf2-class").inputs["spec"]["amiSelectorTerms"][0]
+
+    assert term(pool_spec()) == {"alias": "al2023@v20260714"}
+    assert term(pool_spec(ami={"kind": "release", "release_version": "1.35.1-20260304"})) == {"alias": "al2023@v20260304"}
+    assert term(pool_spec(ami={"kind": "image_id", "id": "ami-0123456789abcdef0"})) == {"id": "ami-0123456789abcdef0"}
+
+
+def test_kubelet_settings_and_metadata_reach_the_class():
+    spec = graph_of(pool_spec(kubelet={"maxPods": 30}, metadata_hop_limit=2)).named("inf2-class").inputs["spec"]
+    assert spec["kubelet"] == {"maxPods": 30}
+    assert (spec["metadataOptions"]["httpTokens"], spec["metadataOptions"]["httpPutResponseHopLimit"]) == ("required", 2)
+
+
+def test_root_disks_use_the_stacks_key():
+    (disk,) = graph_of(pool_spec(), kms_key_arn=KEY).named("inf2-class").inputs["spec"]["blockDeviceMappings"]
+    assert disk["deviceName"] == "/dev/xvda"
+    assert (disk["ebs"]["encrypted"], disk["ebs"]["kmsKeyID"], disk["ebs"]["volumeSize"]) == (True, KEY, "500Gi")
+
+
+def test_limits_and_weight_can_be_left_out():
+    spec = graph_of(pool_spec(cpu_limit=None)).named("inf2-pool").inputs["spec"]
+    assert not {"limits", "weight"} & spec.keys()
+
+
+def test_zones_the_network_lacks_are_refused():
+    with pytest.raises(Exception, match="no private subnet there") as caught:
+        graph_of(pool_spec(zone_ids=("usw2-az3",)))
+    assert isinstance(caught.value.__cause__, SpecError)
+
+
+def test_a_placement_names_one_type_of_the_family():
+    found: list[Placement] = []
+
+    def build() -> None:
+        around = Surroundings()
+        pool = around.pool("llama-inf2", pool_spec(extra_taints=[JUPYTER]), ExistingKarpenter("nodes"), pool="inf2")
+        found.append(pool.placement("inf2.8xlarge"))
+        with pytest.raises(ValueError, match="pool inf2 has several instance types"):
+            pool.placement()
+
+    record(build)
+    chosen = found[0]
+    assert chosen.node_selector == {POOL_LABEL: "inf2", "node.kubernetes.io/instance-type": "inf2.8xlarge"}
+    assert chosen.taints == (
+        Taint("aws.amazon.com/neuron", "true", "NoSchedule"),
+        Taint("hub.jupyter.org/dedicated", "user", "NoSchedule"),
+    )
+    assert chosen.max_nodes is None
+    assert chosen.zone_ids == ("usw2-az1", "usw2-az2")
+    assert [type(resource).__name__ for resource in chosen.ready] == ["CustomResource"]

@@ -1,0 +1,407 @@
+"""The network: its address grid, its choice of zones, and the resources it becomes."""
+
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from eks_inference.catalog import zones
+from eks_inference.catalog.instances import instance_types
+from eks_inference.faults import SpecError
+from eks_inference.network.component import Vpc
+from eks_inference.network.handle import Network
+from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, plan_subnets, vpc_range
+from eks_inference.network.spec import NetworkSpec
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from eks_inference.settings import StackSettings
+
+# ------------------------------------------------------------------------------------------------- the address grid
+
+vpc_ranges = st.builds(
+    lambda prefix, base: str(IPv4Network((base, prefix), strict=False)),
+    st.integers(16, 21),
+    st.integers(int.from_bytes((10, 0, 0, 0)), int.from_bytes((10, 255, 255, 255))),
+)
+zone_lists = st.lists(st.sampled_from([f"use1-az{number}" for number in range(1, 8)]), min_size=1, unique=True)
+
+
+def blocks(plans: tuple[ZonePlan, ...]) -> list[IPv4Network]:
+    return [block for plan in plans for block in (plan.private, plan.public) if block is not None]
+
+
+@given(vpc_ranges, zone_lists, st.booleans())
+def test_subnets_neither_overlap_nor_leave_the_range(cidr: str, zone_ids: list[str], public: bool):
+    plans = plan_subnets(cidr, zone_ids, public=public)
+    assert [plan.zone_id for plan in plans] == zone_ids
+    assert len(blocks(plans)) == len(zone_ids) * (2 if public else 1)
+    assert all(block.subnet_of(IPv4Network(cidr)) for block in blocks(plans))
+    assert not any(one.overlaps(other) for one, other in combinations(blocks(plans), 2))
+
+
+@given(vpc_ranges, zone_lists, st.randoms(use_true_random=False), st.booleans())
+def test_another_zone_another_order_and_dropping_public_subnets_move_none(cidr: str, zone_ids: list[str], random, public: bool):
+    every = {plan.zone_id: plan for plan in plan_subnets(cidr, [f"use1-az{number}" for number in range(1, 8)])}
+    shuffled = random.sample(zone_ids, len(zone_ids))
+    for plan in plan_subnets(cidr, shuffled, public=public):
+        assert plan.private == every[plan.zone_id].private
+        assert plan.public == (every[plan.zone_id].public if public else None)
+
+
+@given(vpc_ranges, zone_lists)
+def test_private_subnets_are_large_and_public_ones_large_enough_for_load_balancers(cidr: str, zone_ids: list[str]):
+    for plan in plan_subnets(cidr, zone_ids):
+        assert plan.private.prefixlen <= 24
+        assert plan.public is not None
+        assert plan.public.prefixlen <= 27
+        assert plan.private.num_addresses == 8 * plan.public.num_addresses
+
+
+def test_the_default_range_gives_each_zone_8187_pod_addresses():
+    (plan,) = plan_subnets("10.1.0.0/16", ["usw2-az4"])
+    assert plan == ZonePlan("usw2-az4", IPv4Network("10.1.128.0/19"), IPv4Network("10.1.16.0/22"))
+
+
+def test_the_smallest_range_still_gives_what_the_source_system_had():
+    (plan,) = plan_subnets("10.1.0.0/21", ["usw2-az1"])
+    assert (plan.private.prefixlen, plan.public and plan.public.prefixlen) == (24, 27)
+
+
+@pytest.mark.parametrize(
+    ("cidr", "complaint"),
+    [
+        ("10.0.0.0/22", r"private /25 \(123 addresses\) and a public /28 \(11 addresses\); needed are /24 and /27"),
+        ("10.0.0.0/32", r"private /35 \(0 addresses\)"),
+        ("10.0.0.0/15", "at most a /16"),
+        ("10.0.1.0/16", "has host bits set"),
+        ("ten", "not an IPv4 range"),
+    ],
+)
+def test_a_range_that_cannot_hold_the_grid_is_refused_with_the_arithmetic(cidr: str, complaint: str):
+    with pytest.raises(ValueError, match=complaint):
+        vpc_range(cidr)
+    with pytest.raises(ValidationError, match=complaint):
+        NetworkSpec(cidr=cidr)
+
+
+@pytest.mark.parametrize(
+    ("zone_ids", "complaint"),
+    [
+        (["use1-az8"], "room for az1 to az7"),
+        (["use1-az0"], "room for az1 to az7"),
+        (["us-east-1a"], "not a zone id"),
+        (["use1-az1", "use1-az1"], "given twice"),
+    ],
+)
+def test_a_zone_without_a_place_in_the_grid_is_refused(zone_ids: list[str], complaint: str):
+    with pytest.raises(ValueError, match=complaint):
+        plan_subnets("10.0.0.0/16", zone_ids)
+
+
+# ------------------------------------------------------------------------------------------------- the choice of zones
+
+regions_and_families = st.sampled_from(zones.regions()).flatmap(
+    lambda region: st.tuples(
+        st.just(region),
+        st.lists(
+            st.sampled_from(sorted({one.family for one in instance_types().values() if zones.zone_ids(region, one.family)})),
+            unique=True,
+            max_size=5,
+        ),
+    )
+)
+
+
+def serve(region: str, families: list[str], zone_ids: tuple[str, ...]) -> bool:
+    """Every family can be started in one of the zones."""
+    return all(set(zone_ids) & set(zones.zone_ids(region, family)) for family in families)
+
+
+@given(regions_and_families, st.none() | st.integers(2, 6))
+def test_chosen_zones_are_accepted_by_eks_and_offer_every_family(choice: tuple[str, list[str]], count: int | None):
+    region, families = choice
+    available = zones.region_zone_ids(region)
+    try:
+        chosen = choose_zones(region, families, count)
+    except SpecError:
+        wanted = count or min(3, len(available))
+        assert wanted > len(available) or not any(serve(region, families, some) for some in combinations(available, wanted))
+        return
+    assert len(chosen) == (count or min(3, len(available)))
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= set(available)
+    assert serve(region, families, chosen)
+    assert check_zones(region, chosen) == chosen
+
+
+def test_zones_with_the_scarcest_accelerator_come_first():
+    assert choose_zones("us-west-2", ["c5", "m5", "r5", "inf2", "trn1"], 2) == ("usw2-az4", "usw2-az1")
+    assert choose_zones("us-east-2", ["m5", "trn2"], 2)[0] == "use2-az3"
+    # g4dn is not offered in usw2-az4
+    assert choose_zones("us-west-2", ["g4dn", "m6i"]) == ("usw2-az1", "usw2-az2", "usw2-az3")
+
+
+def test_families_of_different_zones_are_both_served():
+    # Trn1 is in aps1-az2 alone, Inf2 in the two others
+    assert choose_zones("ap-south-1", ["inf2", "trn1"], 2) == ("aps1-az2", "aps1-az1")
+
+
+def test_a_region_of_two_zones_gets_two():
+    assert choose_zones("us-west-1") == ("usw1-az1", "usw1-az3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("eu-west-1", ["trn2"]), "trn2 is not offered in eu-west-1.*us-east-2"),
+        (("us-west-1", [], 3), "us-west-1 has 2 zones"),
+        (("ap-south-1", ["inf2", "trn1", "p5"], 1), "no choice of so few zones.*trn1: aps1-az2"),
+        (("us-gov-west-1", []), "no zones for this region.*zone_ids yourself"),
+    ],
+)
+def test_what_no_zone_can_serve_is_refused_with_what_can(arguments: tuple, complaint: str):
+    with pytest.raises(SpecError, match=complaint):
+        choose_zones(*arguments)
+
+
+def test_all_wrong_zones_are_named_at_once():
+    with pytest.raises(SpecError) as raised:
+        check_zones("us-east-1", ["use1-az3", "usw2-az1"])
+    assert [fault.path for fault in raised.value.faults] == [("zone_ids", 0), ("zone_ids", 1)]
+
+
+def test_a_zone_newer_than_the_catalog_passes():
+    assert check_zones("us-west-2", ["usw2-az1", "usw2-az6"]) == ("usw2-az1", "usw2-az6")
+    assert check_zones("us-gov-west-1", ["usgw1-az1", "usgw1-az2"]) == ("usgw1-az1", "usgw1-az2")
+
+
+def test_a_single_zone_is_refused():
+    with pytest.raises(SpecError, match="2 zones"):
+        check_zones("us-west-2", ["usw2-az4"])
+
+
+# ------------------------------------------------------------------------------------------------- the spec
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"zone_ids": ["usw2-az1", "usw2-az2"], "zones": 2}, "not both"),
+        ({"zone_ids": ["us-west-2a", "us-west-2b"]}, "should match pattern"),
+        ({"zone_ids": ["usw2-az1", "usw2-az1"]}, "more than once: usw2-az1"),
+        ({"public_subnets": False}, "set public_subnets, or nat to 'none'"),
+        ({"endpoints": ["ecr"]}, "needs 's3'"),
+        ({"nat": "none"}, "add the endpoints ec2, ecr, eks-auth"),
+        ({"nats": 1}, "Extra inputs"),
+    ],
+)
+def test_a_contradiction_is_refused_with_the_way_out(keys: dict, complaint: str):
+    with pytest.raises(ValidationError, match=complaint):
+        NetworkSpec.model_validate(keys)
+
+
+# ------------------------------------------------------------------------------------------------- the resources
+
+SETTINGS = StackSettings(region="us-west-2", tags={"team": "serving"})
+CLOSED = NetworkSpec(nat="none", public_subnets=False, endpoints=("ec2", "ecr", "eks-auth", "s3", "logs"))
+
+
+def network(
+    spec: NetworkSpec, *, settings: StackSettings = SETTINGS, observe: Callable[[Network], None] = lambda _: None
+) -> Graph:
+    def program() -> None:
+        observe(Vpc("net", spec, settings=settings, cluster_name="demo", families=("inf2", "m5")))
+
+    return record(program, project="p", stack="s", config={"aws:region": settings.region})
+
+
+def ready_of(spec: NetworkSpec) -> set[str]:
+    names: set[str] = set()
+    network(spec, observe=lambda vpc: names.update(resource._name for resource in vpc.ready))
+    return names
+
+
+def subnets(graph: Graph) -> dict[str, Resource]:
+    return {resource.name: resource for resource in graph.of_type("aws:ec2/subnet:Subnet")}
+
+
+def waits_for(graph: Graph, name: str) -> set[str]:
+    """Names of everything that exists before the resource of that name, and is deleted after it."""
+    by_urn = {resource.urn: resource for resource in graph.resources}
+    found: set[str] = set()
+    open_ends = list(graph.named(name).dependencies)
+    while open_ends:
+        resource = by_urn[open_ends.pop()]
+        if resource.name not in found:
+            found.add(resource.name)
+            open_ends += resource.dependencies
+    return found
+
+
+def test_subnets_are_placed_by_zone_id_and_addressed_by_the_grid():
+    placed = {
+        name: (subnet.inputs["availabilityZoneId"], subnet.inputs["cidrBlock"])
+        for name, subnet in subnets(network(NetworkSpec(zones=2))).items()
+    }
+    assert placed == {
+        "net-private-usw2-az1": ("usw2-az1", "10.1.32.0/19"),
+        "net-private-usw2-az4": ("usw2-az4", "10.1.128.0/19"),
+        "net-public-usw2-az1": ("usw2-az1", "10.1.4.0/22"),
+        "net-public-usw2-az4": ("usw2-az4", "10.1.16.0/22"),
+    }
+
+
+def test_load_balancers_and_karpenter_find_their_subnets_by_tag():
+    found = subnets(network(NetworkSpec(zones=2)))
+    private, public = found["net-private-usw2-az4"].inputs["tags"], found["net-public-usw2-az4"].inputs["tags"]
+    assert private == {
+        "team": "serving",
+        "Name": "net-private-usw2-az4",
+        "kubernetes.io/role/internal-elb": "1",
+        "karpenter.sh/discovery": "demo",
+    }
+    assert public == {"team": "serving", "Name": "net-public-usw2-az4", "kubernetes.io/role/elb": "1"}
+
+
+def test_no_subnet_gives_instances_public_addresses():
+    assert not any(subnet.inputs["mapPublicIpOnLaunch"] for subnet in subnets(network(NetworkSpec())).values())
+
+
+@pytest.mark.parametrize("spec", [NetworkSpec(), NetworkSpec(nat="per_zone", endpoints=("s3", "ecr", "sts")), CLOSED])
+def test_every_taggable_resource_carries_the_stack_tags_and_a_name(spec: NetworkSpec):
+    untaggable = {"aws:ec2/route:Route", "aws:ec2/routeTableAssociation:RouteTableAssociation"}
+    for resource in network(spec).resources:
+        if resource.type.startswith("aws:") and resource.type not in untaggable:
+            assert resource.inputs["tags"]["team"] == "serving", resource.name
+            assert resource.inputs["tags"]["Name"].startswith("net-"), resource.name
+
+
+def test_one_nat_gateway_stands_in_the_first_zone_and_serves_all():
+    graph = network(NetworkSpec(zone_ids=("usw2-az3", "usw2-az1")))
+    (gateway,) = graph.of_type("aws:ec2/natGateway:NatGateway")
+    assert gateway.name == "net-nat-usw2-az3"
+    assert gateway.inputs["subnetId"] == "<net-public-usw2-az3.id>"
+    for zone_id in ("usw2-az1", "usw2-az3"):
+        assert graph.named(f"net-private-{zone_id}-internet").inputs["natGatewayId"] == "<net-nat-usw2-az3.id>"
+
+
+def test_a_gateway_per_zone_keeps_traffic_in_its_zone_and_the_first_one_in_place():
+    single, per_zone = network(NetworkSpec(zones=3)), network(NetworkSpec(zones=3, nat="per_zone"))
+    for zone_id in ("usw2-az4", "usw2-az1", "usw2-az2"):
+        assert per_zone.named(f"net-private-{zone_id}-internet").inputs["natGatewayId"] == f"<net-nat-{zone_id}.id>"
+    before, after = ({resource.urn for resource in graph.resources} for graph in (single, per_zone))
+    assert before < after, "going from one gateway to one per zone only adds resources"
+
+
+def test_a_nat_gateway_exists_only_while_its_way_out_does():
+    graph = network(NetworkSpec(zones=2))
+    way_out = {
+        "net-public-internet",
+        "net-internet-gateway",
+        "net-public-usw2-az4-association",
+        "net-public-usw2-az1-association",
+    }
+    assert way_out <= waits_for(graph, "net-nat-usw2-az4")
+    assert way_out <= waits_for(graph, "net-private-usw2-az4-internet")
+
+
+def test_ready_is_routes_and_associations_and_no_more():
+    assert ready_of(NetworkSpec(zones=2)) == {
+        "net-private-usw2-az1-association",
+        "net-private-usw2-az1-internet",
+        "net-private-usw2-az4-association",
+        "net-private-usw2-az4-internet",
+    }
+
+
+def test_without_nat_the_endpoints_are_what_nodes_wait_for():
+    assert ready_of(CLOSED) >= {"net-endpoint-s3", "net-endpoint-ec2", "net-endpoint-ecr-api", "net-endpoint-eks-auth"}
+
+
+def test_a_closed_network_has_no_way_to_the_internet():
+    graph = network(CLOSED)
+    types = {resource.type for resource in graph.resources}
+    assert not types & {
+        "aws:ec2/internetGateway:InternetGateway",
+        "aws:ec2/natGateway:NatGateway",
+        "aws:ec2/eip:Eip",
+        "aws:ec2/route:Route",
+    }
+
+
+def test_public_subnets_without_nat_still_reach_the_internet():
+    spec = NetworkSpec(nat="none", zones=2, endpoints=("ec2", "ecr", "eks-auth", "s3"))
+    assert not network(spec).of_type("aws:ec2/natGateway:NatGateway")
+    assert {"net-public-internet", "net-public-usw2-az4-association"} <= ready_of(spec)
+
+
+def test_the_s3_endpoint_is_in_every_private_route_table():
+    graph = network(NetworkSpec(zones=3))
+    endpoint = graph.named("net-endpoint-s3")
+    assert endpoint.inputs["serviceName"] == "com.amazonaws.us-west-2.s3"
+    assert endpoint.inputs["vpcEndpointType"] == "Gateway"
+    assert sorted(endpoint.inputs["routeTableIds"]) == [
+        f"<net-private-{zone_id}-routes.id>" for zone_id in ("usw2-az1", "usw2-az2", "usw2-az4")
+    ]
+
+
+def test_ecr_stands_for_its_two_interface_endpoints_open_to_the_vpc_only():
+    graph = network(NetworkSpec(zones=2, endpoints=("s3", "ecr")))
+    for name in ("ecr.api", "ecr.dkr"):
+        endpoint = graph.named(f"net-endpoint-{name.replace('.', '-')}")
+        assert endpoint.inputs["serviceName"] == f"com.amazonaws.us-west-2.{name}"
+        assert endpoint.inputs["privateDnsEnabled"] is True
+        assert endpoint.inputs["subnetIds"] == ["<net-private-usw2-az4.id>", "<net-private-usw2-az1.id>"]
+        assert endpoint.inputs["securityGroupIds"] == ["<net-endpoints-security-group.id>"]
+    (rule,) = graph.named("net-endpoints-security-group").inputs["ingress"]
+    assert (rule["fromPort"], rule["toPort"], rule["protocol"], rule["cidrBlocks"]) == (443, 443, "tcp", ["10.1.0.0/16"])
+
+
+def test_the_default_security_group_is_emptied():
+    inputs = network(NetworkSpec()).named("net-default-security-group").inputs
+    assert not {"ingress", "egress"} & inputs.keys()
+
+
+def test_the_vpc_resolves_names_and_only_it_is_protected():
+    graph = network(NetworkSpec(), settings=SETTINGS.model_copy(update={"protect": True}))
+    vpc = graph.named("net-vpc").inputs
+    assert vpc["enableDnsSupport"] is True
+    assert vpc["enableDnsHostnames"] is True
+    assert [resource.name for resource in graph.resources if resource.options.get("protect")] == ["net-vpc"]
+    assert not any(resource.options.get("protect") for resource in network(NetworkSpec()).resources)
+
+
+def test_every_resource_is_the_component_s_own_child():
+    graph = network(NetworkSpec(nat="per_zone", endpoints=("s3", "ecr")))
+    component = graph.named("net")
+    assert component.type == "eks-inference:index:Vpc"
+    for resource in graph.resources:
+        if resource.type.startswith("aws:"):
+            assert resource.parent == component.urn, resource.name
+
+
+def test_the_component_shows_the_zones_it_chose():
+    assert network(NetworkSpec(zones=2)).named("net").inputs["zone_ids"] == ["usw2-az4", "usw2-az1"]
+
+
+def test_it_hands_out_subnets_with_their_zones():
+    seen: dict[str, list[str]] = {}
+
+    def observe(vpc: Network) -> None:
+        seen["private"] = [subnet.zone_id for subnet in vpc.private_subnets]
+        seen["public"] = [subnet.zone_id for subnet in vpc.public_subnets]
+
+    network(NetworkSpec(zones=2), observe=observe)
+    assert seen == {"private": ["usw2-az4", "usw2-az1"], "public": ["usw2-az4", "usw2-az1"]}
+
+
+def test_a_wrong_zone_stops_the_program_before_anything_is_registered():
+    registered: list[Network] = []
+    with pytest.raises(Exception, match="usw1-az1") as raised:
+        network(NetworkSpec(zone_ids=("usw2-az1", "usw1-az1")), observe=registered.append)
+    assert "the zone is not in us-west-2" in str(raised.value)
+    assert registered == []

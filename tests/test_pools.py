@@ -1,0 +1,563 @@
+"""Node pools that EKS manages: specs, plans, and the resources they become."""
+
+import base64
+import email
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from eks_inference import iam
+from eks_inference.catalog import versions
+from eks_inference.catalog.instances import instance_type, instance_types
+from eks_inference.faults import SpecError
+from eks_inference.pools import plan
+from eks_inference.pools.existing import ExistingPool
+from eks_inference.pools.managed import ManagedPool
+from eks_inference.pools.placement import POOL_LABEL, Placement, Taint
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from golden import assert_golden
+from handles import existing_cluster, existing_vpc
+
+KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")
+NVIDIA = Taint("nvidia.com/gpu", "true", "NoSchedule")
+
+
+def managed(*types: str, **given: Any) -> ManagedPoolSpec:
+    return ManagedPoolSpec.model_validate({"instance_types": types or ("inf2.8xlarge",), "size": 1, **given})
+
+
+def refusal_of(make: Callable[[], object]) -> str:
+    """What the user reads when the spec is refused."""
+    with pytest.raises(ValidationError) as caught:
+        make()
+    return str(caught.value)
+
+
+# -- what a user may write -------------------------------------------------------------------------------------------------------
+
+
+def test_kind_tells_the_two_pools_apart():
+    pool = TypeAdapter(PoolSpec)
+    assert isinstance(pool.validate_python({"kind": "managed", "instance_types": ["m5.large"], "size": 2}), ManagedPoolSpec)
+    assert isinstance(pool.validate_python({"kind": "karpenter", "instance_families": ["inf2"]}), KarpenterPoolSpec)
+
+
+def test_every_field_is_documented():
+    schema = TypeAdapter(PoolSpec).json_schema()
+    for pool in ("ManagedPoolSpec", "KarpenterPoolSpec"):
+        undocumented = [name for name, field in schema["$defs"][pool]["properties"].items() if "description" not in field]
+        assert undocumented == ["kind"], pool
+
+
+def test_a_misspelt_instance_type_is_refused_once_with_the_nearest():
+    refusal = refusal_of(lambda: managed("inf2.8xlage"))
+    assert "instance_types.0" in refusal
+    assert "instance type 'inf2.8xlage' is not in the catalog; nearest: inf2.8xlarge" in refusal
+    assert refusal.startswith("1 validation error")
+
+
+def test_a_pool_without_instance_types_is_refused():
+    assert "give at least one" in refusal_of(lambda: managed(instance_types=()))
+
+
+def test_one_pool_cannot_mix_accelerators():
+    assert "differ in accelerator" in refusal_of(lambda: managed("inf2.8xlarge", "m5.large"))
+
+
+@pytest.mark.parametrize(
+    "ami",
+    [
+        "AL2_x86_64_GPU",
+        {"kind": "release", "ami_type": "AL2_x86_64_GPU"},
+        {
+            "kind": "ssm_parameter",
+            "name": "/aws/service/eks/optimized-ami/1.29/amazon-linux-2-gpu/recommended/image_id",
+        },
+    ],
+)
+def test_amazon_linux_2_is_refused_with_the_reason(ami: object):
+    refusal = refusal_of(lambda: managed(ami=ami))
+    assert "Amazon Linux 2 is refused" in refusal
+    assert "26 November 2025" in refusal
+    assert "kind: release" in refusal
+
+
+def test_parameters_of_aws_are_refused_with_what_replaces_them():
+    name = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/neuron/recommended/image_id"
+    assert "use {kind: release}" in refusal_of(lambda: managed(ami={"kind": "ssm_parameter", "name": name}))
+
+
+def test_a_capacity_block_needs_reservation_type_and_zone():
+    block = {"capacity_type": "capacity_block"}
+    reservation = {"capacity_reservation_id": "cr-0123456789abcdef0"}
+    assert "needs its capacity_reservation_id" in refusal_of(lambda: managed("trn2.48xlarge", **block))
+    assert "one zone" in refusal_of(lambda: managed("trn2.48xlarge", **block, **reservation))
+    assert managed("trn2.48xlarge", **block, **reservation, zone_ids=("usw2-az3",)).capacity_reservation_id
+
+
+def test_size_has_to_lie_within_the_bounds_of_the_autoscaler():
+    assert "size 9 is not between 1 and 4" in refusal_of(lambda: managed(size=9, autoscaled={"min": 1, "max": 4}))
+
+
+@pytest.mark.parametrize("label", [POOL_LABEL, "node-role.kubernetes.io/gpu", "karpenter.sh/nodepool", "eks.amazonaws.com/x"])
+def test_labels_that_others_own_are_refused(label: str):
+    assert label in refusal_of(lambda: managed(extra_labels={label: "x"}))
+
+
+def test_labels_of_the_sources_are_allowed():
+    labels = {"hub.jupyter.org/node-purpose": "user", "nvidia.com/gpu.present": "true", "node.kubernetes.io/lifecycle": ""}
+    assert managed(extra_labels=labels).extra_labels == labels
+
+
+def test_a_zone_name_instead_of_a_zone_id_is_refused():
+    assert "zone_ids" in refusal_of(lambda: managed(zone_ids=("us-west-2a",)))
+
+
+# -- labels, taints, images ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instance", "expected"),
+    [("inf2.8xlarge", (NEURON,)), ("trn2.48xlarge", (NEURON,)), ("g4dn.xlarge", (NVIDIA,)), ("m5.large", ())],
+)
+def test_accelerators_are_tainted_and_the_core_pool_is_not(instance: str, expected: tuple[Taint, ...]):
+    assert plan.pool_taints(managed(instance)) == expected
+
+
+def test_taints_can_be_replaced_and_added_to():
+    jupyter = {"key": "hub.jupyter.org/dedicated", "value": "user"}
+    assert plan.pool_taints(managed(extra_taints=[jupyter])) == (
+        NEURON,
+        Taint("hub.jupyter.org/dedicated", "user", "NoSchedule"),
+    )
+    assert plan.pool_taints(managed(taints=[])) == ()
+
+
+def test_an_extra_taint_overrides_the_default_of_the_same_key():
+    other = {"key": "aws.amazon.com/neuron", "value": "shared"}
+    assert plan.pool_taints(managed(extra_taints=[other])) == (Taint("aws.amazon.com/neuron", "shared", "NoSchedule"),)
+
+
+@pytest.mark.parametrize("name", instance_types())
+@pytest.mark.parametrize("version", versions.kubernetes_versions())
+def test_every_instance_type_has_a_pinned_image_for_every_version(name: str, version: str):
+    spec = managed(name)
+    release = plan.release_version(spec.ami, instance_type(name), version)  # pyright: ignore[reportArgumentType]
+    assert release.startswith(f"{version}.")
+
+
+def test_a_release_of_another_kubernetes_version_is_refused():
+    spec = managed(ami={"kind": "release", "release_version": "1.34.9-20260714"})
+    with pytest.raises(SpecError, match="another Kubernetes version"):
+        plan.release_version(spec.ami, spec.instances()[0], "1.35")  # pyright: ignore[reportArgumentType]
+
+
+def test_karpenter_names_a_release_by_its_date():
+    assert plan.karpenter_ami_alias("1.35.6-20260714") == "al2023@v20260714"
+
+
+def test_zones_the_network_lacks_are_named():
+    with pytest.raises(SpecError, match=r"given: usw2-az3; allowed: usw2-az1, usw2-az2"):
+        plan.subnet_zones(["usw2-az2", "usw2-az3"], ["usw2-az1", "usw2-az2", "usw2-az2"])
+
+
+# -- what pods can use of a node -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu_millis", "memory_mib"),
+    # Karpenter v1.14, "Instance types" reference, section Resources of each type.
+    [
+        ("inf2.8xlarge", 31850, 118312),
+        ("inf2.48xlarge", 191450, 718987),
+        ("trn1.32xlarge", 127610, 481894),
+        ("trn2.48xlarge", 191450, 1938410),
+        ("g4dn.xlarge", 3920, 14481),
+        ("m5.2xlarge", 7910, 29317),
+        ("m6i.large", 1930, 6903),
+    ],
+)
+def test_allocatable_agrees_with_the_published_figures(name: str, cpu_millis: int, memory_mib: int):
+    assert plan.allocatable(instance_type(name)) == plan.Allocatable(cpu_millis, memory_mib)
+
+
+def test_the_requests_of_the_source_systems_fit():
+    """110G and 30 CPUs on inf2.8xlarge, 360G and 90 CPUs on inf2.48xlarge (research on the Ray manifest)."""
+    for name, cpus, gigabytes in (("inf2.8xlarge", 30, 110), ("inf2.48xlarge", 90, 360)):
+        room = plan.allocatable(instance_type(name))
+        assert room.cpu_millis >= cpus * 1000
+        assert room.memory_mib >= gigabytes * 10**9 / 2**20
+
+
+@given(st.sampled_from(list(instance_types().values())))
+def test_something_is_left_of_every_node_and_something_is_kept_back(instance: Any):
+    room = plan.allocatable(instance)
+    assert 0 < room.cpu_millis < instance.vcpus * 1000
+    assert 0 < room.memory_mib < instance.memory_mib
+
+
+# -- user data -------------------------------------------------------------------------------------------------------------------
+
+
+FACTS = plan.ClusterFacts("llama", "https://0F1E.gr7.us-west-2.eks.amazonaws.com", "TFMwdExTMUNSVWRKVGc9PQ==", "172.20.0.0/16")
+
+
+def node_config(user_data: str | None) -> dict[str, Any]:
+    """The one NodeConfig in the user data, read as nodeadm reads it: MIME parts by media type, then YAML."""
+    assert user_data is not None
+    parts = [part for part in email.message_from_string(user_data).walk() if not part.is_multipart()]
+    assert [part.get_content_type() for part in parts] == ["application/node.eks.aws"]
+    return yaml.safe_load(str(parts[0].get_payload()))
+
+
+def test_a_plain_pool_has_nothing_to_say_to_an_image_of_eks():
+    assert plan.user_data(managed("m5.2xlarge"), pool="core") is None
+    assert plan.user_data(managed("inf2.8xlarge"), pool="inf2") is None
+
+
+def test_user_data_with_kubelet_settings():
+    spec = managed("inf2.48xlarge", kubelet={"imageGCHighThresholdPercent": 90, "registryPullQPS": 50})
+    assert_golden("pools/user-data-kubelet.txt", plan.user_data(spec, pool="inf2") or "")
+
+
+def test_user_data_with_local_disks():
+    assert_golden("pools/user-data-trn1-raid0.txt", plan.user_data(managed("trn1.32xlarge"), pool="trn1") or "")
+
+
+def test_user_data_of_an_own_image_says_everything():
+    spec = managed(
+        "trn1.32xlarge",
+        ami={"kind": "image_id", "id": "ami-0123456789abcdef0"},
+        extra_labels={"instance-type": "trn1-32xl"},
+        kubelet={"maxPods": 110},
+    )
+    text = plan.user_data(spec, pool="trn1", cluster=FACTS)
+    assert_golden("pools/user-data-own-image.txt", text or "")
+    said = node_config(text)["spec"]
+    assert said["cluster"]["name"] == "llama"
+    assert said["kubelet"]["flags"] == ["--node-labels=eks-inference/pool=trn1,instance-type=trn1-32xl"]
+    assert said["kubelet"]["config"] == {"registerWithTaints": [NEURON.manifest()], "maxPods": 110}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), json_values | st.just("a\n--eks-inference-node-config--\nb"), min_size=1, max_size=4))
+def test_user_data_carries_any_kubelet_settings_unharmed(kubelet: dict[str, Any]):
+    text = plan.user_data(managed(kubelet=kubelet), pool="inf2")
+    assert node_config(text)["spec"]["kubelet"]["config"] == kubelet
+    assert text == plan.user_data(managed(kubelet=kubelet), pool="inf2")
+
+
+def test_specs_and_plans_do_not_import_pulumi():
+    modules = "eks_inference.pools.plan, eks_inference.pools.karpenter_plan, eks_inference.iam"
+    check = f"import sys, {modules}; sys.exit('pulumi' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], env={"PYTHONPATH": ":".join(sys.path)}, check=False).returncode == 0
+
+
+# -- IAM documents ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_role_is_for_one_service_account_of_one_cluster():
+    (statement,) = iam.pod_identity_trust(cluster="c", namespace="vllm", service_account="server")["Statement"]
+    assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+    assert statement["Action"] == ["sts:AssumeRole", "sts:TagSession"]
+    assert statement["Condition"]["StringEquals"] == {
+        "aws:RequestTag/eks-cluster-name": "c",
+        "aws:RequestTag/kubernetes-namespace": "vllm",
+        "aws:RequestTag/kubernetes-service-account": "server",
+    }
+
+
+def test_ec2_is_named_after_its_partition():
+    assert iam.ec2_trust("aws-us-gov")["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com"}
+    assert iam.ec2_trust("aws-cn")["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com.cn"}
+
+
+def test_reading_a_bucket_is_reading_nothing_else():
+    statements = iam.s3_read(["models"], "aws-cn")["Statement"]
+    assert [statement["Resource"] for statement in statements] == [["arn:aws-cn:s3:::models"], ["arn:aws-cn:s3:::models/*"]]
+    assert {action for statement in statements for action in statement["Action"]} == {
+        "s3:GetBucketLocation",
+        "s3:ListBucket",
+        "s3:GetObject",
+    }
+
+
+# -- resources -------------------------------------------------------------------------------------------------------------------
+
+
+class Surroundings:
+    """A cluster and a network of the same program, each with a resource that pools have to wait for."""
+
+    def __init__(self, **settings: Any) -> None:
+        routes, addon = (pulumi.CustomResource("test:index:Ready", name) for name in ("routes", "vpc-cni"))
+        self.network = replace(existing_vpc(), ready=(routes,))
+        self.cluster = replace(existing_cluster("llama", **settings), ready=(addon,))
+
+
+def graph_of(spec: ManagedPoolSpec, name: str = "neuron", pool: str | None = None, **settings: Any) -> Graph:
+    def build() -> None:
+        around = Surroundings(**settings)
+        ManagedPool(name, spec, cluster=around.cluster, network=around.network, pool=pool)
+
+    return record(build, project="p", stack="s", config={"aws:region": "us-west-2"})
+
+
+def placement_of(spec: ManagedPoolSpec, wanted: str | None = None) -> Placement:
+    found: list[Placement] = []
+
+    def build() -> None:
+        around = Surroundings()
+        found.append(ManagedPool("neuron", spec, cluster=around.cluster, network=around.network).placement(wanted))
+
+    record(build)
+    return found[0]
+
+
+def node_group(graph: Graph) -> Resource:
+    (group,) = graph.of_type("aws:eks/nodeGroup:NodeGroup")
+    return group
+
+
+def launch_template(graph: Graph) -> dict[str, Any]:
+    (template,) = graph.of_type("aws:ec2/launchTemplate:LaunchTemplate")
+    return dict(template.inputs)
+
+
+def names(urns: Any) -> set[str]:
+    return {urn.rpartition("::")[2] for urn in urns}
+
+
+def test_an_inferentia_pool():
+    spec = managed("inf2.48xlarge", root_volume_gib=1024, s3_read_buckets=["models"], ssh_key_name="ops")
+    graph = graph_of(spec, "inf2", tags={"team": "ml"})
+    shown = {
+        kind: graph.of_type(kind)[0].inputs for kind in ("aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/nodeGroup:NodeGroup")
+    }
+    shown["aws:iam/rolePolicy:RolePolicy"] = json.loads(graph.named("inf2-node-role-s3-read").inputs["policy"])
+    assert_golden("pools/managed-inf2.json", json.dumps(shown, indent=2, sort_keys=True))
+
+
+def test_nodes_have_what_the_sources_nodes_have():
+    attached = graph_of(managed()).of_type("aws:iam/rolePolicyAttachment:RolePolicyAttachment")
+    assert {resource.inputs["policyArn"] for resource in attached} == {
+        "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy",
+        "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryPullOnly",
+        "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore",
+        "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy",
+    }
+
+
+def test_no_bucket_is_readable_unless_named():
+    assert graph_of(managed()).of_type("aws:iam/rolePolicy:RolePolicy") == []
+
+
+def test_the_node_group_waits_for_add_ons_routes_and_permissions():
+    graph = graph_of(managed(s3_read_buckets=["models"]))
+    attached = {r.name for r in graph.resources if r.type.startswith("aws:iam/rolePolicy")}
+    assert {"vpc-cni", "routes", *attached} <= names(node_group(graph).dependencies)
+    assert len(attached) == 5
+
+
+def test_children_are_the_components_own():
+    graph = graph_of(managed())
+    (component,) = graph.of_type("eks-inference:index:ManagedPool")
+    children = {r.name for r in graph.resources if r.parent == component.urn}
+    assert {"neuron-nodes", "neuron-template", "neuron-node-role"} < children
+    assert all(name.startswith("neuron-") for name in children)
+
+
+def test_the_pool_name_is_the_label():
+    assert node_group(graph_of(managed())).inputs["labels"] == {POOL_LABEL: "neuron"}
+    assert node_group(graph_of(managed(), "llama-neuron", pool="neuron")).inputs["labels"] == {POOL_LABEL: "neuron"}
+
+
+def test_taints_are_in_the_spelling_of_eks():
+    evict = {"key": "maintenance", "effect": "NoExecute"}
+    assert node_group(graph_of(managed(extra_taints=[evict]))).inputs["taints"] == [
+        {"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"},
+        {"key": "maintenance", "value": "", "effect": "NO_EXECUTE"},
+    ]
+
+
+def test_image_and_version_are_pinned():
+    inputs = node_group(graph_of(managed("g4dn.xlarge"))).inputs
+    assert (inputs["amiType"], inputs["version"]) == ("AL2023_x86_64_NVIDIA", "1.35")
+    assert inputs["releaseVersion"] == versions.ami_release("AL2023_x86_64_NVIDIA", "1.35")
+    given = managed(ami={"kind": "release", "release_version": "1.35.1-20260304"})
+    assert node_group(graph_of(given)).inputs["releaseVersion"] == "1.35.1-20260304"
+
+
+@pytest.mark.parametrize(
+    ("size", "bounds"), [(3, {"desiredSize": 3, "minSize": 3, "maxSize": 3}), (0, {"desiredSize": 0, "minSize": 0, "maxSize": 1})]
+)
+def test_size_is_fixed(size: int, bounds: dict[str, int]):
+    group = node_group(graph_of(managed(size=size)))
+    assert group.inputs["scalingConfig"] == bounds
+    assert "ignoreChanges" not in group.options
+
+
+def test_an_external_autoscaler_owns_the_size():
+    group = node_group(graph_of(managed(autoscaled={"min": 0, "max": 4})))
+    assert group.inputs["scalingConfig"] == {"desiredSize": 1, "minSize": 0, "maxSize": 4}
+    assert group.options["ignoreChanges"] == ["scalingConfig.desiredSize"]
+
+
+def test_accelerators_are_replaced_without_spare_capacity():
+    neuron, core = node_group(graph_of(managed())), node_group(graph_of(managed("m5.2xlarge")))
+    assert neuron.inputs["updateConfig"] == {"maxUnavailable": 1, "updateStrategy": "MINIMAL"}
+    assert neuron.options["deleteBeforeReplace"] is True
+    assert core.inputs["updateConfig"]["updateStrategy"] == "DEFAULT"
+    assert "deleteBeforeReplace" not in core.options
+
+
+def test_nodes_are_confined_to_the_zones_given():
+    assert node_group(graph_of(managed(zone_ids=("usw2-az3", "usw2-az1")))).inputs["subnetIds"] == [
+        "subnet-private-usw2-az1",
+        "subnet-private-usw2-az3",
+    ]
+
+
+def test_metadata_needs_a_token_and_stays_on_the_node():
+    options = launch_template(graph_of(managed()))["metadataOptions"]
+    assert options == {"httpEndpoint": "enabled", "httpTokens": "required", "httpPutResponseHopLimit": 1}
+    assert launch_template(graph_of(managed(metadata_hop_limit=2)))["metadataOptions"]["httpPutResponseHopLimit"] == 2
+
+
+@pytest.mark.parametrize(("instance", "gib"), [("m5.2xlarge", 100), ("inf2.8xlarge", 500)])
+def test_root_disks_are_encrypted_and_large_enough_for_images(instance: str, gib: int):
+    (disk,) = launch_template(graph_of(managed(instance), kms_key_arn=KEY))["blockDeviceMappings"]
+    assert disk["deviceName"] == "/dev/xvda"
+    assert disk["ebs"] == {
+        "volumeSize": gib,
+        "volumeType": "gp3",
+        "encrypted": "true",
+        "kmsKeyId": KEY,
+        "deleteOnTermination": "true",
+    }
+
+
+def test_tags_reach_what_the_template_makes():
+    template = launch_template(graph_of(managed(), tags={"team": "ml"}))
+    tagged = {entry["resourceType"]: entry["tags"] for entry in template["tagSpecifications"]}
+    assert tagged == {kind: {"team": "ml", "Name": "llama-neuron"} for kind in ("instance", "volume", "network-interface")}
+
+
+def test_settings_reach_every_aws_resource():
+    graph = graph_of(managed(), tags={"team": "ml"}, permissions_boundary_arn=BOUNDARY)
+    for resource in graph.resources:
+        if resource.type in ("aws:iam/role:Role", "aws:eks/nodeGroup:NodeGroup", "aws:ec2/launchTemplate:LaunchTemplate"):
+            assert resource.inputs["tags"]["team"] == "ml", resource.name
+    assert graph.of_type("aws:iam/role:Role")[0].inputs["permissionsBoundary"] == BOUNDARY
+
+
+def test_a_plain_group_sets_no_interfaces():
+    """Then EKS attaches the cluster security group by itself."""
+    template = launch_template(graph_of(managed()))
+    assert not {"networkInterfaces", "vpcSecurityGroupIds", "userData", "imageId", "instanceType"} & template.keys()
+
+
+def test_local_disks_are_striped():
+    text = base64.b64decode(launch_template(graph_of(managed("trn1.32xlarge")))["userData"]).decode()
+    assert node_config(text)["spec"] == {"instance": {"localStorage": {"strategy": "RAID0"}}}
+
+
+def test_an_own_image_is_told_the_cluster_and_eks_is_told_no_version():
+    graph = graph_of(managed(ami={"kind": "image_id", "id": "ami-0123456789abcdef0"}))
+    assert launch_template(graph)["imageId"] == "ami-0123456789abcdef0"
+    assert not {"amiType", "version", "releaseVersion"} & node_group(graph).inputs.keys()
+    cluster = node_config(base64.b64decode(launch_template(graph)["userData"]).decode())["spec"]["cluster"]
+    assert cluster == {
+        "name": "llama",
+        "apiServerEndpoint": "https://cluster.example",
+        "certificateAuthority": "Q0E=",
+        "cidr": "172.20.0.0/16",
+    }
+
+
+def test_an_image_behind_a_parameter_is_read_while_deploying_and_is_no_secret():
+    graph = graph_of(managed(ami={"kind": "ssm_parameter", "name": "/golden/neuron"}))
+    (parameter,) = graph.of_type("aws:ssm/parameter:Parameter")
+    assert parameter.options["read"] == "/golden/neuron"
+    assert launch_template(graph)["imageId"] == "<neuron-image.value>"
+
+
+def test_a_capacity_block_stands_in_the_template():
+    spec = managed(
+        "trn2.48xlarge",
+        capacity_type="capacity_block",
+        capacity_reservation_id="cr-0123456789abcdef0",
+        zone_ids=("usw2-az3",),
+    )
+    graph = graph_of(spec)
+    template = launch_template(graph)
+    assert template["instanceType"] == "trn2.48xlarge"
+    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    target = template["capacityReservationSpecification"]["capacityReservationTarget"]
+    assert target == {"capacityReservationId": "cr-0123456789abcdef0"}
+    assert node_group(graph).inputs["capacityType"] == "CAPACITY_BLOCK"
+    assert "instanceTypes" not in node_group(graph).inputs
+
+
+def test_nothing_is_asked_of_an_account():
+    """Strict recording leaves unknown what only a deployment knows; the template's text is unknown then, the group is not."""
+
+    def build() -> None:
+        around = Surroundings()
+        ManagedPool("neuron", managed("trn1.32xlarge"), cluster=around.cluster, network=around.network)
+
+    assert node_group(record(build, strict=True)).inputs["releaseVersion"] == "1.35.6-20260714"
+
+
+# -- placements ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_placement_answers_the_pools_label_and_taints():
+    placement = placement_of(managed(size=4, zone_ids=("usw2-az3",)))
+    assert placement.node_selector == {POOL_LABEL: "neuron"}
+    assert placement.tolerations() == [NEURON.toleration()]
+    assert (placement.instance_type.name, placement.max_nodes, placement.zone_ids) == ("inf2.8xlarge", 4, ("usw2-az3",))
+    assert [type(resource).__name__ for resource in placement.ready] == ["NodeGroup"]
+
+
+def test_a_placement_can_use_what_the_autoscaler_may_add():
+    assert placement_of(managed(autoscaled={"min": 0, "max": 4})).max_nodes == 4
+
+
+def test_a_pool_of_several_types_asks_which():
+    spec = managed("m5.large", "m5.xlarge")
+    with pytest.raises(Exception, match=r"several instance types .*: m5.large, m5.xlarge"):
+        placement_of(spec)
+    selector = placement_of(spec, "m5.xlarge").node_selector
+    assert selector == {POOL_LABEL: "neuron", "node.kubernetes.io/instance-type": "m5.xlarge"}
+
+
+def test_a_type_the_pool_lacks_is_refused_with_those_it_has():
+    with pytest.raises(ValueError, match=r"pool gpus has no instance type inf2.xlarge; its instance types: g4dn.xlarge"):
+        ExistingPool("gpus", {"role": "gpu"}, ["g4dn.xlarge"]).placement("inf2.xlarge")
+
+
+def test_an_existing_pool_is_selected_by_its_own_label():
+    placement = ExistingPool("gpus", {"role": "gpu"}, ["g4dn.xlarge"], taints=(NVIDIA,), max_nodes=2).placement()
+    assert placement.node_selector == {"role": "gpu"}
+    assert placement.tolerations() == [NVIDIA.toleration()]
+    assert placement.max_nodes == 2
