@@ -312,6 +312,17 @@ def test_settings_reach_every_role_and_taggable_resource():
             assert resource.inputs["permissionsBoundary"] == BOUNDARY
 
 
+def test_long_names_stay_within_what_aws_takes():
+    def build() -> None:
+        around = Surroundings()
+        Karpenter(f"{'s' * 40}-karpenter", KarpenterSpec(), cluster=around.cluster, placement=around.core)
+
+    graph = record(build)
+    for resource in graph.resources:
+        if resource.type in ("aws:iam/role:Role", "aws:cloudwatch/eventRule:EventRule"):
+            assert len(resource.name) + 8 <= 64, resource.name
+
+
 # -- order -----------------------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from eks_inference import iam
+from eks_inference import iam, naming
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.faults import SpecError
@@ -384,6 +384,19 @@ def test_children_are_the_components_own():
     children = {r.name for r in graph.resources if r.parent == component.urn}
     assert {"neuron-nodes", "neuron-template", "neuron-node-role"} < children
     assert all(name.startswith("neuron-") for name in children)
+
+
+def test_long_names_stay_within_what_aws_takes():
+    """A stack and a pool of forty characters each; Pulumi adds eight."""
+    graph = graph_of(managed(), f"{'s' * 40}-{'p' * 40}", pool="p" * 40)
+    limits = {"aws:iam/role:Role": 64, "aws:eks/nodeGroup:NodeGroup": 63, "aws:ec2/launchTemplate:LaunchTemplate": 128}
+    for kind, limit in limits.items():
+        assert len(graph.of_type(kind)[0].name) + 8 <= limit
+
+
+@given(st.text("abc-", min_size=1, max_size=90), st.text("abc-", min_size=1, max_size=90))
+def test_shortened_names_stay_different(one: str, other: str):
+    assert (naming.within(64, one) == naming.within(64, other)) == (one == other)
 
 
 def test_the_pool_name_is_the_label():

@@ -16,6 +16,7 @@ from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
+from eks_inference.serving.ray_serve.plan import HEAD_PORTS
 from eks_inference.stack import StackSpec, parse_stack
 
 
@@ -85,22 +86,23 @@ class InferencePlatform(pulumi.ComponentResource):
         if spec.servers:
             operator = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=core, opts=child)
             for server, server_spec in spec.servers.items():
-                self.servers[server] = RayServeVllm(
-                    f"{name}-{server}",
-                    server_spec,
-                    cluster=self.cluster,
-                    operator=operator,
-                    head=self.pools[server_spec.head.pool].placement(server_spec.head.instance_type),
-                    worker=self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type),
-                    scheduler=scheduler,
-                    hugging_face_token=hugging_face_token,
-                    opts=child,
-                )
+                with faults_under("servers", server):
+                    self.servers[server] = RayServeVllm(
+                        server,
+                        server_spec,
+                        cluster=self.cluster,
+                        operator=operator,
+                        head=self.pools[server_spec.head.pool].placement(server_spec.head.instance_type),
+                        worker=self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type),
+                        scheduler=scheduler,
+                        hugging_face_token=hugging_face_token,
+                        opts=child,
+                    )
 
         self.outputs: Mapping[str, Any] = {
             "clusterName": name,
             "kubeconfigCommand": control_plane.kubeconfig_command,
-            "servers": {server: component.access for server, component in self.servers.items()},
+            "endpoints": {server: component.endpoint for server, component in self.servers.items()},
             "next": _next_steps(control_plane.kubeconfig_command, self.servers),
         }
         self.register_outputs(self.outputs)
@@ -134,7 +136,13 @@ def _families(spec: StackSpec) -> list[str]:
 
 
 def _next_steps(kubeconfig_command: str, servers: Mapping[str, RayServeVllm]) -> list[str]:
+    """The commands that take a person from a deployed stack to an answer of the model."""
     steps = [kubeconfig_command, "kubectl get nodes"]
     for server in servers.values():
-        steps += [f"kubectl get pods -n {server.namespace} --watch", *server.access.values()]
+        forward = f"kubectl -n {server.namespace} port-forward svc"
+        steps += [
+            f"kubectl -n {server.namespace} get pods --watch",
+            f"{forward}/{server.serve_service_name} {HEAD_PORTS['serve']}",
+            f"{forward}/{server.head_service_name} {HEAD_PORTS['dashboard']}",
+        ]
     return steps

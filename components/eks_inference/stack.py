@@ -13,7 +13,8 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
 from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
-from eks_inference.serving.spec import KubeRayOperatorSpec, RayServeVllmSpec
+from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.settings import StackSettings
 from eks_inference.spec import Arn, ResourceName, Spec
 
@@ -120,21 +121,26 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
             allowed="a managed pool without taints and accelerators",
         )
     for name, server in spec.servers.items():
-        for key, pool_name, wanted in server.pool_references():
-            path = ("servers", name, *key)
-            pool = spec.pools.get(pool_name)
-            if pool is None:
-                yield _no_such_pool(path, pool_name, spec)
-            elif wanted is not None and wanted not in {instance.name for instance in pool.instances()}:
-                types = sorted(instance.name for instance in pool.instances())
-                nearest = get_close_matches(wanted, types, n=1)
-                yield Fault(
-                    (*path[:-1], "instance_type"),
-                    f"pool '{pool_name}' has no such instance type",
-                    given=wanted,
-                    allowed=", ".join(types),
-                    hint=f"did you mean '{nearest[0]}'?" if nearest else "",
-                )
+        for role, wish in (("head", server.head), ("worker", server.worker)):
+            yield from _placement_faults(("servers", name, role), wish.pool, wish.instance_type, spec)
+
+
+def _placement_faults(path: tuple[str, ...], pool_name: str, wanted: str | None, spec: StackSpec) -> Iterator[Fault]:
+    """A workload asks for a pool, and maybe for one of its instance types."""
+    pool = spec.pools.get(pool_name)
+    if pool is None:
+        yield _no_such_pool((*path, "pool"), pool_name, spec)
+        return
+    types = sorted(instance.name for instance in pool.instances())
+    if wanted is None and len(types) > 1 and isinstance(pool, ManagedPoolSpec):
+        yield Fault(
+            (*path, "instance_type"), f"pool '{pool_name}' has several instance types: name one", allowed=", ".join(types)
+        )
+    elif wanted is not None and wanted not in types:
+        nearest = get_close_matches(wanted, types, n=1)
+        hint = f"did you mean '{nearest[0]}'?" if nearest else ""
+        message = f"pool '{pool_name}' has no such instance type"
+        yield Fault((*path, "instance_type"), message, given=wanted, allowed=", ".join(types), hint=hint)
 
 
 def _no_such_pool(path: tuple[str | int, ...], given: str, spec: StackSpec) -> Fault:

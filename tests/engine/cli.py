@@ -67,7 +67,6 @@ def _environment(work: Path) -> dict[str, str]:
         plugin = tools / f"pulumi-resource-{package}"
         plugin.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ECHO}" {package} {version(f"pulumi-{package}")} "$@"\n')
         plugin.chmod(0o755)
-    (tools / "aws").write_text("#!/bin/sh\nexit 1\n")
     state = work / "state"
     state.mkdir()
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "AWS_", "KUBE"))}

@@ -9,7 +9,7 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam
+from eks_inference import iam, naming
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.plan import merged
@@ -125,7 +125,7 @@ class Karpenter(pulumi.ComponentResource):
         settings = cluster.settings
         trust = iam.pod_identity_trust(cluster=cluster.name, namespace=plan.NAMESPACE, service_account=plan.SERVICE_ACCOUNT)
         role = aws.iam.Role(
-            f"{name}-controller-role",
+            naming.within(naming.IAM_ROLE, f"{name}-controller-role"),
             description=f"Karpenter controller of the EKS cluster {cluster.name}",
             assume_role_policy=iam.policy_json(trust),
             permissions_boundary=settings.permissions_boundary_arn,
@@ -175,7 +175,7 @@ class Karpenter(pulumi.ComponentResource):
         )
         rules = {
             event: aws.cloudwatch.EventRule(
-                f"{name}-{event}",
+                naming.within(naming.EVENT_RULE, f"{name}-{event}"),
                 description=f"{detail_type}, for Karpenter in the EKS cluster {cluster.name}",
                 event_pattern=json.dumps({"source": [source], "detail-type": [detail_type]}),
                 tags={**settings.tags, "Name": f"{name}-{event}"},

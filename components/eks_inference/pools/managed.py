@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
+from eks_inference import naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.network.handle import Network
 from eks_inference.pools import plan
@@ -57,7 +58,7 @@ class ManagedPool(pulumi.ComponentResource):
         template = self._launch_template(name, spec, cluster)
         bounds = spec.autoscaled
         self.node_group = aws.eks.NodeGroup(
-            f"{name}-nodes",
+            naming.within(naming.NODE_GROUP, f"{name}-nodes"),
             cluster_name=cluster.name,
             node_role_arn=role.arn,
             subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference import iam
+from eks_inference import iam, naming
 from eks_inference.pools import plan
 from eks_inference.settings import StackSettings
 
@@ -15,7 +15,7 @@ def node_role(
 ) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
     """A node role, and the policies that must be on it before the first node joins and until the last has left."""
     role = aws.iam.Role(
-        name,
+        naming.within(naming.IAM_ROLE, name),
         description=description,
         assume_role_policy=iam.policy_json(iam.ec2_trust(settings.partition)),
         permissions_boundary=settings.permissions_boundary_arn,

@@ -1,4 +1,4 @@
-"""A program with one of everything that decides what the engine registers. It is never deployed."""
+"""A program with one of everything that decides what the engine registers. It is only ever previewed."""
 
 import pulumi
 import pulumi_aws as aws
@@ -14,24 +14,45 @@ token = config.require_secret("token")
 
 
 def stamp(args: ResourceTransformArgs) -> ResourceTransformResult | None:
+    """Of the stack: changes a property, adds one that depends on another resource, takes one away."""
     if args.type_ != "aws:s3/bucket:Bucket":
         return None
-    tags = pulumi.Output.all(args.props.get("tags") or {}, "stack").apply(lambda known: {**known[0], "stamp": known[1]})
-    return ResourceTransformResult(props={**args.props, "tags": tags}, opts=args.opts)
+    props = {**args.props, "bucketPrefix": "stamped-", "acl": topic.arn}
+    props["tags"] = pulumi.Output.all(args.props["tags"], "stack").apply(lambda known: {**known[0], "stamp": known[1]})
+    del props["forceDestroy"]
+    return ResourceTransformResult(props=props, opts=args.opts)
 
 
 def keep(args: ResourceTransformArgs) -> ResourceTransformResult | None:
+    """Of a component: changes options of everything below it."""
     if not args.custom:
         return None
-    return ResourceTransformResult(
-        props=args.props, opts=ResourceOptions.merge(args.opts, ResourceOptions(retain_on_delete=True, ignore_changes=["tagsAll"]))
+    added = ResourceOptions(retain_on_delete=True, ignore_changes=["tagsAll"], depends_on=[topic])
+    return ResourceTransformResult(props=args.props, opts=ResourceOptions.merge(args.opts, added))
+
+
+def redirect(args: ResourceTransformArgs) -> ResourceTransformResult:
+    """Of a resource: changes properties, their dependencies, options, and the version of the provider."""
+    added = ResourceOptions(
+        protect=False,
+        depends_on=[bucket],
+        version="7.0.0",
+        aliases=[Alias(name="straight")],
+        custom_timeouts=CustomTimeouts(create="1h30m"),
+        delete_before_replace=True,
     )
+    props = {**args.props, "displayName": topic.arn, "kmsMasterKeyId": token}
+    return ResourceTransformResult(props=props, opts=ResourceOptions.merge(args.opts, added))
+
+
+def move(args: ResourceTransformArgs) -> ResourceTransformResult:
+    return ResourceTransformResult(props=args.props, opts=ResourceOptions.merge(args.opts, ResourceOptions(provider=east)))
 
 
 pulumi.runtime.register_resource_transform(stamp)
 
 
-# -- components ---------------------------------------------------------------------------------------------------------------
+# -- components, providers, a remote component --------------------------------------------------------------------------------
 
 
 class Inner(pulumi.ComponentResource):
@@ -42,7 +63,7 @@ class Inner(pulumi.ComponentResource):
             f"{name}-policy",
             queue_url=self.queue.url,
             policy=self.queue.arn.apply(lambda arn: f'{{"Resource": "{arn}"}}'),
-            opts=ResourceOptions(parent=self, depends_on=[self.queue]),
+            opts=ResourceOptions(parent=self, depends_on=[self.queue], protect=False),
         )
         self.register_outputs({"url": self.queue.url})
 
@@ -65,11 +86,17 @@ east = aws.Provider("east", region="us-east-1", opts=ResourceOptions(protect=Tru
 topic = aws.sns.Topic("topic", tags={"secret": token, "nested": "plain"}, opts=ResourceOptions(provider=east))
 
 cluster = eks.Cluster(
-    "cluster", name="parity", vpc_id=topic.id, skip_default_node_group=True, opts=ResourceOptions(providers=[west])
+    "cluster",
+    name="parity",
+    vpc_id=topic.id,
+    tags={"token": token},
+    skip_default_node_group=True,
+    opts=ResourceOptions(providers=[west], depends_on=[east], protect=True),
 )
 kubeconfig = pulumi.Output.json_dumps({"server": cluster.eks_cluster.endpoint, "token": token})
 unknown = k8s.Provider("unknown", kubeconfig=kubeconfig)
 known = k8s.Provider("known", kubeconfig="{}", enable_server_side_apply=True)
+inside = aws.iam.Role("inside", assume_role_policy="{}", opts=ResourceOptions(parent=cluster))
 
 outer = Outer("outer", [topic.arn, topic.name, "plain"], ResourceOptions(providers=[west, known]))
 second = Outer(
@@ -77,18 +104,20 @@ second = Outer(
     ["one"],
     ResourceOptions(
         providers={"aws": east, "kubernetes": unknown},
-        depends_on=[outer],
+        depends_on=[outer, cluster],
         protect=True,
         transforms=[keep],
         aliases=[Alias(name="before"), Alias(type_="parity:index:Old")],
     ),
 )
+third = Inner("third", token, ResourceOptions(parent=second, provider=west, retain_on_delete=True))
 
 # -- options ------------------------------------------------------------------------------------------------------------------
 
 bucket = aws.s3.Bucket(
     "bucket",
     tags={"a": topic.arn, "b": pulumi.Output.secret("hidden")},
+    force_destroy=True,
     opts=ResourceOptions(
         protect=True,
         retain_on_delete=True,
@@ -96,8 +125,14 @@ bucket = aws.s3.Bucket(
         ignore_changes=["tags", 'serverSideEncryptionConfiguration["rule"]'],
         replace_on_changes=["bucket"],
         custom_timeouts=CustomTimeouts(create="10m", update="90s", delete="1h"),
-        additional_secret_outputs=["arn", "tagsAll"],
-        aliases=[Alias(name="old"), "urn:pulumi:parity::parity::aws:s3/bucketV2:BucketV2::older", Alias(parent=outer)],
+        additional_secret_outputs=["arn", "bucketPrefix"],
+        aliases=[
+            Alias(name="old"),
+            "urn:pulumi:parity::parity::aws:s3/bucketV2:BucketV2::older",
+            Alias(parent=outer),
+            Alias(parent=None),
+            Alias(stack="other", project="else"),
+        ],
         depends_on=[outer, west],
     ),
 )
@@ -105,32 +140,37 @@ thing = aws.s3.BucketObjectv2(
     "thing",
     bucket=bucket.id,
     key=bucket.arn.apply(lambda arn: arn),
+    content_type=bucket.bucket_prefix,
     source=pulumi.StringAsset("text"),
-    tags=bucket.tags_all,
-    opts=ResourceOptions(deleted_with=bucket, parent=bucket, hide_diffs=["tags"], replace_with=[topic]),
+    metadata=bucket.tags,
+    tags={"region": bucket.region, "type": None},  # type: ignore[dict-item]
+    opts=ResourceOptions(
+        deleted_with=bucket, parent=bucket, hide_diffs=["tags"], replace_with=[topic], replacement_trigger="again", protect=False
+    ),
 )
-archive = aws.lambda_.Function(
+function = aws.lambda_.Function(
     "function",
     role=bucket.tags.apply(lambda tags: (tags or {})["a"]),
     runtime="python3.13",
-    handler="a.b",
+    handler="",
     environment={"variables": {"TOKEN": token, "REGION": "x", "LIST": pulumi.Output.all(topic.arn, token).apply(",".join)}},
     code=pulumi.AssetArchive({"a.py": pulumi.StringAsset("pass"), "b.py": pulumi.FileAsset("__main__.py")}),
     memory_size=128,
     timeout=1.5,  # type: ignore[arg-type]
+    opts=ResourceOptions(
+        transformations=[lambda args: pulumi.ResourceTransformationResult({**args.props, "description": "old style"}, args.opts)]
+    ),
 )
-
-
-def redirect(args: ResourceTransformArgs) -> ResourceTransformResult:
-    opts = ResourceOptions.merge(args.opts, ResourceOptions(protect=False, depends_on=[archive], version="7.0.0"))
-    return ResourceTransformResult(props={**args.props, "displayName": topic.arn, "kmsMasterKeyId": token}, opts=opts)
-
-
 moved = aws.sns.Topic("moved", tags={"a": bucket.arn}, opts=ResourceOptions(transforms=[redirect], protect=True))
+away = aws.sns.Topic("away", name="away", opts=ResourceOptions(transforms=[move], depends_on=pulumi.Output.from_input([moved])))
 imported = aws.sqs.Queue("imported", name="there", opts=ResourceOptions(import_="https://queue/there"))
+follower = aws.sqs.QueuePolicy("follower", queue_url=imported.id, policy="{}", opts=ResourceOptions(parent=away))
+mirror = aws.sqs.Queue("mirror", opts=ResourceOptions(version="7.1.0", plugin_download_url="https://localhost/plugins"))
 read = aws.ec2.Vpc.get("read", "vpc-1234", opts=ResourceOptions(parent=outer, depends_on=[topic]))
-subnet = aws.ec2.Subnet("subnet", vpc_id=read.id, cidr_block=read.cidr_block, opts=ResourceOptions(provider=west))
+subnet = aws.ec2.Subnet("subnet", vpc_id=read.arn, opts=ResourceOptions(provider=west))
 group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2.0, "cidr_blocks": []}], tags={})
+hook = pulumi.ResourceHook("hook", lambda args: None)
+hooked = aws.sqs.Queue("hooked", opts=ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook], after_delete=[hook])))
 
 # -- Kubernetes ---------------------------------------------------------------------------------------------------------------
 
@@ -142,14 +182,16 @@ secret = k8s.core.v1.Secret(
     opts=ResourceOptions(provider=known, parent=namespace),
 )
 later = k8s.core.v1.ConfigMap(
-    "later", metadata={"namespace": "n"}, data={"url": second.note.data["url"]}, opts=ResourceOptions(provider=unknown)
+    "later", metadata={"namespace": "n", "name": "later"}, data={"url": second.note.data["plain"]}, opts=ResourceOptions(provider=unknown)
 )
 echoed = k8s.core.v1.ConfigMap("echoed", data={"name": later.metadata.name}, opts=ResourceOptions(provider=known))
+wrong = k8s.core.v1.ConfigMap("wrong", data={"token": secret.string_data["token"]}, opts=ResourceOptions(provider=west))
 release = k8s.helm.v3.Release(
     "release", chart="c", version="1", values={"a": {"b": [token, 1]}}, opts=ResourceOptions(provider=known, depends_on=[second])
 )
 
 pulumi.export("endpoint", cluster.eks_cluster.endpoint)
+pulumi.export("cluster", cluster)
 pulumi.export("token", token)
 pulumi.export("topic", topic.arn)
-pulumi.export("queue", {"nested": outer.inner[0].queue.tags})
+pulumi.export("queue", {"nested": outer.inner[0].queue.tags, "list": [1, None, topic.tags]})

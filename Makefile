@@ -1,0 +1,44 @@
+# Needs Python >= 3.11 and nothing else. Everything is installed into .venv, pinned by constraints.txt.
+PYTHON ?= python3
+STACK  ?= inf2-llama3
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+
+.PHONY: preview test lint format bench golden clean
+
+preview: .venv/.runtime ## What `pulumi up -s STACK` would create
+	@$(BIN)/eks-inference preview $(STACK)
+
+test: .venv/.dev ## All tests that need Python only
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev ## Speed and memory of the preview, as ratios
+	$(BIN)/python bench/preview.py
+
+golden: .venv/.dev ## Write golden files anew and print what changed
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest
+	git diff --stat -- tests/golden stacks/schema.json
+
+clean:
+	rm -rf .venv build dist components/*.egg-info
+
+.venv/.runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=…")'
+	@echo "setting up .venv (once, about a minute)" >&2
+	@$(PYTHON) -m venv .venv
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: .venv/.runtime
+	@$(PIP) -e '.[dev]'
+	@touch $@

@@ -1,0 +1,94 @@
+"""Reading recorded inputs, in which a secret, an unknown or another resource's output may stand where a list or a table would."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+SECRET = "[secret]"
+UNKNOWN = "<unknown>"
+ELLIPSIS = "…"
+
+
+def is_token(value: Any) -> bool:
+    """Whether the value stands for one that is hidden or not known yet: ``[secret]``, ``<unknown>``, ``<net-vpc.id>``."""
+    return isinstance(value, str) and (value == SECRET or (value.startswith("<") and value.endswith(">") and len(value) > 2))
+
+
+def at(value: Any, *path: str) -> Any:
+    """The value at a path; None where there is none. Below a token everything is that token."""
+    for key in path:
+        if is_token(value):
+            return value
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def table(value: Any) -> Mapping[str, Any]:
+    """The value as a mapping with text keys; empty when it is none."""
+    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> Sequence[Any]:
+    """The value as a list. One token in place of a list is a list of one."""
+    if isinstance(value, list | tuple):
+        return value
+    return [value] if is_token(value) else []
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """The items of a list as texts, without empty ones; a single text counts as a list of one."""
+    found = [value] if isinstance(value, str) else items(value)
+    return tuple(shown for item in found if (shown := text(item)))
+
+
+def text(value: Any) -> str:
+    """The value in one line, without control characters: what a program hands over cannot steer a terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        value = json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
+
+
+def plain(value: Any) -> Any:
+    """The value with nothing but what JSON and YAML know."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool | str):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, int | float):
+        return value
+    return str(value)
+
+
+def joined(*parts: Any, by: str = " ") -> str:
+    """The texts of the parts that are not empty."""
+    return by.join(shown for part in parts if (shown := text(part)))
+
+
+def pairs(value: Any, sign: str = "=") -> tuple[str, ...]:
+    """A mapping as sorted texts ``key=value``; a token stays one."""
+    if is_token(value):
+        return (text(value),)
+    return tuple(f"{text(key)}{sign}{text(item)}" for key, item in sorted(table(value).items()))
+
+
+def shorten(line: str, width: int) -> str:
+    """The line, cut in the middle when it is longer than ``width``: both ends of an ARN or an image tell something."""
+    if len(line) <= width:
+        return line
+    if width <= 1:
+        return ELLIPSIS[:width]
+    tail = (width - 1) // 2
+    return line[: width - 1 - tail] + ELLIPSIS + (line[-tail:] if tail else "")
+
+
+def unique(values: Iterable[str]) -> tuple[str, ...]:
+    """The values without empty ones and repetitions, in their order."""
+    return tuple(dict.fromkeys(value for value in values if value))

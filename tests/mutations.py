@@ -1,0 +1,76 @@
+"""Stack files with one thing wrong, for every command that reads them."""
+
+import copy
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+FREE_FORM = {"tags", "mirrors", "extra_labels", "extra_args", "extra_env", "values", "kubelet", "addon_configuration"}
+"""Sections whose keys are the user's own: renaming one is no mistake."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A changed stack object; ``path`` is the key that is wrong now, ``kind`` how."""
+
+    kind: str
+    path: Path
+    stack: dict[str, Any]
+
+
+def paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Every key and list position below a value, outermost first."""
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in steps:
+        yield (*path, step)
+        yield from paths(item, (*path, step))
+
+
+def mutate(stack: dict[str, Any], chance: random.Random) -> Mutation:
+    """One mistake a person could make: a misspelt key, a value of another type, or an invented key."""
+    changed = copy.deepcopy(stack)
+    spots = [path for path in paths(stack) if not FREE_FORM & set(path)]
+    kind = chance.choice(["misspelt key", "wrong type", "invented key"])
+    if kind == "misspelt key":
+        # Names of pools and servers are the user's own.
+        path = chance.choice([p for p in spots if isinstance(p[-1], str) and p[:-1] not in (("pools",), ("servers",))])
+        parent = at(changed, path[:-1])
+        wrong = _misspelt(str(path[-1]), chance)
+        while wrong in parent:
+            wrong = _misspelt(wrong, chance)
+        parent[wrong] = parent.pop(path[-1])
+        return Mutation(kind, (*path[:-1], wrong), changed)
+    if kind == "invented key":
+        spots = [p for p in [(), *spots] if isinstance(at(stack, p), dict) and p not in (("pools",), ("servers",))]
+        path = (*chance.choice(spots), "no_such_key")
+        at(changed, path[:-1])["no_such_key"] = chance.choice([1, "x", [], {}])
+        return Mutation(kind, path, changed)
+    path = chance.choice(spots)
+    at(changed, path[:-1])[path[-1]] = _other_type(at(stack, path), chance)
+    return Mutation(kind, path, changed)
+
+
+def at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _misspelt(word: str, chance: random.Random) -> str:
+    place = chance.randrange(len(word) + 1)
+    return word[:place] + chance.choice("qxz") + word[place:]
+
+
+def _other_type(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, bool):
+        return chance.choice(["yes", 7, [True]])
+    if isinstance(value, int | float):
+        return chance.choice(["many", [value], {"value": value}])
+    if isinstance(value, str):
+        return chance.choice([[value], {"value": value}, True])
+    if isinstance(value, list):
+        return chance.choice([{"first": 1}, 5, True])
+    return chance.choice([[], 5, "text"])

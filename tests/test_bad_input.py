@@ -1,0 +1,241 @@
+"""Whatever is wrong in a stack file, a person learns where, what and how to mend it; never a traceback, nothing half-written."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutations import Mutation, mutate
+
+from eks_inference.cli import main
+from eks_inference.faults import SpecError
+from eks_inference.stack import parse_stack
+
+ROOT = Path(__file__).parents[1]
+STACK = "inf2-llama3"
+STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
+BASE = yaml.safe_load((ROOT / STACK_FILE).read_text())["config"]["eks-inference:stack"]
+PLANTED = "hf_PlantedSecretThatMustNotAppear"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what a clone has that a preview needs, as the working folder."""
+    for name in ("Pulumi.yaml", "infra", "stacks"):
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit(clone: Path, before: str, after: str) -> int:
+    """Replace a text of the stack file; gives the line it stands on."""
+    file = clone / STACK_FILE
+    text = file.read_text()
+    assert text.count(before) == 1, f"{before!r} stands {text.count(before)} times in {STACK_FILE}"
+    file.write_text(text.replace(before, after))
+    return text[: text.index(before)].count("\n") + 1
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command that must be refused; gives its report."""
+    assert main([*(arguments or ("preview", STACK))]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    return said.err
+
+
+def test_a_misspelt_key_is_reported_with_its_line_and_the_nearest_key(clone, capsys):
+    line = edit(clone, "zones: 2", "zonez: 2")
+    report = refused(capsys)
+    assert f"{STACK_FILE}:{line}: eks-inference:stack.network.zonez: unknown key" in report
+    assert "did you mean 'zones'?" in report
+
+
+def test_a_wrong_type_says_what_was_given_and_what_is_allowed(clone, capsys):
+    line = edit(clone, "size: 3", "size: three")
+    report = refused(capsys)
+    assert f"{STACK_FILE}:{line}: eks-inference:stack.pools.core.size" in report
+    assert "given: 'three'" in report
+    assert "allowed: integer, at least 0, at most 450" in report
+
+
+def test_a_number_out_of_range_says_the_range(clone, capsys):
+    edit(clone, "size: 3", "size: 451")
+    report = refused(capsys)
+    assert "pools.core.size" in report
+    assert "given: 451" in report
+    assert "at most 450" in report
+
+
+def test_an_unknown_instance_type_names_the_nearest(clone, capsys):
+    line = edit(clone, "[m5.2xlarge]", "[m5.2xlrage]")
+    report = refused(capsys)
+    assert f"{STACK_FILE}:{line}: eks-inference:stack.pools.core.instance_types[0]" in report
+    assert "m5.2xlarge" in report
+
+
+def test_a_version_that_yaml_took_for_a_number_is_explained(clone, capsys):
+    edit(clone, 'version: "1.35"', "version: 1.35")
+    assert "quotes" in refused(capsys)
+
+
+def test_a_pool_that_does_not_exist_names_the_nearest(clone, capsys):
+    edit(clone, "pool: inferentia-inf2,", "pool: inferentia-inf,")
+    report = refused(capsys)
+    assert "servers.vllm-llama3-inf2.worker.pool" in report
+    assert "did you mean 'inferentia-inf2'?" in report
+
+
+def test_an_instance_type_the_pool_does_not_have_is_refused(clone, capsys):
+    edit(clone, "instance_type: inf2.8xlarge", "instance_type: trn1.2xlarge")
+    report = refused(capsys)
+    assert "servers.vllm-llama3-inf2.worker.instance_type" in report
+    assert "inf2.8xlarge" in report
+
+
+def test_all_faults_come_at_once(clone, capsys):
+    edit(clone, "zones: 2", "zonez: 2")
+    edit(clone, "size: 3", "size: three")
+    edit(clone, "[m5.2xlarge]", "[m5.2xlrage]")
+    edit(clone, "nat: single", "nat: sometimes")
+    report = refused(capsys)
+    for key in ("network.zonez", "network.nat", "pools.core.size", "pools.core.instance_types[0]"):
+        assert key in report
+    assert "4 errors" in report
+
+
+def test_a_missing_stack_names_the_nearest(clone, capsys):
+    report = refused(capsys, "preview", "inf2-lama3")
+    assert "there is no stack 'inf2-lama3'" in report
+    assert f"did you mean '{STACK}'?" in report
+
+
+def test_a_folder_without_a_project_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert "no Pulumi.yaml" in refused(capsys)
+
+
+def test_a_missing_program_is_refused(clone, capsys):
+    (clone / "infra" / "__main__.py").unlink()
+    assert "infra: the program folder has no __main__.py" in refused(capsys)
+
+
+def test_a_missing_required_key_is_reported(clone, capsys):
+    edit(clone, "    name: inf2-llama3\n", "")
+    assert "eks-inference:stack.name: this key is required and missing" in refused(capsys)
+
+
+def test_a_missing_region_is_reported_at_the_configuration(clone, capsys):
+    edit(clone, "  aws:region: us-west-2\n", "")
+    assert f"{STACK_FILE}:6: aws:region: this key is required and missing" in refused(capsys)
+
+
+def test_a_region_without_the_chip_is_refused(clone, capsys):
+    edit(clone, "aws:region: us-west-2", "aws:region: eu-south-1")
+    assert "eks-inference:stack.network" in refused(capsys)
+
+
+def test_a_misspelt_secret_key_is_reported(clone, capsys):
+    edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceTokn: {secure: abc}\n  aws")
+    report = refused(capsys)
+    assert "eks-inference:huggingFaceTokn: unknown key" in report
+    assert "did you mean 'eks-inference:huggingFaceToken'?" in report
+
+
+def test_a_secret_in_plain_sight_is_refused_without_repeating_it(clone, capsys):
+    edit(clone, "config:\n  aws", f"config:\n  eks-inference:huggingFaceToken: {PLANTED}\n  aws")
+    report = refused(capsys)
+    assert "a secret must be encrypted" in report
+    assert "pulumi config set --secret eks-inference:huggingFaceToken" in report
+    assert PLANTED not in report
+
+
+def test_a_key_given_twice_is_refused(clone, capsys):
+    edit(clone, "      zones: 2\n", "      zones: 2\n      zones: 3\n")
+    assert "this key is given twice, first on line" in refused(capsys)
+
+
+def test_a_file_that_is_not_yaml_says_where(clone, capsys):
+    line = edit(clone, "endpoints: [s3]", "endpoints: [s3")
+    report = refused(capsys)
+    assert f"{STACK_FILE}:{line + 1}: not valid YAML" in report or f"{STACK_FILE}:{line}: not valid YAML" in report
+
+
+def test_an_exception_in_the_program_names_its_line(clone, capsys):
+    program = clone / "infra" / "__main__.py"
+    program.write_text(program.read_text() + "\n{}['absent']\n")
+    report = refused(capsys)
+    line = len(program.read_text().splitlines())
+    assert f"infra/__main__.py:{line}: KeyError: 'absent'" in report
+
+
+def test_debug_shows_the_traceback(clone, capsys):
+    program = clone / "infra" / "__main__.py"
+    program.write_text(program.read_text() + "\n{}['absent']\n")
+    assert main(["preview", STACK, "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_program_that_reveals_a_secret_in_its_error_is_scrubbed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "Pulumi.yaml").write_text("name: leaky\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    (tmp_path / "__main__.py").write_text(
+        "import pulumi, pulumi_kubernetes as k8s\n"
+        f"token = {PLANTED!r}\n"
+        "provider = k8s.Provider('p', kubeconfig='{}')\n"
+        "s = k8s.core.v1.Secret('s', string_data={'token': pulumi.Output.secret(token)},\n"
+        "                       opts=pulumi.ResourceOptions(provider=provider))\n"
+        "def fail(_):\n"
+        "    raise ValueError('cannot use ' + token)\n"
+        "pulumi.export('x', s.metadata.apply(fail))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    report = refused(capsys, "preview", "dev")
+    assert "cannot use [secret]" in report
+    assert PLANTED not in report
+
+
+def test_nothing_is_half_written(clone, capsys):
+    edit(clone, "zones: 2", "zonez: 2")
+    before = sorted(path.name for path in clone.iterdir())
+    refused(capsys, "preview", STACK, "--format", "json", "-o", "graph.json")
+    assert sorted(path.name for path in clone.iterdir()) == before
+
+
+def test_a_file_that_cannot_be_written_is_one_line(clone, capsys):
+    assert "no/such/graph.json: cannot write here" in refused(capsys, "preview", STACK, "-o", "no/such/graph.json")
+
+
+def test_a_misspelt_option_names_the_nearest():
+    run = [sys.executable, "-m", "eks_inference", "preview", STACK, "--format", "jason"]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "did you mean 'json'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# The shape is judged before any resource exists: a thousand mistakes cost seconds, and none needs a program run.
+@settings(max_examples=1000, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_each_mistake_is_reported_at_the_key_that_has_it(chance: random.Random):
+    mutation = mutate(BASE, chance)
+    with pytest.raises(SpecError) as refusal:
+        parse_stack(json.dumps(mutation.stack))
+    reported = [fault.path for fault in refusal.value.faults]
+    assert any(concerns(path, mutation) for path in reported), f"{mutation.kind} at {mutation.path}, reported {reported}"
+    for fault in refusal.value.faults:
+        assert fault.message
+
+
+def concerns(reported: tuple[str | int, ...], mutation: Mutation) -> bool:
+    """The report names the key that is wrong, or something inside it."""
+    return reported[: len(mutation.path)] == mutation.path
