@@ -135,8 +135,8 @@ def test_a_missing_required_key_is_reported(clone, capsys):
 
 
 def test_a_missing_region_is_reported_at_the_configuration(clone, capsys):
-    edit(clone, "  aws:region: us-west-2\n", "")
-    assert f"{STACK_FILE}:6: aws:region: this key is required and missing" in refused(capsys)
+    line = edit(clone, "  aws:region: us-west-2\n", "") - 1
+    assert f"{STACK_FILE}:{line}: aws:region: this key is required and missing" in refused(capsys)
 
 
 def test_a_region_without_the_chip_is_refused(clone, capsys):
@@ -189,14 +189,12 @@ def test_a_program_that_reveals_a_secret_in_its_error_is_scrubbed(tmp_path, monk
     (tmp_path / "Pulumi.yaml").write_text("name: leaky\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
     (tmp_path / "__main__.py").write_text(
-        "import pulumi, pulumi_kubernetes as k8s\n"
-        f"token = {PLANTED!r}\n"
-        "provider = k8s.Provider('p', kubeconfig='{}')\n"
-        "s = k8s.core.v1.Secret('s', string_data={'token': pulumi.Output.secret(token)},\n"
-        "                       opts=pulumi.ResourceOptions(provider=provider))\n"
-        "def fail(_):\n"
-        "    raise ValueError('cannot use ' + token)\n"
-        "pulumi.export('x', s.metadata.apply(fail))\n"
+        "import pulumi, pulumi_aws as aws\n"
+        f"token = pulumi.Output.secret({PLANTED!r})\n"
+        "parameter = aws.ssm.Parameter('p', type='SecureString', value=token)\n"
+        "def fail(values):\n"
+        "    raise ValueError('cannot use ' + values[1])\n"
+        "pulumi.Output.all(parameter.arn, token).apply(fail)\n"
     )
     monkeypatch.chdir(tmp_path)
     report = refused(capsys, "preview", "dev")

@@ -51,6 +51,8 @@ def recorder_view(graph: Graph) -> dict[str, dict[str, Any]]:
 
 def _recorded(resource: Resource) -> dict[str, Any]:
     options = dict(resource.options)
+    # The engine keeps it with the provider that it makes from it, whose name tells it.
+    options.pop("pluginDownloadUrl", None)
     # The engine counts in seconds.
     if timeouts := options.get("customTimeouts"):
         options["customTimeouts"] = {action: _seconds(text) for action, text in timeouts.items()}
@@ -74,7 +76,7 @@ def engine_view(preview: cli.EnginePreview, graph: Graph) -> dict[str, dict[str,
     def owner(urn: str) -> str:
         """The remote component a resource is part of, or the resource itself: what is in there only a plugin knows."""
         found = urn
-        while urn and urn in preview.states:
+        while urn in preview.states and urn not in graph.by_urn:
             urn = preview.states[urn].get("parent", "")
             if urn in remote:
                 found = urn
@@ -110,6 +112,8 @@ def _planned(type_: str, state: Mapping[str, Any], goal: Mapping[str, Any] | Non
         "protect": told.get("protect", False),
         "read": state.get("id", "") if read else "",
         "replaceOnChanges": sorted(state.get("replaceOnChanges", [])),
+        "hooks": {hook[0].lower() + hook[1:]: names for hook, names in state.get("resourceHooks", {}).items()},
+        "replacementTrigger": state.get("replacementTrigger"),
         "replaceWith": sorted(state.get("replaceWith", [])),
         "retainOnDelete": state.get("retainOnDelete", False),
     }

@@ -171,6 +171,9 @@ def _shape_fault(problem: Any, data: Any, schema: dict[str, Any]) -> Fault:
         key = context["discriminator"].strip("'")
         tags = context.get("expected_tags", "").replace("'", "") or ", ".join(place.get("discriminator", {}).get("mapping", ()))
         tag = given.get(key) if isinstance(given, dict) else given
+        misspelt = get_close_matches(key, [str(name) for name in given], n=1) if isinstance(given, dict) and tag is None else []
+        if misspelt:
+            return Fault((*path, misspelt[0]), "unknown key", hint=f"did you mean '{key}'?")
         nearest = get_close_matches(str(tag), tags.split(", "), n=1)
         hint = f"did you mean '{nearest[0]}'?" if nearest else ""
         message = "unknown kind" if kind == "union_tag_invalid" else "this key is required and missing"
@@ -215,7 +218,7 @@ def _resolve(place: dict[str, Any], data: Any, schema: dict[str, Any]) -> dict[s
         elif "discriminator" in place:
             mapping = place["discriminator"]["mapping"]
             tag = data.get(place["discriminator"]["propertyName"]) if isinstance(data, dict) else None
-            if tag not in mapping:
+            if not isinstance(tag, str) or tag not in mapping:
                 return place
             place = {"$ref": mapping[tag]}
         elif "anyOf" in place:

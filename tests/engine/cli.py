@@ -38,7 +38,8 @@ def preview(folder: Path, work: Path, *, project: str, stack: str, config: Mappi
     def pulumi(*arguments: str) -> str:
         command = ["pulumi", *arguments, "--non-interactive", "--color=never"]
         done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
+        if done.returncode:
+            raise AssertionError(f"`{' '.join(command)}` failed:\n{_errors(done.stdout)}{done.stderr}")
         return done.stdout
 
     pulumi("stack", "init", stack)
@@ -53,6 +54,15 @@ def preview(folder: Path, work: Path, *, project: str, stack: str, config: Mappi
         states={step["urn"]: step["newState"] for step in digest["steps"]},
         goals={urn: planned["goal"] for urn, planned in goals.items() if planned.get("goal")},
     )
+
+
+def _errors(output: str) -> str:
+    """What a command says went wrong: a preview as JSON reports it at the end of everything else."""
+    try:
+        found = json.loads(output).get("diagnostics", [])
+    except ValueError:
+        return output
+    return "".join(item["message"] for item in found if item["severity"] == "error")
 
 
 def _python() -> dict[str, str]:

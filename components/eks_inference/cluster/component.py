@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference import iam
 from eks_inference.cluster import plan
+from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
@@ -109,7 +110,7 @@ class EksCluster(pulumi.ComponentResource):
             f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
         )
         self.ready: tuple[pulumi.Resource, ...] = tuple(
-            _addon(
+            eks_addon(
                 f"{name}-{addon.name}",
                 addon,
                 cluster_name=name,
@@ -173,7 +174,7 @@ class ClusterAddons(pulumi.ComponentResource):
 
         addons = plan.addons_after_pools(spec, self.version, settings.tags)
         nodes = [*cluster.ready, *core.ready]
-        coredns = _addon(
+        coredns = eks_addon(
             f"{name}-coredns",
             addons["coredns"],
             cluster_name=self.name,
@@ -181,7 +182,7 @@ class ClusterAddons(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
         role, permissions = self._storage_role(name)
-        storage_driver = _addon(
+        storage_driver = eks_addon(
             f"{name}-aws-ebs-csi-driver",
             addons["aws-ebs-csi-driver"],
             cluster_name=self.name,
@@ -191,7 +192,7 @@ class ClusterAddons(pulumi.ComponentResource):
             ],
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*nodes, *permissions]),
         )
-        _addon(
+        eks_addon(
             f"{name}-metrics-server",
             addons["metrics-server"],
             cluster_name=self.name,
@@ -241,29 +242,3 @@ class ClusterAddons(pulumi.ComponentResource):
                 )
             )
         return role, permissions
-
-
-def _addon(
-    resource_name: str,
-    addon: plan.Addon,
-    *,
-    cluster_name: str,
-    settings: StackSettings,
-    opts: pulumi.ResourceOptions,
-    pod_identity_associations: list[aws.eks.AddonPodIdentityAssociationArgs] | None = None,
-) -> aws.eks.Addon:
-    return aws.eks.Addon(
-        resource_name,
-        cluster_name=cluster_name,
-        addon_name=addon.name,
-        addon_version=addon.version,
-        configuration_values=addon.configuration_values,
-        pod_identity_associations=pod_identity_associations,
-        # What is declared here wins over what was there before and over edits by hand.
-        resolve_conflicts_on_create="OVERWRITE",
-        resolve_conflicts_on_update="OVERWRITE",
-        # Deleting the add-on deletes its pods: nothing of ours outlives the stack.
-        preserve=False,
-        tags={**settings.tags, "Name": f"{cluster_name}-{addon.name}"},
-        opts=opts,
-    )

@@ -61,8 +61,8 @@ def _refuse_al2(value: Any) -> Any:
     return value
 
 
-InstanceTypeName = Annotated[str, BeforeValidator(_known_instance_type), Field(description="EC2 instance type.")]
-InstanceFamily = Annotated[str, BeforeValidator(_known_family), Field(description="EC2 instance family, e.g. inf2.")]
+InstanceTypeName = Annotated[str, AfterValidator(_known_instance_type), Field(description="EC2 instance type.")]
+InstanceFamily = Annotated[str, AfterValidator(_known_family), Field(description="EC2 instance family, e.g. inf2.")]
 
 
 class TaintSpec(Spec):

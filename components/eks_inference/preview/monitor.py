@@ -7,7 +7,7 @@ URNs refused.
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -43,8 +43,9 @@ class RegistrationError(Exception):
 class Recorder:
     """Monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
 
-    ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``locate`` turns the absolute
-    path of a source file into what the graph shows; ``progress`` is called with the number of resources after each one.
+    ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are those of its
+    keys that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with
+    the number of resources after each one.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Recorder:
         stack: str,
         config: Mapping[str, str],
         *,
+        secret_keys: Collection[str],
         strict: bool,
         locate: Callable[[str], str],
         progress: Callable[[int], None] | None = None,
@@ -60,6 +62,7 @@ class Recorder:
         self._project = project
         self._stack = stack
         self._config = config
+        self._secret_keys = secret_keys
         self._strict = strict
         self._locate = locate
         self._progress = progress
@@ -67,6 +70,7 @@ class Recorder:
         self._resources: dict[str, Resource] = {}
         self._requests: dict[str, resource_pb2.RegisterResourceRequest] = {}
         self._referenced: dict[str, dict[str, Any]] = {}
+        self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
         self._warnings: list[str] = []
         self._transforms = Transforms()
@@ -105,7 +109,10 @@ class Recorder:
         is_provider = request.type.startswith(PROVIDER_PREFIX)
         provider = ""
         if managed and not is_provider:
-            provider = request.provider.rpartition("::")[0] or self._default_provider(request.type, request.version)
+            provider = request.provider.rpartition("::")[0] or self._default_provider(request)
+            if request.custom:
+                # Resources of the same package below this one inherit what was chosen here.
+                request.provider = f"{provider}::{wire.UNKNOWN}"
         if is_provider and request.version:
             properties["version"] = request.version
         if not request.custom and parent is not None and not parent.custom:
@@ -129,6 +136,8 @@ class Recorder:
             source=self._source(request),
         )
         self._add(resource, request)
+        if is_provider and wire.has_unknown(properties):
+            self._unconfigured.add(urn)
         self._transforms.remember(urn, request.transforms)
         return self._respond(resource, request, properties)
 
@@ -147,14 +156,17 @@ class Recorder:
             type=request.type,
             name=request.name,
             parent=request.parent,
-            provider=request.provider.rpartition("::")[0] or self._default_provider(request.type, request.version),
+            provider=request.provider.rpartition("::")[0] or self._default_provider(request),
             inputs=wire.canonical(properties, self.secrets),
-            dependencies=tuple(sorted(request.dependencies)),
-            options={"read": request.id},
+            dependencies=self._visible(request.dependencies),
+            options={"read": request.id}
+            | ({"additionalSecretOutputs": sorted(secret)} if (secret := request.additionalSecretOutputs) else {}),
             source=self._source(request),
         )
         self._add(resource, None)
-        known = properties if self._strict else symbols.symbolic_outputs(request.name, request.type, properties)
+        known = self._known(resource, properties)
+        if not self._strict:
+            known |= symbols.symbolic_outputs(request.name, request.type, known)
         return resource_pb2.ReadResourceResponse(urn=resource.urn, id=request.id, properties=wire.encode(known))
 
     def _add(self, resource: Resource, request: resource_pb2.RegisterResourceRequest | None) -> None:
@@ -178,20 +190,27 @@ class Recorder:
         if not (resource.custom or resource.remote):
             # As the engine: outputs of a local component are the attributes its own constructor sets.
             return resource_pb2.RegisterResourceResponse(urn=resource.urn)
+        known = self._known(resource, properties)
         if self._strict:
-            # Only the provider of a remote component knows its outputs; a custom resource tells its inputs.
-            known = {} if resource.remote else properties
-            return resource_pb2.RegisterResourceResponse(urn=resource.urn, object=wire.encode(known))
+            return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=request.importId, object=wire.encode(known))
 
         def reference(prop: str, cls: type) -> Any:
-            return self._reference(resource, prop, cls) if resource.remote else wire.UNKNOWN
+            return self._reference(resource, prop, cls)
 
-        if resource.remote:
-            known = symbols.symbolic_outputs(resource.name, resource.type, {}, reference)
-        else:
-            known = {**properties, **symbols.symbolic_outputs(resource.name, resource.type, properties)}
-        identity = symbols.token(resource.name, "id") if resource.custom else ""
+        known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference if resource.remote else None)
+        identity = request.importId or (symbols.token(resource.name, "id") if resource.custom else "")
         return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=identity, object=wire.encode(known))
+
+    def _known(self, resource: Resource, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs that a preview knows: the inputs again, secret where the resource says so.
+
+        Not of a remote component, whose outputs only its provider knows. Nor, when strict, of a resource whose provider has inputs
+        that are not known yet: the engine does not ask such a provider anything.
+        """
+        if resource.remote or (self._strict and resource.provider in self._unconfigured):
+            return {}
+        secret = resource.options.get("additionalSecretOutputs", ())
+        return {key: wire.as_secret(value) if key in secret else value for key, value in properties.items()}
 
     def _reference(self, resource: Resource, prop: str, cls: type) -> Any:
         """A reference to a resource inside a remote component: its real URN is the component provider's business."""
@@ -232,15 +251,20 @@ class Recorder:
         parent = self._requests.get(request.parent)
         return parent.providers[package] if parent is not None and package in parent.providers else ""
 
-    def _default_provider(self, type_: str, version: str) -> str:
-        package = type_.split(":", 1)[0]
-        name = f"default_{version.translate(str.maketrans('.-+', '___'))}" if version else "default"
+    def _default_provider(self, request: Any) -> str:
+        package = request.type.split(":", 1)[0]
+        name = "_".join(filter(None, ("default", re.sub(r"[.+-]", "_", request.version), _qualified(request.pluginDownloadURL))))
         urn = self._urn("", PROVIDER_PREFIX + package, name)
         with self._lock:
             if urn not in self._resources:
                 prefix = f"{package}:"
-                inputs = {key.removeprefix(prefix): value for key, value in self._config.items() if key.startswith(prefix)}
-                inputs |= {"version": version} if version else {}
+                inputs = {
+                    key.removeprefix(prefix): wire.as_secret(value) if key in self._secret_keys else value
+                    for key, value in self._config.items()
+                    if key.startswith(prefix)
+                }
+                inputs |= {"version": request.version} if request.version else {}
+                inputs = wire.canonical(inputs, self.secrets)
                 self._resources[urn] = Resource(urn=urn, type=PROVIDER_PREFIX + package, name=name, inputs=inputs)
         return urn
 
@@ -328,6 +352,11 @@ def _inherit(child: resource_pb2.RegisterResourceRequest, parent: resource_pb2.R
             child.provider = parent.provider
 
 
+def _qualified(url: str) -> str:
+    """A URL as part of a name (``IntoQName`` of the engine)."""
+    return "/".join(re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in url.split("/") if part)
+
+
 def _options(request: resource_pb2.RegisterResourceRequest) -> dict[str, Any]:
     """Only what differs from the default, so that a graph stays readable and small."""
     timeouts = request.customTimeouts
@@ -340,12 +369,14 @@ def _options(request: resource_pb2.RegisterResourceRequest) -> dict[str, Any]:
         "deleteBeforeReplace": request.deleteBeforeReplace,
         "deletedWith": request.deletedWith,
         "hideDiffs": list(request.hideDiffs),
+        "hooks": {field.camelcase_name: list(names) for field, names in request.hooks.ListFields()},
         "ignoreChanges": sorted(request.ignoreChanges),
         "import": request.importId,
         "pluginDownloadUrl": request.pluginDownloadURL,
         "protect": request.protect,
         "replaceOnChanges": sorted(request.replaceOnChanges),
         "replaceWith": sorted(request.replace_with),
+        "replacementTrigger": wire.canonical(wire.decode_value(request.replacement_trigger), set()),
         "retainOnDelete": request.retainOnDelete,
     }
     return {key: value for key, value in options.items() if value}

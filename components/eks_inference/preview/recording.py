@@ -43,9 +43,18 @@ def record(
     """
     config = dict(config or {})
     root = (root or Path.cwd()).resolve()
-    recorder = Recorder(project, stack, config, strict=strict, locate=lambda path: _shown(path, root), progress=progress)
+    secrets = list(secret_keys)
+    recorder = Recorder(
+        project,
+        stack,
+        config,
+        secret_keys=secrets,
+        strict=strict,
+        locate=lambda path: _shown(path, root),
+        progress=progress,
+    )
     context = contextvars.copy_context()
-    context.run(_run, program, recorder, project, stack, config, list(secret_keys), root)
+    context.run(_run, program, recorder, project, stack, config, secrets, root)
     return recorder.graph()
 
 

@@ -49,7 +49,9 @@ class Transforms:
         property_dependencies: dict[str, set[str]],
     ) -> tuple[dict[str, Any], set[str], dict[str, set[str]]]:
         """Properties and dependencies after all transforms; changed options are written into ``request``."""
-        properties = wire.upgrade_to_outputs(properties, property_dependencies)
+        # As the engine: only transforms of the resource itself see the dependencies of its properties, and may change them.
+        own = bool(request.transforms)
+        properties = wire.upgrade_to_outputs(properties, property_dependencies if own else {})
         options = _options_of(request, dependencies)
         for callback in chain:
             response = resource_pb2.TransformResponse.FromString(
@@ -71,12 +73,10 @@ class Transforms:
                 options = response.options
         _write_options(request, options)
         found = {key: wire.output_dependencies(value) for key, value in properties.items()}
-        if request.transforms:
-            # As the engine: with transforms of its own a resource's dependencies are what the transformed values carry.
+        if own:
             return properties, set(options.depends_on).union(*found.values()), found
         for key, urns in property_dependencies.items():
-            if key in properties:
-                found[key] = found[key] | urns
+            found[key] = found.get(key, set()) | urns
         return properties, dependencies, found
 
     def close(self) -> None:
@@ -112,6 +112,8 @@ def _options_of(
         replace_with=request.replace_with,
         additional_secret_outputs=request.additionalSecretOutputs,
         hide_diff=request.hideDiffs,
+        hooks=request.hooks,
+        replacement_trigger=request.replacement_trigger,
     )
     setattr(options, "import", request.importId)
     if request.HasField("customTimeouts"):
@@ -144,6 +146,8 @@ def _write_options(
     request.pluginDownloadURL = options.plugin_download_url
     request.deletedWith = options.deleted_with
     request.importId = getattr(options, "import")
+    request.hooks.CopyFrom(options.hooks)
+    request.replacement_trigger.CopyFrom(options.replacement_trigger)
     providers = dict(options.providers)
     request.providers.clear()
     request.providers.update(providers)

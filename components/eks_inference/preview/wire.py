@@ -24,17 +24,17 @@ UNKNOWN_TEXT = "<unknown>"
 
 def decode(value: struct_pb2.Struct) -> dict[str, Any]:
     """A Struct as plain data. Whole numbers become ints again: the wire only knows doubles."""
-    return {key: _decode(item) for key, item in value.fields.items()}
+    return {key: decode_value(item) for key, item in value.fields.items()}
 
 
-def _decode(value: struct_pb2.Value) -> Any:
+def decode_value(value: struct_pb2.Value) -> Any:
     kind = value.WhichOneof("kind")
     if kind == "string_value":
         return value.string_value
     if kind == "struct_value":
         return decode(value.struct_value)
     if kind == "list_value":
-        return [_decode(item) for item in value.list_value.values]
+        return [decode_value(item) for item in value.list_value.values]
     if kind == "bool_value":
         return value.bool_value
     if kind == "number_value":
@@ -104,6 +104,19 @@ def output_dependencies(value: Any) -> set[str]:
 
 def is_secret(value: Any) -> bool:
     return isinstance(value, dict) and value.get(SIGNATURE) == SECRET
+
+
+def as_secret(value: Any) -> Any:
+    return value if is_secret(value) else {SIGNATURE: SECRET, "value": value}
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether anything in a value without output values is not known yet."""
+    if isinstance(value, dict):
+        return any(has_unknown(item) for item in value.values())
+    if isinstance(value, list):
+        return any(has_unknown(item) for item in value)
+    return value == UNKNOWN
 
 
 def canonical(value: Any, secrets: set[str]) -> Any:

@@ -14,12 +14,12 @@ token = config.require_secret("token")
 
 
 def stamp(args: ResourceTransformArgs) -> ResourceTransformResult | None:
-    """Of the stack: changes a property, adds one that depends on another resource, takes one away."""
+    """Of the stack: changes a property, adds one that depends on another resource, moves one, takes one away."""
     if args.type_ != "aws:s3/bucket:Bucket":
         return None
     props = {**args.props, "bucketPrefix": "stamped-", "acl": topic.arn}
     props["tags"] = pulumi.Output.all(args.props["tags"], "stack").apply(lambda known: {**known[0], "stamp": known[1]})
-    del props["forceDestroy"]
+    props["policy"] = props.pop("accelerationStatus")
     return ResourceTransformResult(props=props, opts=args.opts)
 
 
@@ -114,10 +114,13 @@ third = Inner("third", token, ResourceOptions(parent=second, provider=west, reta
 
 # -- options ------------------------------------------------------------------------------------------------------------------
 
+hook = pulumi.ResourceHook("hook", lambda args: None)
+hooks = pulumi.ResourceHookBinding(before_create=[hook], after_delete=[hook])
+unready = aws.Provider("unready", region=topic.name)
 bucket = aws.s3.Bucket(
     "bucket",
     tags={"a": topic.arn, "b": pulumi.Output.secret("hidden")},
-    force_destroy=True,
+    acceleration_status=topic.arn,
     opts=ResourceOptions(
         protect=True,
         retain_on_delete=True,
@@ -161,16 +164,18 @@ function = aws.lambda_.Function(
         transformations=[lambda args: pulumi.ResourceTransformationResult({**args.props, "description": "old style"}, args.opts)]
     ),
 )
-moved = aws.sns.Topic("moved", tags={"a": bucket.arn}, opts=ResourceOptions(transforms=[redirect], protect=True))
+moved = aws.sns.Topic("moved", tags={"a": bucket.arn}, opts=ResourceOptions(transforms=[redirect], protect=True, hooks=hooks))
 away = aws.sns.Topic("away", name="away", opts=ResourceOptions(transforms=[move], depends_on=pulumi.Output.from_input([moved])))
 imported = aws.sqs.Queue("imported", name="there", opts=ResourceOptions(import_="https://queue/there"))
 follower = aws.sqs.QueuePolicy("follower", queue_url=imported.id, policy="{}", opts=ResourceOptions(parent=away))
 mirror = aws.sqs.Queue("mirror", opts=ResourceOptions(version="7.1.0", plugin_download_url="https://localhost/plugins"))
-read = aws.ec2.Vpc.get("read", "vpc-1234", opts=ResourceOptions(parent=outer, depends_on=[topic]))
-subnet = aws.ec2.Subnet("subnet", vpc_id=read.arn, opts=ResourceOptions(provider=west))
+read = aws.ec2.Vpc.get(
+    "read", "vpc-1234", cidr_block="10.0.0.0/16", opts=ResourceOptions(parent=outer, depends_on=[topic], additional_secret_outputs=["cidrBlock"])
+)
+subnet = aws.ec2.Subnet("subnet", vpc_id=read.arn, cidr_block=read.cidr_block, opts=ResourceOptions(provider=west))
 group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2.0, "cidr_blocks": []}], tags={})
-hook = pulumi.ResourceHook("hook", lambda args: None)
-hooked = aws.sqs.Queue("hooked", opts=ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook], after_delete=[hook])))
+hooked = aws.sqs.Queue("hooked", opts=ResourceOptions(hooks=hooks, provider=unready))
+heir = aws.sqs.Queue("heir", name=hooked.name, opts=ResourceOptions(parent=bucket, version="7.2.0"))
 
 # -- Kubernetes ---------------------------------------------------------------------------------------------------------------
 

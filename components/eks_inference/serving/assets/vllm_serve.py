@@ -18,7 +18,17 @@ from vllm_engine import Engine, Settings
 _TO_ENGINE = ("accept", "authorization", "content-type")
 _TO_CLIENT = ("content-length", "content-type", "x-request-id")
 
+# serve.ingress copies the application while it decorates the class: what the endpoints use stands above it.
 app = FastAPI()
+
+
+async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Closes the connection also when the client goes away: vLLM then stops generating for nobody."""
+    try:
+        async for chunk in answer.aiter_raw():
+            yield chunk
+    finally:
+        await answer.aclose()
 
 
 @serve.deployment
@@ -60,15 +70,6 @@ class VLLMDeployment:
             return JSONResponse({"error": {"message": f"the engine does not answer: {error}", "code": 503}}, status_code=503)
         kept = {name: answer.headers[name] for name in _TO_CLIENT if name in answer.headers}
         return StreamingResponse(_body(answer), status_code=answer.status_code, headers=kept)
-
-
-async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Closes the connection also when the client goes away: vLLM then stops generating for nobody."""
-    try:
-        async for chunk in answer.aiter_raw():
-            yield chunk
-    finally:
-        await answer.aclose()
 
 
 deployment = VLLMDeployment.bind()
