@@ -15,7 +15,7 @@ import pytest
 from engine import cli
 
 from eks_inference.preview import wire
-from eks_inference.preview.graph import PROVIDER_PREFIX, Graph, Resource
+from eks_inference.preview.graph import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from eks_inference.preview.recording import record
 
 pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
@@ -46,7 +46,9 @@ def _lines(view: Mapping[str, Any]) -> list[str]:
 
 
 def recorder_view(graph: Graph) -> dict[str, dict[str, Any]]:
-    return {resource.urn: _recorded(resource) for resource in graph.resources}
+    view = {resource.urn: _recorded(resource) for resource in graph.resources}
+    view[graph.of_type(STACK_TYPE)[0].urn]["outputs"] = graph.outputs
+    return view
 
 
 def _recorded(resource: Resource) -> dict[str, Any]:
@@ -88,6 +90,8 @@ def engine_view(preview: cli.EnginePreview, graph: Graph) -> dict[str, dict[str,
         # Built into the engine, to look up resources by URN: it is no plugin, and the recorder answers itself.
         if owner(urn) == urn and type_ != f"{PROVIDER_PREFIX}pulumi":
             view[urn] = _planned(type_, preview.states.get(urn, {}), preview.goals.get(urn), owner)
+        if type_ == STACK_TYPE:
+            view[urn]["outputs"] = _plain(preview.goals[urn]["outputDiff"].get("adds", {}))
     return view
 
 
