@@ -59,7 +59,13 @@ def test_devices_for_cores_is_the_smallest_legal_number_that_holds_them(shape: I
 
 @pytest.mark.parametrize(
     ("name", "cores", "devices"),
-    [("inf2.48xlarge", 8, 4), ("trn1.32xlarge", 10, 8), ("trn2.48xlarge", 8, 4), ("trn2.48xlarge", 64, 16), ("inf2.xlarge", 1, 1)],
+    [
+        ("inf2.48xlarge", 8, 4),
+        ("trn1.32xlarge", 10, 8),
+        ("trn2.48xlarge", 8, 4),
+        ("trn2.48xlarge", 64, 16),
+        ("inf2.xlarge", 1, 1),
+    ],
 )
 def test_devices_by_known_case(name: str, cores: int, devices: int) -> None:
     assert plan.devices_for_cores(cores, instance_type(name)) == devices
@@ -70,7 +76,7 @@ def test_only_sub_blocks_of_the_torus_are_legal_on_trn1() -> None:
 
 
 def test_a_type_without_neuron_devices_holds_no_cores() -> None:
-    with pytest.raises(ValueError, match="g5.xlarge has 0 NeuronCores"):
+    with pytest.raises(ValueError, match=r"g5\.xlarge has 0 NeuronCores"):
         plan.devices_for_cores(1, instance_type("g5.xlarge"))
 
 
@@ -218,7 +224,12 @@ def test_each_workload_comes_after_its_permissions_and_the_scheduler_after_all()
     graph = neuron_support()
     assert {"neuron-account", "neuron-role", "neuron-binding"} <= after(graph, graph.named("neuron-daemonset"))
     scheduler = after(graph, graph.named("devices-scheduler-deployment"))
-    assert {"neuron-daemonset", "devices-extension-deployment", "devices-extension-service", "devices-scheduler-config"} <= scheduler
+    assert {
+        "neuron-daemonset",
+        "devices-extension-deployment",
+        "devices-extension-service",
+        "devices-scheduler-config",
+    } <= scheduler
     bindings = [r.name for r in graph.resources if r.name.startswith("devices-scheduler-") and "Binding" in r.type]
     assert len(bindings) == 4
     assert set(bindings) <= scheduler
@@ -234,7 +245,9 @@ def test_the_scheduler_may_write_its_own_lease_and_no_other() -> None:
 
 def test_every_binding_names_a_role_and_an_account_that_exist() -> None:
     graph = neuron_support()
-    made = {(r.type.rpartition(":")[2], r.inputs["metadata"]["name"]) for r in graph.resources if r.type.startswith("kubernetes:")}
+    made = {
+        (r.type.rpartition(":")[2], r.inputs["metadata"]["name"]) for r in graph.resources if r.type.startswith("kubernetes:")
+    }
     of_kubernetes = {
         ("ClusterRole", "system:kube-scheduler"),
         ("ClusterRole", "system:volume-scheduler"),

@@ -1,13 +1,13 @@
-"""The recorder against the engine: the same program, previewed by both, registers the same resources.
+"""The recorder against the engine: previewed by both, a program registers the same resources.
 
-Needs a ``pulumi`` command on PATH and nothing else: the providers are echoes of our own (tests/engine/echo.py), the state is a
-folder of the test, and no account, cluster or network is used.
+Needs a ``pulumi`` command on PATH and nothing else: providers are echoes of our own (tests/engine/echo.py), the state is a folder of
+the test, and no account, cluster or network is used.
 """
 
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +16,50 @@ from engine import cli
 
 from eks_inference.preview import wire
 from eks_inference.preview.graph import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
+from eks_inference.preview.project import Project, find_project
 from eks_inference.preview.recording import record
+from eks_inference.secrets import CONFIG_SECRETS
 
 pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
-TOY = Path(__file__).parent / "engine" / "program"
+TESTS = Path(__file__).parent
+SHIPPED = find_project(TESTS.parent)
 
 
-def test_toy_program_registers_the_same_in_engine_and_recorder(tmp_path: Path) -> None:
-    config = {"aws:region": "us-west-2", "aws:defaultTags": '{"tags": {"a": "b"}}', "eks:some": "thing"}
-    secrets = {"parity:token": "hush-hush", "aws:secretKey": "very-hush"}
-    engine = cli.preview(TOY, tmp_path, project="parity", stack="parity", config=config, secrets=secrets)
-    graph = record(TOY, project="parity", stack="parity", config=config | secrets, secret_keys=secrets, strict=True)
-    assert_same(engine_view(engine, graph), recorder_view(graph))
+def test_one_of_everything(tmp_path: Path) -> None:
+    program = find_project(TESTS / "engine" / "program")
+    assert_engine_agrees(program, "parity", tmp_path, {"parity:token": "hush-hush", "aws:secretKey": "very-hush"})
 
 
-# -- comparison ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("stack", SHIPPED.stacks())
+def test_shipped_stack(stack: str, tmp_path: Path) -> None:
+    assert_engine_agrees(SHIPPED, stack, tmp_path, {f"{SHIPPED.name}:{key}": f"a-{key}" for key in CONFIG_SECRETS})
 
 
-def assert_same(engine: Mapping[str, Any], recorder: Mapping[str, Any]) -> None:
-    left, right = _lines(engine), _lines(recorder)
-    difference = "\n".join(difflib.unified_diff(left, right, "engine", "recorder", n=4, lineterm=""))
+def assert_engine_agrees(project: Project, stack: str, work: Path, secrets: Mapping[str, str]) -> None:
+    engine = cli.preview(project, stack, work, secrets)
+    config = project.config(project.stack_file(stack))
+    graph = record(
+        project.main,
+        project=project.name,
+        stack=stack,
+        config={**config.values, **secrets},
+        secret_keys={*config.secret_keys, *secrets},
+        strict=True,
+    )
+    left, right = _lines(engine_view(engine, graph)), _lines(recorder_view(graph))
+    difference = "\n".join(difflib.unified_diff(left, right, "engine", "recorder", n=0, lineterm=""))
     assert not difference, f"engine and recorder disagree:\n{difference}"
 
 
-def _lines(view: Mapping[str, Any]) -> list[str]:
+def _lines(view: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """One property a line, each with its resource, so that a difference can be read alone."""
     return [f"{urn}  {key} = {json.dumps(value, sort_keys=True)}" for urn in sorted(view) for key, value in sorted(view[urn].items())]
+
+
+# -- both sides in the same terms ---------------------------------------------------------------------------------------------
+#
+# Whatever is changed here is a difference that is accepted; each says why.
 
 
 def recorder_view(graph: Graph) -> dict[str, dict[str, Any]]:
@@ -53,11 +70,11 @@ def recorder_view(graph: Graph) -> dict[str, dict[str, Any]]:
 
 def _recorded(resource: Resource) -> dict[str, Any]:
     options = dict(resource.options)
-    # The engine keeps it with the provider that it makes from it, whose name tells it.
-    options.pop("pluginDownloadUrl", None)
     # The engine counts in seconds.
     if timeouts := options.get("customTimeouts"):
         options["customTimeouts"] = {action: _seconds(text) for action, text in timeouts.items()}
+    # The engine keeps it with the provider, whose name tells it.
+    options.pop("pluginDownloadUrl", None)
     return {
         "type": resource.type,
         "parent": resource.parent,
@@ -72,65 +89,64 @@ def _recorded(resource: Resource) -> dict[str, Any]:
 
 
 def engine_view(preview: cli.EnginePreview, graph: Graph) -> dict[str, dict[str, Any]]:
-    """The engine's resources in the recorder's terms."""
-    remote = {resource.urn for resource in graph.resources if resource.remote}
-
-    def owner(urn: str) -> str:
-        """The remote component a resource is part of, or the resource itself: what is in there only a plugin knows."""
-        found = urn
+    def visible(urn: str) -> str:
+        """Resources inside a remote component are known to its plugin only: the recorder shows the component in their place."""
         while urn in preview.states and urn not in graph.by_urn:
             urn = preview.states[urn].get("parent", "")
-            if urn in remote:
-                found = urn
-        return found
+        return urn
+
+    def inside(urn: str) -> bool:
+        return visible(urn) != urn and graph.by_urn[visible(urn)].remote
 
     view = {}
     for urn in preview.states.keys() | preview.goals.keys():
         type_ = urn.split("::")[2].rpartition("$")[2]
-        # Built into the engine, to look up resources by URN: it is no plugin, and the recorder answers itself.
-        if owner(urn) == urn and type_ != f"{PROVIDER_PREFIX}pulumi":
-            view[urn] = _planned(type_, preview.states.get(urn, {}), preview.goals.get(urn), owner)
+        # A provider built into the engine, for looking up resources inside remote components; no plugin, nothing to configure.
+        if type_ != f"{PROVIDER_PREFIX}pulumi" and not inside(urn):
+            view[urn] = _planned(type_, preview.states.get(urn, {}), preview.goals.get(urn), visible)
         if type_ == STACK_TYPE:
             view[urn]["outputs"] = _plain(preview.goals[urn]["outputDiff"].get("adds", {}))
     return view
 
 
-def _planned(type_: str, state: Mapping[str, Any], goal: Mapping[str, Any] | None, owner: Any) -> dict[str, Any]:
-    read = goal is None
-    goal = goal or {}
+def _planned(
+    type_: str, state: Mapping[str, Any], goal: Mapping[str, Any] | None, visible: Callable[[str], str]
+) -> dict[str, Any]:
+    if goal is None:
+        goal, inputs, read = {}, _plain(state.get("inputs", {})), state["id"]
+    else:
+        goal, inputs, read = goal, _plain(goal["inputDiff"].get("adds", {})), ""
     told = {**state, **goal}
-    inputs = _plain(state.get("inputs", {}) if read else goal["inputDiff"].get("adds", {}))
     # Where the engine keeps what it needs to know of a plugin.
     inputs.pop("__internal", None)
-    # A state has the URNs of providers with an id, which a preview does not know.
-    provider = told.get("provider", "").rpartition("::")[0]
     options = {
         "additionalSecretOutputs": sorted(told.get("additionalSecretOutputs", [])),
         "aliases": [_alias(alias) for alias in goal.get("structuredAliases", [])],
-        "customTimeouts": told.get("customTimeouts", {}),
-        "deleteBeforeReplace": goal.get("deleteBeforeReplace", False),
-        "deletedWith": state.get("deletedWith", ""),
-        "hideDiffs": state.get("hideDiff", []),
-        "ignoreChanges": sorted(told.get("ignoreChanges", [])),
-        "import": goal.get("id", ""),
-        "protect": told.get("protect", False),
-        "read": state.get("id", "") if read else "",
-        "replaceOnChanges": sorted(state.get("replaceOnChanges", [])),
+        "customTimeouts": told.get("customTimeouts"),
+        "deleteBeforeReplace": goal.get("deleteBeforeReplace"),
+        "deletedWith": state.get("deletedWith"),
+        "hideDiffs": state.get("hideDiff"),
         "hooks": {hook[0].lower() + hook[1:]: names for hook, names in state.get("resourceHooks", {}).items()},
-        "replacementTrigger": state.get("replacementTrigger"),
+        "ignoreChanges": sorted(told.get("ignoreChanges", [])),
+        "import": goal.get("id"),
+        "protect": told.get("protect"),
+        "read": read,
+        "replaceOnChanges": sorted(state.get("replaceOnChanges", [])),
         "replaceWith": sorted(state.get("replaceWith", [])),
-        "retainOnDelete": state.get("retainOnDelete", False),
+        "replacementTrigger": state.get("replacementTrigger"),
+        "retainOnDelete": state.get("retainOnDelete"),
     }
-    property_dependencies = {key: sorted({owner(urn) for urn in urns}) for key, urns in told.get("propertyDependencies", {}).items()}
+    property_dependencies = {key: sorted(set(map(visible, urns))) for key, urns in told.get("propertyDependencies", {}).items()}
     return {
         "type": type_,
         "parent": told.get("parent", ""),
         "custom": told["custom"],
         "inputs": inputs,
-        # Sets, in no order; the engine names properties without dependencies too.
-        "dependencies": sorted({owner(urn) for urn in told.get("dependencies", [])}),
+        # The engine keeps sets, in no order, and names properties without dependencies too.
+        "dependencies": sorted(set(map(visible, told.get("dependencies", [])))),
         "propertyDependencies": {key: urns for key, urns in property_dependencies.items() if urns},
-        "provider": provider,
+        # The engine adds the id of the provider, which a preview does not know.
+        "provider": told.get("provider", "").rpartition("::")[0],
         "options": {key: value for key, value in options.items() if value},
     }
 
@@ -141,24 +157,24 @@ def _plain(value: Any) -> Any:
         return wire.UNKNOWN_TEXT
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        signature = value.get(wire.SIGNATURE)
-        if signature == wire.SECRET:
-            return wire.SECRET_TEXT
-        if signature == wire.RESOURCE:
-            return {"resource": value["urn"]}
-        if signature in (wire.ASSET, wire.ARCHIVE):
-            # The engine reads assets to know whether they changed; the recorder shows where they come from.
-            kept = {key: _plain(item) for key, item in value.items() if key not in (wire.SIGNATURE, "hash")}
-            return {"asset" if signature == wire.ASSET else "archive": kept}
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+    if not isinstance(value, dict):
+        return value
+    signature = value.get(wire.SIGNATURE)
+    if signature == wire.SECRET:
+        return wire.SECRET_TEXT
+    if signature == wire.RESOURCE:
+        return {"resource": value["urn"]}
+    if signature in (wire.ASSET, wire.ARCHIVE):
+        # The engine reads assets to know whether they change; the recorder shows where they come from.
+        kept = {key: _plain(item) for key, item in value.items() if key not in (wire.SIGNATURE, "hash")}
+        return {"asset" if signature == wire.ASSET else "archive": kept}
+    return {key: _plain(item) for key, item in value.items()}
 
 
 def _alias(alias: Mapping[str, Any]) -> dict[str, Any]:
-    """Empty fields of an alias mean those of the resource itself."""
-    names = {"URN": "urn", "Name": "name", "Type": "type", "Project": "project", "Stack": "stack", "Parent": "parent", "NoParent": "noParent"}
-    return {name: alias[key] for key, name in names.items() if alias[key]}
+    """The plan writes all fields, with the names of a Go structure; empty ones say nothing."""
+    names = {"URN": "urn", "NoParent": "noParent"}
+    return {names.get(key, key.lower()): value for key, value in alias.items() if value}
 
 
 def _seconds(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Preview a program with the engine of the ``pulumi`` command on PATH, on a new stack, with echo providers."""
+"""Preview a stack with the engine of the ``pulumi`` command on PATH: a new state, echo providers, no network but loopback."""
 
 import json
 import os
@@ -11,53 +11,64 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from eks_inference.preview.project import Project
+
 ECHO = Path(__file__).with_name("echo.py")
 PACKAGES = ("aws", "eks", "kubernetes")
 
 
 @dataclass(frozen=True)
 class EnginePreview:
-    """What the engine tells about a preview.
+    """What the engine tells of a preview, by URN.
 
-    ``states`` is the state of each resource as ``pulumi preview --json`` shows it (no default providers), ``goals`` what the plan of
-    ``--save-plan`` asks for (no resources that are only read, no options younger than the plan's format). Both by URN.
+    ``states`` is what ``pulumi preview --json`` shows: all but default providers. ``goals`` is what the plan of ``--save-plan`` asks
+    for: all but resources that are only read, and without the youngest options.
     """
 
     states: Mapping[str, Mapping[str, Any]]
     goals: Mapping[str, Mapping[str, Any]]
 
 
-def preview(folder: Path, work: Path, *, project: str, stack: str, config: Mapping[str, str], secrets: Mapping[str, str]) -> EnginePreview:
-    """Preview the program in ``folder``. Everything is written below ``work``; the command reaches nothing but loopback."""
+def missing() -> str:
+    """Why no engine can be run here; empty when one can."""
+    lacking = [command for command in ("pulumi", "pulumi-language-python") if not shutil.which(command)]
+    return f"no `{'`, no `'.join(lacking)}` command on PATH (https://www.pulumi.com/docs/install)" if lacking else ""
+
+
+def preview(project: Project, stack: str, work: Path, secrets: Mapping[str, str] | None = None) -> EnginePreview:
+    """Preview the program of a project, in an empty folder ``work``, from copies of its ``Pulumi.yaml`` and stack file.
+
+    ``secrets`` are set on top of the stack file. Raises ``AssertionError`` with the engine's own words when it fails.
+    """
+    data = project.file.data | {"main": str(project.main), "stackConfigDir": "stacks", "runtime": _runtime()}
+    (work / "Pulumi.yaml").write_text(yaml.safe_dump(data))
+    (work / "stacks").mkdir()
+    shutil.copy(project.stack_file(stack).path, work / "stacks")
     environment = _environment(work)
-    home = work / "project"
-    home.mkdir()
-    runtime = {"name": "python", "options": _python()}
-    (home / "Pulumi.yaml").write_text(json.dumps({"name": project, "main": str(folder), "runtime": runtime}))
 
     def pulumi(*arguments: str) -> str:
-        command = ["pulumi", *arguments, "--non-interactive", "--color=never"]
-        done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
+        command = ["pulumi", *arguments, f"--stack={stack}", "--non-interactive", "--color=never"]
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
         if done.returncode:
             raise AssertionError(f"`{' '.join(command)}` failed:\n{_errors(done.stdout)}{done.stderr}")
         return done.stdout
 
-    pulumi("stack", "init", stack)
-    plain = [f"--plaintext={key}={value}" for key, value in config.items()]
-    secret = [f"--secret={key}={value}" for key, value in secrets.items()]
-    if plain or secret:
-        pulumi("config", "set-all", f"--stack={stack}", *plain, *secret)
+    pulumi("stack", "init")
+    if secrets:
+        pulumi("config", "set-all", *(f"--secret={key}={value}" for key, value in secrets.items()))
     plan = work / "plan.json"
-    digest = json.loads(pulumi("preview", f"--stack={stack}", "--json", f"--save-plan={plan}"))
-    goals = json.loads(plan.read_text())["resourcePlans"]
+    steps = json.loads(pulumi("preview", "--json", f"--save-plan={plan}"))["steps"]
+    planned = json.loads(plan.read_text())["resourcePlans"]
     return EnginePreview(
-        states={step["urn"]: step["newState"] for step in digest["steps"]},
-        goals={urn: planned["goal"] for urn, planned in goals.items() if planned.get("goal")},
+        states={step["urn"]: step["newState"] for step in steps},
+        goals={urn: resource["goal"] for urn, resource in planned.items() if resource.get("goal")},
     )
 
 
 def _errors(output: str) -> str:
-    """What a command says went wrong: a preview as JSON reports it at the end of everything else."""
+    """What a command says went wrong: a preview as JSON tells it after everything else."""
     try:
         found = json.loads(output).get("diagnostics", [])
     except ValueError:
@@ -65,37 +76,30 @@ def _errors(output: str) -> str:
     return "".join(item["message"] for item in found if item["severity"] == "error")
 
 
-def _python() -> dict[str, str]:
-    """The interpreter of this process, so that both sides run the same SDK: without an environment the language host takes PATH's."""
-    return {"virtualenv": sys.prefix} if sys.prefix != sys.base_prefix else {}
+def _runtime() -> dict[str, Any]:
+    """The interpreter of this process, so that both sides use the same SDKs."""
+    options = {"virtualenv": sys.prefix} if sys.prefix != sys.base_prefix else {}
+    return {"name": "python", "options": options}
 
 
 def _environment(work: Path) -> dict[str, str]:
-    tools = work / "bin"
+    tools, state = work / "bin", work / "state"
     tools.mkdir()
+    state.mkdir()
     for package in PACKAGES:
         plugin = tools / f"pulumi-resource-{package}"
         plugin.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ECHO}" {package} {version(f"pulumi-{package}")} "$@"\n')
         plugin.chmod(0o755)
-    state = work / "state"
-    state.mkdir()
+    # Nothing of this machine's accounts, clusters and Pulumi settings.
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "AWS_", "KUBE"))}
     return kept | {
-        "PATH": os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        # Without a virtual environment the language host takes the first Python on PATH.
+        "PATH": os.pathsep.join([str(tools), str(Path(sys.executable).parent), kept["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "PULUMI_HOME": str(work / "home"),
         "PULUMI_BACKEND_URL": f"file://{state}",
         "PULUMI_CONFIG_PASSPHRASE": "parity",
         "PULUMI_EXPERIMENTAL": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-
-
-def missing() -> str:
-    """Why there is no engine here; empty when there is one."""
-    if not shutil.which("pulumi"):
-        return "no `pulumi` command on PATH (https://www.pulumi.com/docs/install/)"
-    if not shutil.which("pulumi-language-python"):
-        return "no `pulumi-language-python` beside the `pulumi` command on PATH"
-    return ""

@@ -16,7 +16,7 @@ def eks_addon(
     opts: pulumi.ResourceOptions,
     pod_identity_associations: list[aws.eks.AddonPodIdentityAssociationArgs] | None = None,
 ) -> aws.eks.Addon:
-    """The add-on, at exactly the version and configuration of ``addon``; EKS runs it and ``opts`` say where it stands."""
+    """The add-on at exactly this version and configuration. ``opts`` must name what its pods need before they can start."""
     return aws.eks.Addon(
         resource_name,
         cluster_name=cluster_name,

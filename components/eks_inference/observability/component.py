@@ -61,5 +61,5 @@ class CloudWatchObservability(pulumi.ComponentResource):
         )
         self.ready: Sequence[pulumi.Resource] = (addon,)
         self.register_outputs(
-            {"namespace": plan.CLOUDWATCH_NAMESPACE, "logGroupPrefix": plan.cloudwatch_log_groups(cluster.name)}
+            {"namespace": plan.CLOUDWATCH_NAMESPACE, "logGroupPrefix": plan.cloudwatch_log_group_prefix(cluster.name)}
         )

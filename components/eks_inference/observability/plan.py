@@ -31,9 +31,7 @@ def cloudwatch_addon(spec: CloudWatchSpec, kubernetes_version: str) -> Addon:
 
 def cloudwatch_trust_policy(cluster: str) -> iam.Document:
     """Who may assume the add-on's role: its agents in this cluster."""
-    return iam.pod_identity_trust(
-        cluster=cluster, namespace=CLOUDWATCH_NAMESPACE, service_account=CLOUDWATCH_SERVICE_ACCOUNT
-    )
+    return iam.pod_identity_trust(cluster=cluster, namespace=CLOUDWATCH_NAMESPACE, service_account=CLOUDWATCH_SERVICE_ACCOUNT)
 
 
 def cloudwatch_policy_arn(partition: str) -> str:
@@ -41,7 +39,7 @@ def cloudwatch_policy_arn(partition: str) -> str:
     return iam.managed_policy_arn("CloudWatchAgentServerPolicy", partition)
 
 
-def cloudwatch_log_groups(cluster: str) -> str:
+def cloudwatch_log_group_prefix(cluster: str) -> str:
     """What the names of the add-on's log groups begin with; ``application`` and ``performance`` follow."""
     return f"/aws/containerinsights/{cluster}/"
 

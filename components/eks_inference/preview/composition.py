@@ -4,12 +4,18 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
+from eks_inference.preview.describe import CHART_TYPE
 from eks_inference.preview.graph import STACK_TYPE, Graph, Resource
 
 
 def is_component(resource: Resource) -> bool:
     """A component whose inside the graph knows."""
     return not resource.custom and not resource.remote and resource.type != STACK_TYPE
+
+
+def is_opaque(resource: Resource) -> bool:
+    """A chart or remote component: the graph does not know its inside (``Graph.opaque``)."""
+    return resource.remote or resource.type == CHART_TYPE
 
 
 def is_read(resource: Resource) -> bool:

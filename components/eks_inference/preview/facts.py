@@ -161,11 +161,10 @@ def _capacity(graph: Graph) -> Iterator[NodeCapacity]:
         if not is_read(resource):
             urns = resource.property_dependencies.get("launchTemplate", ())
             yield _node_group(resource, next((templates[urn] for urn in urns if urn in templates), {}))
-    classes = {at(resource.inputs, "metadata", "name"): resource.inputs for resource in _objects(graph, NODE_CLASS_TYPE)}
+    classes = {text(at(r.inputs, "metadata", "name")): r.inputs.get("spec") for r in _objects(graph, NODE_CLASS_TYPE)}
     for resource in _objects(graph, NODE_POOL_TYPE):
-        reference = at(resource.inputs, "spec", "template", "spec", "nodeClassRef", "name")
-        known = isinstance(reference, str) and reference in classes
-        yield _node_pool(resource, at(classes[reference], "spec") if known else {})
+        reference = text(at(resource.inputs, "spec", "template", "spec", "nodeClassRef", "name"))
+        yield _node_pool(resource, classes.get(reference))
 
 
 def _objects(graph: Graph, type_: str) -> list[Resource]:
@@ -336,7 +335,7 @@ def _endpoints(graph: Graph) -> Iterator[Endpoint]:
         inputs = resource.inputs
         if resource.type in ("aws:lb/loadBalancer:LoadBalancer", "aws:alb/loadBalancer:LoadBalancer") and not is_read(resource):
             type_ = text(inputs.get("loadBalancerType")) or "application"
-            reach = _scheme({True: "internal", None: "internet-facing", False: "internet-facing"}.get(inputs.get("internal"), ""))
+            reach = _scheme({"true": "internal", "": "internet-facing", "false": "internet-facing"}.get(text(inputs.get("internal")), ""))
             yield Endpoint(resource.urn, short_type(resource.type), "", text(resource.name), type_, reach=reach)
         if not is_kubernetes_object(resource):
             continue

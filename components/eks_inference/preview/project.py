@@ -331,7 +331,8 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
-        return json.dumps(value, default=str)
+        # As Go writes JSON.
+        return json.dumps(value, default=str, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -8,6 +8,7 @@ from pulumi import Alias, CustomTimeouts, ResourceOptions, ResourceTransformArgs
 
 config = pulumi.Config()
 token = config.require_secret("token")
+structure = config.require_object("structure")
 
 
 # -- transforms: of the stack, of a component, of a resource ------------------------------------------------------------------
@@ -196,7 +197,8 @@ release = k8s.helm.v3.Release(
 )
 
 pulumi.export("endpoint", cluster.eks_cluster.endpoint)
-pulumi.export("cluster", cluster)
+pulumi.export("bucket", bucket)
 pulumi.export("token", token)
+pulumi.export("structure", structure)
 pulumi.export("topic", topic.arn)
 pulumi.export("queue", {"nested": outer.inner[0].queue.tags, "list": [1, None, topic.tags]})

@@ -111,6 +111,8 @@ def environment(spec: RayServeVllmSpec) -> dict[str, str]:
     """Environment of the replicas, as ``assets/vllm_engine.py`` reads it."""
     revision = {"MODEL_REVISION": spec.model.revision} if spec.model.revision else {}
     return {
+        # Ray fills in the image's own path, which the variable of a container would replace.
+        "PYTHONPATH": f"{SCRIPT_FOLDER}:${{PYTHONPATH}}",
         "MODEL_ID": spec.model.id,
         **revision,
         "TENSOR_PARALLELISM": str(spec.tensor_parallel),
@@ -251,7 +253,6 @@ def _template(
                 {
                     **container,
                     "imagePullPolicy": "IfNotPresent",
-                    "env": [{"name": "PYTHONPATH", "value": SCRIPT_FOLDER}, *container.get("env", [])],
                     "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
                     "securityContext": _CONTAINER_SECURITY,
                     "volumeMounts": mounts,

@@ -1,0 +1,408 @@
+"""The graph as a person reads it: what is inside what, then what matters about it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+from typing import Any
+
+from eks_inference.preview.composition import Composition, is_component, is_opaque, is_read
+from eks_inference.preview.describe import (
+    describe,
+    identity,
+    is_kubernetes_object,
+    protection,
+    short_component_type,
+    short_type,
+)
+from eks_inference.preview.facts import Facts, NodeCapacity, facts_of, opaque
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
+from eks_inference.preview.workloads import requested
+
+_LEAST_WIDTH = 40
+_GAP = "  "
+_STYLES = {"bold": "1", "dim": "2", "type": "36", "opaque": "33", "warning": "33", "section": "1;4"}
+
+
+@dataclass(frozen=True)
+class _Span:
+    text: str
+    style: str = ""
+
+
+_Line = tuple[_Span, ...]
+
+
+def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
+    """The text of ``preview``: a headline, components with their resources, and what an engineer looks for in them.
+
+    No line is longer than ``width`` (at least 40 are taken); ``colour`` adds ANSI colours.
+    """
+    width = max(width, _LEAST_WIDTH)
+    composition = Composition(graph)
+    facts = facts_of(graph)
+    sections = [
+        list(_headline(graph, composition, width)),
+        list(_tree(composition, width)),
+        *(
+            [(_Span(title, "section"),), *lines]
+            for title, lines in (
+                ("Clusters", _clusters(facts, width)),
+                ("Capacity", _capacity(facts, width)),
+                ("Workloads", _workloads(facts, width)),
+                ("Models", _models(facts, width)),
+                ("Endpoints", _endpoints(facts, width)),
+                ("Outputs", _outputs(graph, width)),
+                ("Not seen inside", _opaque(facts, width)),
+                ("Warnings", _warnings(graph, width)),
+            )
+            if (lines := list(lines))
+        ),
+    ]
+    lines = [line for section in sections if section for line in (*section, ())]
+    shown = "\n".join(_painted(line, width, colour) for line in lines)
+    legend = _legend(shown)
+    return shown + (_painted((_Span(legend, "dim"),), width, colour) + "\n" if legend else "")
+
+
+# -- headline --------------------------------------------------------------------------------------------------------------------
+
+
+def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[_Line]:
+    yield (_Span(text(graph.stack), "bold"), _Span(f"{_GAP}project {text(graph.project)}", "dim"))
+    shown = [graph.by_urn[urn] for urn in composition.parent]
+    made = [resource for resource in shown if not is_read(resource)]
+    kinds = Counter(_family(resource) for resource in made)
+    counts = [_counted(kinds[family], *words) for family, words in _FAMILIES.items() if kinds[family]]
+    head = f"would create {_counted(len(made), 'resource', 'resources')}"
+    yield from _wrapped([*counts], width, first=f"{head}: " if counts else head, style="bold")
+    others = []
+    if len(shown) > len(made):
+        others.append(f"reads {_counted(len(shown) - len(made), 'resource', 'resources')}")
+    if hidden := sum(resource.is_default_provider for resource in graph.resources):
+        others.append(f"{_counted(hidden, 'default provider', 'default providers')} not listed")
+    if others:
+        yield (_Span(", ".join(others), "dim"),)
+
+
+_FAMILIES = {
+    "aws": ("AWS", "AWS"),
+    "kubernetes": ("Kubernetes", "Kubernetes"),
+    "other": ("other", "other"),
+    "provider": ("provider", "providers"),
+    "component": ("component", "components"),
+    "opaque": ("chart or remote component (not seen inside)", "charts and remote components (not seen inside)"),
+}
+
+
+def _family(resource: Resource) -> str:
+    if is_opaque(resource):
+        return "opaque"
+    if is_component(resource):
+        return "component"
+    if resource.is_provider:
+        return "provider"
+    return resource.package if resource.package in ("aws", "kubernetes") else "other"
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+# -- tree ------------------------------------------------------------------------------------------------------------------------
+
+_LABEL_WIDTH = 34
+
+
+def _tree(composition: Composition, width: int) -> Iterator[_Line]:
+    yield from _inside(composition, "", "", _spacious(composition), width)
+
+
+def _inside(composition: Composition, parent: str, prefix: str, spacious: str, width: int) -> Iterator[_Line]:
+    """Lines for everything inside a resource; ``spacious`` is where blank lines set components apart."""
+    leaves, branches = _rows(composition, parent)
+    column = max((len(_label(members)) for members in leaves), default=0)
+    rows = [*leaves, *((branch,) for branch in branches)]
+    for number, members in enumerate(rows):
+        final = number == len(rows) - 1
+        if number and parent == spacious and number >= len(leaves):
+            yield (_Span(f"{prefix}│" if parent else "", "dim"),)
+        lead = _Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
+        if number < len(leaves):
+            yield _leaf(lead, members, min(column, _LABEL_WIDTH), width)
+            continue
+        yield _branch(lead, composition, members[0], width)
+        below = prefix + ("" if not parent else "   " if final else "│  ")
+        yield from _inside(composition, members[0].urn, below, spacious, width)
+
+
+def _spacious(composition: Composition) -> str:
+    """The outermost resource with more than one component inside; a component around everything is no division."""
+    parent = ""
+    while len(branches := _rows(composition, parent)[1]) == 1:
+        parent = branches[0].urn
+    return parent
+
+
+def _rows(composition: Composition, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
+    """Resources with nothing inside, those of a type together, then components and other resources with something inside."""
+    leaves: dict[str, list[Resource]] = {}
+    branches = []
+    for resource in composition.ordered(parent):
+        if is_component(resource) or composition.children.get(resource.urn):
+            branches.append(resource)
+        else:
+            alone = is_opaque(resource) or is_read(resource) or resource.is_provider
+            leaves.setdefault(resource.urn if alone else resource.type, []).append(resource)
+    return [tuple(members) for members in leaves.values()], branches
+
+
+def _label(members: Sequence[Resource]) -> str:
+    name = short_type(members[0].type)
+    return name if len(members) == 1 else f"{len(members)} × {name}"
+
+
+def _branch(lead: _Span, composition: Composition, resource: Resource, width: int) -> _Line:
+    count = sum(not is_read(below) for below in composition.inside(resource.urn))
+    kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
+    facts = "" if is_component(resource) else describe(resource)
+    spans = [lead, _Span(text(resource.name), "bold"), _Span(_GAP + kind, "type"), _Span(f"{_GAP}{facts}" if facts else "")]
+    spans.append(_Span(_marks(resource), "opaque"))
+    return _fitted(spans, width, right=_counted(count, "resource", "resources"))
+
+
+def _leaf(lead: _Span, members: Sequence[Resource], column: int, width: int) -> _Line:
+    label = _label(members)
+    if len(label) > column:
+        label = shorten(label, column)
+    one = members[0]
+    if len(members) == 1:
+        shown = joined(identity(one), describe(one), by=_GAP)
+        marks = _marks(one)
+        return _fitted([lead, _Span(f"{label:{column}}", "type"), _Span(_GAP + shown), _Span(marks, "opaque")], width)
+    marks = f"  ({', '.join(common)})" if (common := _common(protection(member) for member in members)) else ""
+    room = width - len(lead.text) - column - len(_GAP) - len(marks)
+    facts = [] if is_kubernetes_object(one) else [describe(member) for member in members]
+    shown = _listed(unique(facts), room) if facts and all(facts) else _braced([identity(member) for member in members], room)
+    return _fitted([lead, _Span(f"{label:{column}}", "type"), _Span(_GAP + shown), _Span(marks, "opaque")], width)
+
+
+def _marks(resource: Resource) -> str:
+    words = [*protection(resource)]
+    if is_opaque(resource):
+        words.insert(0, f"{opaque(resource).kind}, not seen inside")
+    return f"  ({', '.join(words)})" if words else ""
+
+
+def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
+    """Words of all groups, each with how many have it unless all do."""
+    every = list(groups)
+    counts = Counter(word for group in every for word in group)
+    return [word if count == len(every) else f"{count} {word}" for word, count in counts.items()]
+
+
+def _listed(parts: Sequence[str], room: int, before: str = "", after: str = "") -> str:
+    """As many of the parts as fit, and how many more there are."""
+    for number in range(len(parts), 0, -1):
+        more = f", {ELLIPSIS} {len(parts) - number} more" if number < len(parts) else ""
+        line = f"{before}{', '.join(parts[:number])}{more}{after}"
+        if len(line) <= room:
+            return line
+    return shorten(f"{before}{', '.join(parts)}{after}", max(room, 0))
+
+
+def _braced(names: Sequence[str], room: int) -> str:
+    """Names with what they share written once: ``net-{public, private}-routes``."""
+    first = _shared(names)
+    last = _shared([name[len(first) :][::-1] for name in names])[::-1]
+    middles = [name[len(first) : len(name) - len(last)] for name in names]
+    if len(names) < 2 or len(first) + len(last) < 4 or not all(middles):
+        return _listed(names, room)
+    return _listed(middles, room, f"{first}{{", f"}}{last}")
+
+
+def _shared(names: Sequence[str]) -> str:
+    """The whole words that all names begin with."""
+    start = commonprefix(list(names))
+    return start[: max(start.rfind(mark) for mark in "-/.") + 1]
+
+
+# -- sections --------------------------------------------------------------------------------------------------------------------
+
+_INDENT = "  "
+
+
+def _clusters(facts: Facts, width: int) -> Iterator[_Line]:
+    for cluster in facts.clusters:
+        version = f"Kubernetes {cluster.version}" if cluster.version else ""
+        shown = joined(version, cluster.access, by=", ")
+        yield _fitted([_Span(_INDENT + cluster.name), _Span(_GAP + shown)], width)
+
+
+def _capacity(facts: Facts, width: int) -> Iterator[_Line]:
+    rows = []
+    for nodes in facts.capacity:
+        bought = " or ".join(nodes.capacity_types)
+        details = [
+            *(f"label {_pair(key, value)}" for key, value in nodes.labels.items()),
+            *(f"taint {taint}" for taint in nodes.taints),
+            nodes.image,
+            nodes.root_disk,
+            nodes.interfaces,
+            *nodes.requirements,
+        ]
+        limits = [f"{value} {key}".strip() for key, value in nodes.limits.items()]
+        limit = f"at most {', '.join(limits)}" if limits else "no limit" if nodes.manager == "Karpenter" else ""
+        rows.append(((nodes.name, _nodes(nodes), joined(nodes.manager, bought, limit, by=", ")), details))
+    return _listing(("POOL", "NODES", "KIND"), rows, width)
+
+
+def _nodes(nodes: NodeCapacity) -> str:
+    families = [f"any {family}" for family in nodes.families]
+    types = " or ".join(_few((*nodes.instance_types, *families))) or "any instance type"
+    return f"{nodes.size} × {types}" if nodes.size else f"{'for pods' if nodes.manager == 'Karpenter' else '?'}: {types}"
+
+
+def _few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
+    return names if len(names) <= limit + 1 else (*names[:limit], f"{len(names) - limit} more")
+
+
+def _workloads(facts: Facts, width: int) -> Iterator[_Line]:
+    rows = []
+    for workload in facts.workloads:
+        asks = [f"{amount} {resource}" for resource, amount in workload.accelerators.items()]
+        asks += [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
+        selector = [f"on {_pair(key, value)}" for key, value in workload.node_selector.items()]
+        details = [*workload.images, *selector]
+        rows.append(((workload.title, workload.replicas, ", ".join(asks)), details))
+    yield from _listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
+    if total := requested(facts.workloads):
+        amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
+        yield _fitted([_Span(f"{_INDENT}all together, to begin with: {amounts}", "bold")], width)
+
+
+def _models(facts: Facts, width: int) -> Iterator[_Line]:
+    rows = []
+    for fact in facts.models:
+        settings = [f"{key} {value}" for key, value in fact.settings.items()]
+        rows.append(((fact.model, f"{fact.owner}  {fact.owner_type}"), settings))
+    return _listing(("MODEL", "SERVED BY"), rows, width)
+
+
+def _endpoints(facts: Facts, width: int) -> Iterator[_Line]:
+    rows = []
+    for endpoint in facts.endpoints:
+        name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
+        reach = f"{endpoint.type}: {endpoint.reach}" if endpoint.reach and endpoint.type else endpoint.reach or endpoint.type
+        rows.append(((name, reach, ", ".join((*endpoint.ports, *endpoint.hosts))), []))
+    return _listing(("ENDPOINT", "TYPE", "PORTS"), rows, width)
+
+
+def _outputs(graph: Graph, width: int) -> Iterator[_Line]:
+    rows = [((key, value), []) for key, value in _flat(plain(graph.outputs))]
+    return _listing((), rows, width)
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every text and number of the outputs with its path."""
+    if isinstance(value, Mapping) and value:
+        for key in sorted(value):
+            yield from _flat(value[key], f"{path}.{text(key)}" if path else text(key))
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value):
+            yield from _flat(item, f"{path}[{number}]")
+    else:
+        yield path, text(value) if value not in ({}, []) else "empty"
+
+
+def _opaque(facts: Facts, width: int) -> Iterator[_Line]:
+    if not facts.opaque:
+        return
+    kinds = Counter(item.kind for item in facts.opaque)
+    counts = [_counted(number, kind, f"{kind}s") for kind, number in sorted(kinds.items())]
+    yield _fitted([_Span(f"{_INDENT}{' and '.join(counts)}: what they make is known when they are deployed", "opaque")], width)
+    rows = [((item.name, item.kind if item.kind == "chart" else item.type, item.detail), []) for item in facts.opaque]
+    yield from _listing((), rows, width)
+
+
+def _warnings(graph: Graph, width: int) -> Iterator[_Line]:
+    for warning in graph.warnings:
+        yield from _wrapped(text(warning).split(" "), width, first=f"{_INDENT}! ", by=" ", style="warning")
+
+
+def _pair(key: str, value: str) -> str:
+    """A label without the domain that names its owner: ``instance-type=inf2.8xlarge``."""
+    return "=".join(unique((key.rpartition("/")[2], value)))
+
+
+# -- lines -----------------------------------------------------------------------------------------------------------------------
+
+
+def _listing(
+    header: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[str]]], width: int
+) -> Iterator[_Line]:
+    """Rows in columns, each with details in lines of their own below. The first columns may take a little over a third each."""
+    if not rows:
+        return
+    cells = [*([header] if header else []), *(columns for columns, _ in rows)]
+    count = len(cells[0])
+    most = max((width - len(_INDENT)) * 2 // 5, 8)
+    widths = [min(max(len(row[column]) for row in cells), most) for column in range(count - 1)]
+    last = max(width - len(_INDENT) - sum(widths) - len(_GAP) * (count - 1), 1)
+    if header:
+        yield (_Span(_INDENT + _columns(header, widths, last), "dim"),)
+    for columns, details in rows:
+        yield (_Span(_INDENT + _columns(columns, widths, last)),)
+        yield from _wrapped([detail for detail in details if detail], width, first=_INDENT * 3, style="dim")
+
+
+def _columns(columns: Sequence[str], widths: Sequence[int], last: int) -> str:
+    cells = [f"{shorten(cell, width):{width}}" for cell, width in zip(columns, widths, strict=False)]
+    return _GAP.join((*cells, shorten(columns[-1], last))).rstrip()
+
+
+def _wrapped(parts: Sequence[str], width: int, *, first: str, by: str = ", ", style: str = "") -> Iterator[_Line]:
+    """The parts one after the other, in as many lines as it takes; further lines begin where the parts began."""
+    indent = " " * min(len(first), width // 2)
+    line, begun = first, False
+    for number, part in enumerate(parts):
+        part = shorten(part, width - len(indent) - len(by))
+        piece = part + (by if number < len(parts) - 1 else "")
+        if begun and len(line) + len(piece.rstrip()) > width:
+            yield (_Span(line.rstrip(), style),)
+            line = indent
+        line += piece
+        begun = True
+    if begun or first.strip():
+        yield (_Span(shorten(line.rstrip(), width), style),)
+
+
+def _fitted(spans: Sequence[_Span], width: int, right: str = "") -> _Line:
+    """The spans in one line, the longest ones shortened until they fit, with a text at the line's right end."""
+    room = width - (len(right) + len(_GAP) if right else 0)
+    cut = list(spans)
+    while (excess := sum(len(span.text) for span in cut) - room) > 0:
+        longest = max(range(len(cut)), key=lambda position: len(cut[position].text))
+        length = len(cut[longest].text)
+        cut[longest] = _Span(shorten(cut[longest].text, max(length - excess, length // 2)), cut[longest].style)
+    if right:
+        gap = width - len(right) - sum(len(span.text) for span in cut)
+        cut.append(_Span(" " * gap + right, "dim"))
+    return tuple(cut)
+
+
+def _painted(line: _Line, width: int, colour: bool) -> str:
+    if not colour:
+        return "".join(span.text for span in line).rstrip()
+    return "".join(f"\x1b[{_STYLES[span.style]}m{span.text}\x1b[0m" if span.style and span.text else span.text for span in line)
+
+
+def _legend(shown: str) -> str:
+    """What the marks in the text stand for, where it has any."""
+    marks = []
+    if any(is_token(word.strip(",:;()")) and "<" in word for word in shown.split()):
+        marks.append("<a.b> is known when a is deployed")
+    if "[secret]" in shown:
+        marks.append("[secret] is never shown")
+    return "; ".join(marks)

@@ -1,0 +1,39 @@
+"""The graphs of the shipped stacks, recorded once for all tests."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from eks_inference.preview.graph import Graph
+from eks_inference.preview.project import find_project
+from eks_inference.preview.recording import record
+
+ROOT = Path(__file__).parents[1]
+STACKS = find_project(ROOT).stacks()
+
+
+@cache
+def recorded(stack: str, *, strict: bool = False) -> Graph:
+    project = find_project(ROOT)
+    config = project.config(project.stack_file(stack))
+    return record(
+        project.main,
+        project=project.name,
+        stack=stack,
+        config=config.values,
+        secret_keys=config.secret_keys,
+        strict=strict,
+        root=project.root,
+    )
+
+
+@pytest.fixture(params=STACKS)
+def shipped(request: pytest.FixtureRequest) -> Graph:
+    """The graph of each shipped stack in turn."""
+    return recorded(request.param)
+
+
+@pytest.fixture(scope="session")
+def llama3() -> Graph:
+    return recorded("inf2-llama3")

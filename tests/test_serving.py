@@ -1,0 +1,814 @@
+"""Model servers: KubeRay, and vLLM on Ray Serve."""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from eks_inference.accelerators.handle import ExistingNeuronScheduler
+from eks_inference.catalog import versions
+from eks_inference.catalog.engines import engine, engines
+from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.models import find_model, models
+from eks_inference.faults import SpecError
+from eks_inference.pools.placement import Placement, Taint
+from eks_inference.pools.plan import allocatable
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from eks_inference.secrets import SecretRef
+from eks_inference.serving import ray_serve
+from eks_inference.serving.kuberay.component import KubeRayOperator
+from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
+from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+from eks_inference.serving.ray_serve import plan
+from eks_inference.serving.ray_serve.component import RayServeVllm
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from golden import assert_golden
+from handles import existing_cluster, placement
+
+ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
+sys.path.insert(0, str(ASSETS))
+import vllm_engine  # noqa: E402  (a file that runs in the server's pod, not a module of the library)
+
+IMAGE = "registry.example/vllm-ray-neuron:1"
+NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")
+JUPYTER = Taint("hub.jupyter.org/dedicated", "user", "NoSchedule")
+HEAD = placement("m5.2xlarge", pool="core")
+
+
+def workers_on(name: str) -> Placement:
+    return placement(name, pool="inferentia-inf2", taints=(NEURON, JUPYTER))
+
+
+SMALL = {
+    # The source system's form: one chip a node, the model over its two cores.
+    "model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"},
+    "image": IMAGE,
+    "tensor_parallel": 2,
+    "max_model_len": 4096,
+    "max_num_seqs": 10,
+    "head": {"pool": "core", "cpu": "2", "memory": "20G"},
+    "worker": {"pool": "inferentia-inf2", "instance_type": "inf2.8xlarge", "cpu": "30", "memory": "110G"},
+}
+LARGE = {
+    # Its "optional" form, put right: three replicas over 8 cores each use what the source left idle.
+    **SMALL,
+    "tensor_parallel": 8,
+    "worker": {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "cpu": "90", "memory": "360G"},
+}
+
+
+def changed(base: dict, **keys: Any) -> dict:
+    """The base with some keys replaced; a dict is merged into the base's dict."""
+    return base | {key: base[key] | value if isinstance(value, dict) and key in base else value for key, value in keys.items()}
+
+
+def spec_of(base: dict = SMALL, **keys: Any) -> RayServeVllmSpec:
+    return RayServeVllmSpec.model_validate(changed(base, **keys))
+
+
+def served(
+    base: dict = SMALL,
+    *,
+    name: str = "vllm-llama3-inf2",
+    on: Placement | None = None,
+    scheduler: bool = False,
+    token: Callable[[], Any] = lambda: None,
+    settings: dict | None = None,
+    **keys: Any,
+) -> Graph:
+    spec = spec_of(base, **keys)
+
+    def build() -> None:
+        RayServeVllm(
+            name,
+            spec,
+            cluster=existing_cluster(**(settings or {})),
+            operator=ExistingKubeRayOperator(),
+            head=HEAD,
+            worker=on or workers_on(spec.worker.instance_type),
+            scheduler=ExistingNeuronScheduler() if scheduler else None,
+            hugging_face_token=token(),
+        )
+
+    return record(build)
+
+
+def ray_service(graph: Graph) -> dict:
+    (found,) = graph.of_type("kubernetes:ray.io/v1:RayService")
+    return dict(found.inputs)
+
+
+def head_pod(graph: Graph) -> dict:
+    return ray_service(graph)["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]
+
+
+def worker_group(graph: Graph) -> dict:
+    (group,) = ray_service(graph)["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    return group
+
+
+def worker_pod(graph: Graph) -> dict:
+    return worker_group(graph)["template"]["spec"]
+
+
+def container(pod: dict) -> dict:
+    (only,) = pod["containers"]
+    return only
+
+
+def serve_application(graph: Graph) -> dict:
+    (application,) = yaml.safe_load(ray_service(graph)["spec"]["serveConfigV2"])["applications"]
+    return application
+
+
+def declared_cores(graph: Graph) -> int:
+    """As Ray's autoscaler reads it (autoscaling_config.py): without the outer quotes, as JSON."""
+    text = worker_group(graph)["rayStartParams"]["resources"]
+    return json.loads(text[1:-1].replace("\\", ""))["neuron_cores"]
+
+
+# -- KubeRay --------------------------------------------------------------------------------------------------------------------
+
+
+def operator(values: dict | None = None, mirrors: dict | None = None) -> Graph:
+    def build() -> None:
+        cluster = existing_cluster(mirrors=mirrors or {})
+        KubeRayOperator("kuberay", KubeRayOperatorSpec(values=values or {}), cluster=cluster, placement=HEAD)
+
+    return record(build)
+
+
+def test_the_operator_is_a_pinned_release_in_its_own_namespace_on_the_core_pool() -> None:
+    graph = operator()
+    release = graph.named("kuberay-release")
+    assert release.inputs["version"] == versions.chart("kuberay-operator").version
+    assert release.inputs["namespace"] == graph.named("kuberay-namespace").inputs["metadata"]["name"] == "kuberay-operator"
+    assert release.inputs["repositoryOpts"]["repo"] == "https://ray-project.github.io/kuberay-helm/"
+    assert release.inputs["values"]["nodeSelector"] == HEAD.node_selector
+    assert graph.named("kuberay-namespace").urn in release.dependencies
+
+
+def test_the_operators_chart_and_image_come_from_the_mirrors() -> None:
+    mirrors = {"quay.io": "registry.example/quay", "https://ray-project.github.io": "registry.example/charts"}
+    release = operator(mirrors=mirrors).named("kuberay-release").inputs
+    assert release["values"]["image"]["repository"] == "registry.example/quay/kuberay/operator"
+    assert release["chart"] == "oci://registry.example/charts/kuberay-helm/kuberay-operator"
+    assert "repositoryOpts" not in release
+
+
+def test_values_are_merged_last() -> None:
+    values = {"resources": {"limits": {"cpu": "2"}}, "watchNamespace": ["vllm"]}
+    merged = operator(values).named("kuberay-release").inputs["values"]
+    assert merged["resources"]["limits"] == {"cpu": "2", "memory": "512Mi"}
+    assert merged["watchNamespace"] == ["vllm"]
+
+
+# -- both forms of the source system --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "base"), [("inf2.8xlarge", SMALL), ("inf2.48xlarge", LARGE)])
+def test_manifest_of_both_forms(form: str, base: dict) -> None:
+    graph = served(base, token=lambda: SecretRef("hugging-face", "token"))
+    manifest = {key: value for key, value in ray_service(graph).items() if key in ("apiVersion", "kind", "metadata", "spec")}
+    assert_golden(f"serving/rayservice-{form}.yaml", yaml.dump(manifest, Dumper=_Readable, sort_keys=False, width=1_000_000))
+
+
+class _Readable(yaml.SafeDumper):
+    """Texts of several lines as blocks, the script's hash left out: it is not this file's subject."""
+
+
+_Readable.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str",
+        "(sha256)" if re.fullmatch(r"[0-9a-f]{64}", text) else text,
+        style="|" if "\n" in text else None,
+    ),
+)
+
+
+def test_the_large_form_uses_every_core_it_takes() -> None:
+    graph = served(LARGE)
+    assert container(worker_pod(graph))["resources"]["limits"]["aws.amazon.com/neuron"] == "12"
+    assert declared_cores(graph) == 24
+    (deployment,) = serve_application(graph)["deployments"]
+    options = deployment["ray_actor_options"]
+    assert deployment["autoscaling_config"]["max_replicas"] * options["resources"]["neuron_cores"] == 24
+    assert 3 * options["num_cpus"] <= 90
+
+
+@pytest.mark.parametrize("base", [SMALL, LARGE])
+def test_whole_nodes_do_without_the_neuron_scheduler(base: dict) -> None:
+    graph = served(base, scheduler=True)
+    assert "schedulerName" not in worker_pod(graph)
+    assert "schedulerName" not in head_pod(graph)
+
+
+def test_part_of_a_node_goes_through_the_neuron_scheduler_but_never_the_head() -> None:
+    graph = served(LARGE, worker={"devices": 4, "cpu": None, "memory": None}, scheduler=True)
+    assert worker_pod(graph)["schedulerName"] == "my-scheduler"
+    assert "schedulerName" not in head_pod(graph)
+    assert declared_cores(graph) == 8
+
+
+def test_part_of_a_node_without_a_scheduler_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"worker\.devices: needs the Neuron scheduler; given: 4 of the 12 devices"):
+        served(LARGE, worker={"devices": 4})
+
+
+def test_pods_ask_for_devices_and_never_for_cores() -> None:
+    resources = container(worker_pod(served()))["resources"]
+    assert resources["requests"] == resources["limits"]
+    assert [name for name in resources["limits"] if "/" in name] == ["aws.amazon.com/neuron"]
+
+
+def test_workers_follow_their_placement_and_the_head_its_own() -> None:
+    graph = served()
+    worker = workers_on("inf2.8xlarge")
+    assert worker_pod(graph)["nodeSelector"] == worker.node_selector
+    assert worker_pod(graph)["tolerations"] == worker.tolerations()
+    assert head_pod(graph)["nodeSelector"] == HEAD.node_selector
+
+
+def test_a_placement_of_another_instance_type_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"another instance type; given: inf2\.48xlarge; allowed: inf2\.8xlarge"):
+        served(on=workers_on("inf2.48xlarge"))
+
+
+# -- what a default means -------------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(["inf2.xlarge", "inf2.8xlarge", "inf2.24xlarge", "inf2.48xlarge", "trn1.32xlarge"]), st.integers(1, 16))
+def test_default_sizes_of_all_workers_of_a_node_fit_it(name: str, devices: int) -> None:
+    shape = instance_type(name)
+    if devices > shape.devices:
+        return
+    spec = spec_of(worker={"instance_type": name, "devices": devices, "cpu": None, "memory": None})
+    resources = plan.worker_resources(spec.worker)
+    workers = shape.devices // devices
+    assert workers * int(resources["cpu"]) * 1000 <= allocatable(shape).cpu_millis - 1000
+    assert workers * int(resources["memory"].removesuffix("Gi")) * 1024 <= allocatable(shape).memory_mib - 2048
+    assert int(resources["cpu"]) >= 1
+
+
+def test_default_sizes_reach_what_the_source_system_asked_for() -> None:
+    resources = plan.worker_resources(spec_of(worker={"cpu": None, "memory": None}).worker)
+    assert int(resources["cpu"]) == 30
+    assert int(resources["memory"].removesuffix("Gi")) * 1024**3 >= 110 * 1000**3
+
+
+@given(st.integers(1, 256))
+def test_a_replica_fills_its_batch_before_serve_asks_for_a_node(sequences: int) -> None:
+    spec = spec_of(max_num_seqs=sequences)
+    assert 1 <= plan.target_ongoing_requests(spec) <= sequences
+    (deployment,) = plan.serve_config(spec)["applications"][0]["deployments"]
+    assert deployment["max_ongoing_requests"] == sequences
+
+
+def test_the_source_systems_target_can_be_set() -> None:
+    spec = spec_of(replicas={"target_ongoing_requests": 1, "cpus": 2})
+    (deployment,) = plan.serve_config(spec)["applications"][0]["deployments"]
+    assert deployment["autoscaling_config"] == {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 1}
+    assert deployment["ray_actor_options"]["num_cpus"] == 2
+
+
+@given(st.integers(1, 24), st.integers(1, 180))
+def test_replicas_of_a_worker_share_its_cpus(tensor_parallel: int, cpu: int) -> None:
+    spec = spec_of(LARGE, tensor_parallel=tensor_parallel, worker={"cpu": str(cpu)})
+    replicas = plan.replicas_per_worker(spec)
+    assert replicas * plan.replica_cpus(spec) <= max(cpu, replicas)
+
+
+def test_the_startup_budget_is_the_profiles_unless_given() -> None:
+    profile = engine("neuron-2.28-vllm-0.13")
+    assert plan.environment(spec_of())["STARTUP_TIMEOUT_S"] == str(profile.startup.engine_s)
+    assert plan.environment(spec_of(startup_timeout_seconds=1200))["STARTUP_TIMEOUT_S"] == "1200"
+
+
+def test_timeouts_cover_a_cold_start() -> None:
+    graph = served()
+    startup = engine("neuron-2.28-vllm-0.13").startup
+    timeouts = graph.named("vllm-llama3-inf2-rayservice").options["customTimeouts"]
+    assert seconds(timeouts["create"]) == startup.total_s
+    head = graph.named("vllm-llama3-inf2-head-service").options["customTimeouts"]
+    assert seconds(head["create"]) > startup.node_start_s + startup.image_pull_s
+
+
+def seconds(duration: str) -> int:
+    return int(duration[:-1]) * {"s": 1, "m": 60}[duration[-1]]
+
+
+def test_extra_arguments_come_last_and_extra_environment_wins() -> None:
+    spec = spec_of(
+        extra_args={
+            "dtype": "bfloat16",
+            "num-gpu-blocks-override": 16,
+            "enable-prefix-caching": False,
+            "trust-remote-code": True,
+        },
+        extra_env={"NEURON_CC_FLAGS": "-O1", "STARTUP_TIMEOUT_S": "60"},
+    )
+    environment = plan.environment(spec)
+    assert json.loads(environment["ENGINE_ARGS"]) == [
+        "--no-enable-prefix-caching",
+        "--num-gpu-blocks-override=10",
+        "--dtype=bfloat16",
+        "--num-gpu-blocks-override=16",
+        "--no-enable-prefix-caching",
+        "--trust-remote-code",
+    ]
+    assert environment["NEURON_CC_FLAGS"] == "-O1"
+    assert environment["STARTUP_TIMEOUT_S"] == "60"
+
+
+def test_upgrades_never_double_the_accelerators_unless_asked() -> None:
+    assert ray_service(served())["spec"]["upgradeStrategy"] == {"type": "None"}
+    assert ray_service(served(upgrade="new_cluster"))["spec"]["upgradeStrategy"] == {"type": "NewCluster"}
+
+
+def test_idle_workers_outlive_a_lull() -> None:
+    options = ray_service(served())["spec"]["rayClusterConfig"]["autoscalerOptions"]
+    assert options["idleTimeoutSeconds"] == 600
+    assert ray_service(served())["spec"]["rayClusterConfig"]["enableInTreeAutoscaling"] is True
+
+
+# -- what is wrong in a spec ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"image": "registry.example/vllm"}, "give a tag other than latest, or a digest"),
+        ({"image": "registry.example:5000/vllm"}, "give a tag other than latest, or a digest"),
+        ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
+        ({"image": "registry.example/vllm@sha256:abc"}, "has no sha256 digest"),
+        ({"head": {"image": "registry.example/vllm:latest"}}, "may change under a running server"),
+        ({"tensor_parallel": 4}, "tensor_parallel 4 is more than the 2 NeuronCores of a worker"),
+        ({"worker": {"devices": 2}}, r"inf2\.8xlarge has 1 Neuron devices; given: 2"),
+        ({"worker": {"instance_type": "g5.xlarge"}}, r"g5\.xlarge has no Neuron devices"),
+        ({"worker": {"instance_type": "trn2.48xlarge"}}, r"is for inf2, trn1, trn1n; the workers run on trn2\.48xlarge"),
+        ({"worker": {"min": 2}}, "min 2 <= initial 1 <= max 3 does not hold"),
+        ({"replicas": {"min": 4}}, "min 4 is more than max 3"),
+        ({"engine": "neuron-2.29"}, r"nearest: neuron-2\.28-vllm-0\.13"),
+        ({"model": {"id": "Meta-Llama-3-8B-Instruct"}}, "String should match pattern"),
+        ({"extra_args": {"--dtype": "float16"}}, "String should match pattern"),
+        ({"block_size": 4096}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        spec_of(**keys)
+
+
+@pytest.mark.parametrize("image", ["a/b:1", "r.example:5000/b:v1.2", f"a/b@sha256:{'0' * 64}", f"a/b:latest@sha256:{'0' * 64}"])
+def test_pinned_images_are_taken(image: str) -> None:
+    assert spec_of(image=image).image == image
+
+
+@pytest.mark.parametrize("name", ["a" * 48, "Vllm", "1-vllm", "vllm_llama", "vllm-"])
+def test_names_that_kuberay_refuses_are_refused_before_anything_is_made(name: str) -> None:
+    with pytest.raises(ProgramError, match="KubeRay refuses this name"):
+        served(name=name)
+
+
+def test_all_faults_of_a_server_come_at_once() -> None:
+    with pytest.raises(ProgramError) as caught:
+        served(LARGE, name="A", on=workers_on("inf2.8xlarge"))
+    cause = caught.value.__cause__
+    assert isinstance(cause, SpecError)
+    assert len(cause.faults) == 2
+
+
+# -- around the RayService ------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_service_keeps_the_source_systems_name_and_ports() -> None:
+    graph = served()
+    service = graph.named("vllm-llama3-inf2-head-service").inputs
+    assert service["metadata"]["name"] == "vllm"
+    assert [port["port"] for port in service["spec"]["ports"]] == [8080, 6379, 8265, 10001, 8000]
+    labels = ray_service(graph)["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["metadata"]["labels"]
+    by_kuberay = {"ray.io/node-type": "head"}
+    assert service["spec"]["selector"].items() <= (labels | by_kuberay).items()
+    listening = {port["name"]: port["containerPort"] for port in container(head_pod(graph))["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == listening
+
+
+def test_kuberay_is_left_to_name_its_own_head_service() -> None:
+    assert "headService" not in ray_service(served())["spec"]["rayClusterConfig"]["headGroupSpec"]
+
+
+def test_a_service_named_vllm_does_not_reach_vllm_as_its_port() -> None:
+    graph = served()
+    assert head_pod(graph)["enableServiceLinks"] is False
+    assert worker_pod(graph)["enableServiceLinks"] is False
+
+
+def test_clients_are_sent_to_the_service_of_pods_that_answer() -> None:
+    found: list[str] = []
+
+    def build() -> None:
+        server = RayServeVllm(
+            "vllm-llama3-inf2",
+            spec_of(),
+            cluster=existing_cluster(),
+            operator=ExistingKubeRayOperator(),
+            head=HEAD,
+            worker=workers_on("inf2.8xlarge"),
+        )
+        found.append(server.endpoint)
+
+    record(build)
+    assert found == ["http://vllm-llama3-inf2-serve-svc.vllm.svc.cluster.local:8000/v1"]
+
+
+@pytest.mark.parametrize("pod_of", [head_pod, worker_pod])
+def test_pods_meet_pod_security_restricted(pod_of: Callable[[Graph], dict]) -> None:
+    graph = served()
+    labels = graph.named("vllm-llama3-inf2-namespace").inputs["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    pod = pod_of(graph)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] != 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    sidecar = ray_service(graph)["spec"]["rayClusterConfig"]["autoscalerOptions"]["securityContext"]
+    for context in (container(pod)["securityContext"], sidecar):
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+    assert {kind for volume in pod["volumes"] for kind in volume if kind != "name"} <= {"configMap", "emptyDir"}
+
+
+def test_shared_memory_has_a_limit_within_the_workers_memory() -> None:
+    pod = worker_pod(served())
+    (shared,) = [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume]
+    assert shared == {"medium": "Memory", "sizeLimit": "8Gi"}
+    store = int(worker_group(served())["rayStartParams"]["object-store-memory"])
+    assert store < 8 * 1024**3
+
+
+def test_a_token_in_the_cluster_is_only_referred_to() -> None:
+    graph = served(token=lambda: SecretRef("hugging-face", "token"))
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+    (entry,) = [entry for entry in container(worker_pod(graph))["env"] if entry["name"] == "HF_TOKEN"]
+    assert entry["valueFrom"]["secretKeyRef"] == {"name": "hugging-face", "key": "token"}
+    assert "env" not in container(head_pod(graph))
+
+
+def test_a_token_given_as_a_value_becomes_a_secret_and_shows_nowhere() -> None:
+    graph = served(token=lambda: pulumi.Output.from_input("hf_very_secret"))
+    secret = graph.named("vllm-llama3-inf2-token")
+    assert "hf_very_secret" not in graph.to_json()
+    (entry,) = [entry for entry in container(worker_pod(graph))["env"] if entry["name"] == "HF_TOKEN"]
+    assert entry["valueFrom"]["secretKeyRef"]["name"] == secret.inputs["metadata"]["name"]
+    assert secret.urn in graph.named("vllm-llama3-inf2-rayservice").dependencies
+
+
+def test_without_a_token_none_is_asked_for() -> None:
+    assert "HF_TOKEN" not in served().to_json()
+
+
+def test_both_images_come_from_the_mirror() -> None:
+    settings = {"mirrors": {"registry.example": "mirror.example/cache"}}
+    graph = served(settings=settings, head={"image": "registry.example/ray:2.52.1"})
+    assert container(worker_pod(graph))["image"] == "mirror.example/cache/vllm-ray-neuron:1"
+    assert container(head_pod(graph))["image"] == "mirror.example/cache/ray:2.52.1"
+
+
+def test_the_server_comes_after_everything_it_stands_on_and_goes_before_it() -> None:
+    def build() -> None:
+        cluster = existing_cluster()
+        operator = KubeRayOperator("kuberay", KubeRayOperatorSpec(), cluster=cluster, placement=HEAD)
+        RayServeVllm("llama", spec_of(), cluster=cluster, operator=operator, head=HEAD, worker=workers_on("inf2.8xlarge"))
+
+    graph = record(build)
+    before = {graph.by_urn[urn].name for urn in graph.named("llama-rayservice").dependencies}
+    assert {"kuberay-release", "llama-script"} <= before
+    assert graph.named("llama-namespace").urn in graph.named("llama-script").dependencies
+    assert graph.named("llama-rayservice").urn in graph.named("llama-head-service").dependencies
+
+
+def test_children_sit_on_the_component_and_the_clusters_provider() -> None:
+    graph = served()
+    component = graph.named("vllm-llama3-inf2")
+    children: tuple[Resource, ...] = graph.children[component.urn]
+    assert len(children) == 4
+    assert {child.provider for child in children} == {graph.named("c-k8s").urn}
+
+
+def test_a_changed_script_changes_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = worker_group(served())["template"]["metadata"]["annotations"]
+    monkeypatch.setattr(plan, "scripts", lambda: {"vllm_serve.py": "pass"})
+    assert worker_group(served())["template"]["metadata"]["annotations"] != before
+
+
+def test_the_mounted_scripts_are_what_serve_imports() -> None:
+    graph = served()
+    config_map = graph.named("vllm-llama3-inf2-script").inputs
+    module, _, attribute = serve_application(graph)["import_path"].partition(":")
+    assert f"\n{attribute} = " in config_map["data"][f"{module}.py"]
+    for pod in (head_pod(graph), worker_pod(graph)):
+        (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
+        assert volume["configMap"]["name"] == config_map["metadata"]["name"]
+        (mount,) = [mount for mount in container(pod)["volumeMounts"] if mount["name"] == volume["name"]]
+        assert serve_application(graph)["runtime_env"]["env_vars"]["PYTHONPATH"] == f"{mount['mountPath']}:${{PYTHONPATH}}"
+
+
+# -- catalog --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("repository", "parameters"),
+    [
+        ("NousResearch/Llama-2-13b-chat-hf", 13_015_864_320),
+        ("NousResearch/Meta-Llama-3-8B-Instruct", 8_030_261_248),
+        ("meta-llama/Llama-3.3-70B-Instruct", 70_553_706_496),
+    ],
+)
+def test_model_shapes_give_the_published_number_of_parameters(repository: str, parameters: int) -> None:
+    model = find_model(repository)
+    assert model is not None
+    assert model.parameters == parameters
+
+
+def test_models_have_whole_heads_and_repositories_of_their_own() -> None:
+    repositories = [repository for model in models().values() for repository in model.repositories]
+    assert len(set(repositories)) == len(repositories)
+    for model in models().values():
+        assert model.heads * model.head_dim == model.hidden
+        assert model.heads % model.kv_heads == 0
+    assert find_model("nobody/nothing") is None
+
+
+def test_every_profile_is_for_known_families_with_an_image_that_does_not_change() -> None:
+    families = {name.partition(".")[0] for name in ("inf2.xlarge", "trn1.2xlarge", "trn1n.32xlarge", "trn2.3xlarge")}
+    for profile in engines().values():
+        assert set(profile.tensor_parallel) <= families
+        assert f":{profile.vllm}-" in profile.image
+        assert f"-sdk{profile.sdk}-" in profile.image
+        assert math.isclose(
+            profile.startup.total_s, profile.startup.node_start_s + profile.startup.image_pull_s + profile.startup.engine_s
+        )
+
+
+def test_an_unknown_profile_names_the_nearest() -> None:
+    with pytest.raises(KeyError, match=r"neuron-2\.28-vllm-0\.13"):
+        engine("neuron-2.28")
+
+
+def test_the_shipped_image_is_built_from_the_profile() -> None:
+    profile = engine("neuron-2.28-vllm-0.13")
+    dockerfile = (ASSETS / "Dockerfile").read_text()
+    assert f"ARG ENGINE_IMAGE={profile.image}\n" in dockerfile
+    assert f"ARG RAY_VERSION={profile.ray}\n" in dockerfile
+    assert ray_service(served())["spec"]["rayClusterConfig"]["rayVersion"] == profile.ray
+
+
+@pytest.mark.parametrize("profile", engines().values(), ids=engines())
+def test_ray_is_not_of_the_releases_whose_dashboard_hangs(profile: Any) -> None:
+    """KubeRay, "Upgrade guide": not 2.11 to 2.37."""
+    major, minor = (int(part) for part in profile.ray.split(".")[:2])
+    assert (major, minor) > (2, 37)
+
+
+# -- the engine's process -------------------------------------------------------------------------------------------------------
+
+
+def settings_of(**keys: str) -> vllm_engine.Settings:
+    return vllm_engine.Settings.from_environment(plan.environment(spec_of(extra_env=keys)))
+
+
+def test_the_script_reads_what_the_plan_writes() -> None:
+    settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(model={"revision": "abc123"})))
+    line = vllm_engine.command_line(settings, 1234)
+    assert line[line.index("vllm") :] == [
+        *("vllm", "serve", "NousResearch/Meta-Llama-3-8B-Instruct", "--revision", "abc123"),
+        *("--host", "127.0.0.1", "--port", "1234", "--tensor-parallel-size", "2"),
+        *("--max-model-len", "4096", "--max-num-seqs", "10", "--no-enable-prefix-caching", "--num-gpu-blocks-override=10"),
+    ]
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(KeyError, match="MODEL_ID"):
+        vllm_engine.Settings.from_environment({})
+
+
+needs_setpriv = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
+
+FAKE_VLLM = """\
+    #!{python}
+    # Stands in for the command vllm: an OpenAI server as far as the proxy is concerned.
+    import json, os, sys, time
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args):
+            pass
+
+        def answer(self, status, document):
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            self.answer(200, {{"path": self.path, "folder": os.getcwd()}})
+
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if asked.get("wrong"):
+                return self.answer(400, {{"error": "wrong"}})
+            if not asked.get("stream"):
+                return self.answer(200, {{"path": self.path, "asked": asked, "key": self.headers.get("authorization")}})
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for number in range(3):
+                line = f"data: {{number}}\\n\\n".encode()
+                self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(line), line))
+                self.wfile.flush()
+                time.sleep(0.2)
+            self.wfile.write(b"0\\r\\n\\r\\n")
+
+    mode = os.environ.get("FAKE_VLLM", "")
+    if mode == "dies":
+        sys.exit(3)
+    if mode == "hangs":
+        time.sleep(600)
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "vllm"
+    script.write_text(textwrap.dedent(FAKE_VLLM.format(python=sys.executable)))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
+def running_engine(fake_vllm: None) -> Any:
+    running = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@needs_setpriv
+def test_the_engine_runs_in_a_folder_of_its_own_and_leaves_nothing_behind(running_engine: vllm_engine.Engine) -> None:
+    other = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30"))
+    other.start()
+    folders = {fetch(engine.url)["folder"] for engine in (running_engine, other)}
+    assert len(folders) == 2
+    other.stop()
+    other.stop()
+    assert sum(Path(folder).exists() for folder in folders) == 1
+    with pytest.raises(RuntimeError, match="vLLM has ended"):
+        other.check()
+    running_engine.check()
+
+
+def fetch(url: str) -> dict:
+    import urllib.request
+
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:
+        return json.load(answer)
+
+
+@needs_setpriv
+def test_an_engine_that_dies_while_starting_fails_at_once(fake_vllm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "dies")
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match="vLLM has ended: 3"):
+        vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="600")).start()
+    assert time.monotonic() - started < 60
+
+
+@needs_setpriv
+def test_an_engine_that_never_answers_is_ended_when_its_budget_is_spent(fake_vllm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "hangs")
+    engine = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="1"))
+    with pytest.raises(TimeoutError, match="within 1 s"):
+        engine.start()
+    with pytest.raises(RuntimeError, match="not started"):
+        engine.check()
+
+
+@needs_setpriv
+def test_an_engine_that_dies_later_fails_the_check(running_engine: vllm_engine.Engine) -> None:
+    process = running_engine._process
+    assert process is not None
+    process.kill()
+    process.wait(10)
+    with pytest.raises(RuntimeError, match="vLLM has ended: -9"):
+        running_engine.check()
+
+
+@needs_setpriv
+def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, tmp_path: Path) -> None:
+    environment = {**os.environ, **plan.environment(spec_of(extra_env={"PYTHONPATH": str(ASSETS)}))}
+    code = (
+        "import os, time, vllm_engine as v; e = v.Engine(v.Settings.from_environment(os.environ)); e.start();"
+        "print(e._process.pid, flush=True); time.sleep(600)"
+    )
+    replica = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    assert replica.stdout is not None
+    child = int(replica.stdout.readline())
+    replica.send_signal(signal.SIGKILL)
+    replica.wait(10)
+    deadline = time.monotonic() + 20
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive(child)
+
+
+def alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return status != "Z"
+
+
+# -- the proxy ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(fake_vllm: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The Serve application in front of a fake vLLM, without Ray: a stub of its decorators stands in."""
+    reason = "is in the server's image, not among this library's dependencies"
+    pytest.importorskip("httpx", reason=f"httpx {reason}")
+    pytest.importorskip("fastapi", reason=f"fastapi {reason}")
+    monkeypatch.setitem(sys.modules, "ray", _ray_stub())
+    monkeypatch.delitem(sys.modules, "vllm_serve", raising=False)
+    import vllm_serve  # pyright: ignore[reportMissingImports]
+    from fastapi.testclient import TestClient  # pyright: ignore[reportMissingImports]
+
+    for name, value in plan.environment(spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": ""})).items():
+        monkeypatch.setenv(name, value)
+    replica = vllm_serve.VLLMDeployment()
+    # What serve.ingress does: endpoints of the class become those of one replica.
+    for route in list(vllm_serve.app.routes):
+        if getattr(route, "endpoint", None) is vllm_serve.VLLMDeployment.forward:
+            vllm_serve.app.router.routes.remove(route)
+            vllm_serve.app.add_api_route(route.path, replica.forward, methods=list(route.methods), response_model=None)
+    with TestClient(vllm_serve.app) as client:
+        yield client
+    replica.__del__()
+
+
+def _ray_stub() -> Any:
+    """Only what the script takes from Ray: two decorators that change nothing, and bind."""
+    from types import ModuleType, SimpleNamespace
+
+    def deployment(decorated: type) -> type:
+        decorated.bind = classmethod(lambda cls: cls)  # pyright: ignore[reportAttributeAccessIssue]
+        return decorated
+
+    stub = ModuleType("ray")
+    setattr(stub, "serve", SimpleNamespace(deployment=deployment, ingress=lambda app: lambda decorated: decorated))  # noqa: B010
+    return stub
+
+
+@needs_setpriv
+def test_requests_and_answers_pass_unchanged(proxy: Any) -> None:
+    assert proxy.get("/v1/models").json()["path"] == "/v1/models"
+    answer = proxy.post("/v1/chat/completions", json={"messages": []}, headers={"authorization": "Bearer key"})
+    assert answer.json() == {"path": "/v1/chat/completions", "asked": {"messages": []}, "key": "Bearer key"}
+    assert proxy.post("/v1/completions", json={"wrong": True}).status_code == 400
+
+
+@needs_setpriv
+def test_streams_pass_as_they_come(proxy: Any) -> None:
+    with proxy.stream("POST", "/v1/chat/completions", json={"stream": True}) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert [line for line in answer.iter_lines() if line] == ["data: 0", "data: 1", "data: 2"]
+
+
+@needs_setpriv
+def test_nothing_else_of_the_engine_is_reachable(proxy: Any) -> None:
+    assert proxy.get("/metrics").status_code == 404
+    assert proxy.post("/v1/load_lora_adapter", json={}).status_code == 404
