@@ -54,7 +54,9 @@ def assert_engine_agrees(project: Project, stack: str, work: Path, secrets: Mapp
 
 def _lines(view: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """One property a line, each with its resource, so that a difference can be read alone."""
-    return [f"{urn}  {key} = {json.dumps(value, sort_keys=True)}" for urn in sorted(view) for key, value in sorted(view[urn].items())]
+    return [
+        f"{urn}  {key} = {json.dumps(value, sort_keys=True)}" for urn in sorted(view) for key, value in sorted(view[urn].items())
+    ]
 
 
 # -- both sides in the same terms ---------------------------------------------------------------------------------------------

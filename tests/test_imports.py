@@ -43,7 +43,11 @@ def test_the_preview_imports_nothing_of_the_library_outside_itself():
 
 def test_specs_plans_and_the_catalog_never_import_pulumi():
     for name, path in modules().items():
-        if name.startswith("catalog.") or name.rpartition(".")[2] in ("spec", "plan", "karpenter_plan", "rules") or name == "stack":
+        if (
+            name.startswith("catalog.")
+            or name.rpartition(".")[2] in ("spec", "plan", "karpenter_plan", "rules")
+            or name == "stack"
+        ):
             assert not any(module.split(".")[0].startswith("pulumi") for module in imports(path)), name
 
 
@@ -64,6 +68,13 @@ def test_the_package_loads_nothing_until_a_name_is_used():
     program = "import sys, eks_inference; sys.exit([m for m in sys.modules if m.startswith('eks_inference.')] or 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_type_checkers_see_the_names_that_can_be_imported():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == set(eks_inference.__all__)
 
 
 def test_every_public_name_can_be_imported():

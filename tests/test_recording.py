@@ -38,9 +38,7 @@ def recorded(build: Any, **arguments: Any) -> Graph:
 
 def test_urns_have_the_whole_chain_of_parent_types():
     graph = recorded(lambda: Outer("o"))
-    assert graph.named("o-net-subnet").urn == (
-        STACK + "test:index:Outer$test:index:Net$aws:ec2/subnet:Subnet::o-net-subnet"
-    )
+    assert graph.named("o-net-subnet").urn == (STACK + "test:index:Outer$test:index:Net$aws:ec2/subnet:Subnet::o-net-subnet")
     assert graph.named("o").urn == STACK + "test:index:Outer::o"
 
 
@@ -99,7 +97,9 @@ def test_two_resources_of_one_urn_are_refused_with_both_places():
         aws.ec2.Vpc("same")
         aws.ec2.Vpc("same")
 
-    with pytest.raises(ProgramError, match=r"same URN .*Vpc::same: one from .*test_recording.py:\d+, one from .*test_recording.py:\d+"):
+    with pytest.raises(
+        ProgramError, match=r"same URN .*Vpc::same: one from .*test_recording.py:\d+, one from .*test_recording.py:\d+"
+    ):
         recorded(build)
 
 
@@ -175,9 +175,25 @@ def test_transforms_of_a_resource_its_parents_and_the_stack_all_run():
     assert graph.named("n-subnet").dependencies == (graph.named("n-vpc").urn,)
 
 
+def test_transforms_see_resources_that_are_passed_on_whole():
+    """pulumi-eks takes roles as resources; a transform gets them back with their outputs."""
+
+    def keep(args: pulumi.ResourceTransformArgs):
+        return pulumi.ResourceTransformResult(args.props, args.opts)
+
+    def build():
+        role = aws.iam.Role("r", assume_role_policy="{}")
+        eks.Cluster("c", service_role=role, opts=pulumi.ResourceOptions(transforms=[keep]))
+
+    graph = recorded(build)
+    assert graph.named("c").inputs["serviceRole"] == {"resource": graph.named("r").urn}
+
+
 def test_transforms_can_change_options():
     def protect(args: pulumi.ResourceTransformArgs):
-        return pulumi.ResourceTransformResult(args.props, pulumi.ResourceOptions.merge(args.opts, pulumi.ResourceOptions(protect=True)))
+        return pulumi.ResourceTransformResult(
+            args.props, pulumi.ResourceOptions.merge(args.opts, pulumi.ResourceOptions(protect=True))
+        )
 
     graph = recorded(lambda: aws.ec2.Vpc("v", opts=pulumi.ResourceOptions(transforms=[protect])))
     assert graph.named("v").options == {"protect": True}

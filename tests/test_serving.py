@@ -45,7 +45,8 @@ from handles import existing_cluster, placement
 
 ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
 sys.path.insert(0, str(ASSETS))
-import vllm_engine  # noqa: E402  (a file that runs in the server's pod, not a module of the library)
+# A file that runs in the server's pod, not a module of the library.
+import vllm_engine  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 IMAGE = "registry.example/vllm-ray-neuron:1"
 NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")
@@ -548,6 +549,16 @@ def test_model_shapes_give_the_published_number_of_parameters(repository: str, p
     assert model.parameters == parameters
 
 
+def test_only_degrees_that_divide_the_heads_split_a_model() -> None:
+    model = models()["Llama-3-8B"]
+    assert [degree for degree in engine("neuron-2.28-vllm-0.13").tensor_parallel["inf2"] if model.splits_over(degree)] == [
+        1,
+        2,
+        4,
+        8,
+    ]
+
+
 def test_models_have_whole_heads_and_repositories_of_their_own() -> None:
     repositories = [repository for model in models().values() for repository in model.repositories]
     assert len(set(repositories)) == len(repositories)
@@ -799,6 +810,14 @@ def test_requests_and_answers_pass_unchanged(proxy: Any) -> None:
     answer = proxy.post("/v1/chat/completions", json={"messages": []}, headers={"authorization": "Bearer key"})
     assert answer.json() == {"path": "/v1/chat/completions", "asked": {"messages": []}, "key": "Bearer key"}
     assert proxy.post("/v1/completions", json={"wrong": True}).status_code == 400
+
+
+@needs_setpriv
+def test_a_proxy_for_downloads_does_not_catch_loopback(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    proxy = request.getfixturevalue("proxy")
+    assert proxy.get("/v1/models").status_code == 200
 
 
 @needs_setpriv

@@ -34,7 +34,9 @@ def test_karpenter_is_taken_down_from_the_top(llama3):
     pools, classes = of_kind(llama3, "NodePool"), of_kind(llama3, "EC2NodeClass")
     controller, crds = charts(llama3, "karpenter"), charts(llama3, "karpenter-crd")
     for pool in pools:
-        own = [c for c in classes if c.inputs["metadata"]["name"] == pool.inputs["spec"]["template"]["spec"]["nodeClassRef"]["name"]]
+        own = [
+            c for c in classes if c.inputs["metadata"]["name"] == pool.inputs["spec"]["template"]["spec"]["nodeClassRef"]["name"]
+        ]
         goes_before(llama3, [pool], own)
     goes_before(llama3, classes, controller)
     goes_before(llama3, controller, crds)
@@ -59,7 +61,9 @@ def test_custom_resources_go_before_their_operator(llama3):
 def test_pods_go_before_dns_and_dns_before_the_core_nodes(llama3):
     running = [r for name in ("Deployment", "DaemonSet", "RayService", "Release") for r in of_kind(llama3, name)]
     goes_before(llama3, running, addons(llama3, "coredns"))
-    goes_before(llama3, addons(llama3, "coredns", "aws-ebs-csi-driver", "metrics-server"), llama3.of_type("aws:eks/nodeGroup:NodeGroup"))
+    goes_before(
+        llama3, addons(llama3, "coredns", "aws-ebs-csi-driver", "metrics-server"), llama3.of_type("aws:eks/nodeGroup:NodeGroup")
+    )
 
 
 def test_nodes_go_before_what_they_need_to_be_nodes(llama3):

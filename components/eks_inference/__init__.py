@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from eks_inference.serving.kuberay.component import KubeRayOperator
     from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
     from eks_inference.serving.ray_serve.component import RayServeVllm
-    from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+    from eks_inference.serving.ray_serve.spec import RayHeadSpec, RayServeVllmSpec, RayWorkerSpec, ServeReplicasSpec
+    from eks_inference.serving.spec import HubModel
     from eks_inference.settings import StackSettings
     from eks_inference.stack import StackSpec
 
@@ -56,7 +57,8 @@ _MODULES = {
     "serving.kuberay.component": ("KubeRayOperator",),
     "serving.kuberay.spec": ("KubeRayOperatorSpec",),
     "serving.ray_serve.component": ("RayServeVllm",),
-    "serving.ray_serve.spec": ("RayServeVllmSpec",),
+    "serving.ray_serve.spec": ("RayHeadSpec", "RayServeVllmSpec", "RayWorkerSpec", "ServeReplicasSpec"),
+    "serving.spec": ("HubModel",),
     "settings": ("StackSettings",),
     "stack": ("StackSpec",),
 }

@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
 
     preview = commands.add_parser("preview", help="what `pulumi up` of a new stack would create, without CLI or credentials")
     preview.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3")
-    preview.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)")
+    preview.add_argument(
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+    )
     preview.add_argument("--format", choices=FORMATS, default="tree", help="default: %(default)s")
     preview.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
     preview.add_argument(
@@ -209,7 +211,9 @@ def _write(text: str, output: Path | None) -> None:
     from eks_inference.preview.errors import PreviewError
 
     try:
-        with tempfile.NamedTemporaryFile("w", dir=output.parent, prefix=f".{output.name}.", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=output.parent, prefix=f".{output.name}.", delete=False, encoding="utf-8"
+        ) as file:
             try:
                 file.write(text)
                 file.close()

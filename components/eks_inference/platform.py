@@ -49,9 +49,7 @@ class InferencePlatform(pulumi.ComponentResource):
         control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
 
         managed = {
-            pool: ManagedPool(
-                f"{name}-{pool}", pool_spec, cluster=control_plane, network=self.network, pool=pool, opts=child
-            )
+            pool: ManagedPool(f"{name}-{pool}", pool_spec, cluster=control_plane, network=self.network, pool=pool, opts=child)
             for pool, pool_spec in spec.pools.items()
             if isinstance(pool_spec, ManagedPoolSpec)
         }
@@ -108,7 +106,7 @@ class InferencePlatform(pulumi.ComponentResource):
         self.register_outputs(self.outputs)
 
     @classmethod
-    def from_config(cls) -> "InferencePlatform":
+    def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> "InferencePlatform":
         """The platform of the running stack's configuration: ``eks-inference:stack``, ``aws:region``, and secrets that are set.
 
         Raises ``pulumi.RunError`` with every fault, before any resource is registered, when it cannot be built.
@@ -125,6 +123,7 @@ class InferencePlatform(pulumi.ComponentResource):
                 region=region,
                 profile=aws.get("profile"),
                 hugging_face_token=config.get_secret("huggingFaceToken"),
+                opts=opts,
             )
         except SpecError as error:
             raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{error}") from error

@@ -27,7 +27,7 @@ PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 class AcceleratorsSpec(Spec):
     """Support for accelerators beyond what their pools bring."""
 
-    neuron: NeuronSpec | None = Field(None, description="AWS Neuron: device plugin and scheduler. Absent: none is installed.")
+    neuron: NeuronSpec | None = Field(default=None, description="AWS Neuron: device plugin and scheduler. Absent: none is installed.")
 
 
 class StackSpec(Spec):
@@ -35,17 +35,19 @@ class StackSpec(Spec):
 
     name: ResourceName = Field(description="Name of the cluster and beginning of every other name.")
     tags: dict[str, str] = Field(default_factory=dict, description="Tags of every AWS resource, also those that nodes make.")
-    permissions_boundary_arn: Arn | None = Field(None, description="Permissions boundary of every IAM role.")
-    kms_key_arn: Arn | None = Field(None, description="KMS key for cluster secrets and volumes; AWS's own when absent.")
+    permissions_boundary_arn: Arn | None = Field(default=None, description="Permissions boundary of every IAM role.")
+    kms_key_arn: Arn | None = Field(default=None, description="KMS key for cluster secrets and volumes; AWS's own when absent.")
     mirrors: dict[str, str] = Field(
         default_factory=dict,
         description="Registry or chart repository → what replaces it, e.g. public.ecr.aws: registry.corp.example/ecr-public.",
     )
-    protect: bool = Field(False, description="Refuse deletion of the cluster, the VPC and whatever holds data.")
+    protect: bool = Field(default=False, description="Refuse deletion of the cluster, the VPC and whatever holds data.")
     network: NetworkSpec = Field(default_factory=lambda: NetworkSpec(), description="The VPC.")
     cluster: ClusterSpec = Field(default_factory=lambda: ClusterSpec(), description="The control plane.")
-    addons: ClusterAddonsSpec = Field(default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool.")
-    core_pool: PoolName = Field("core", description="The managed, untainted pool that controllers run on.")
+    addons: ClusterAddonsSpec = Field(
+        default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool."
+    )
+    core_pool: PoolName = Field(default="core", description="The managed, untainted pool that controllers run on.")
     pools: dict[PoolName, PoolSpec] = Field(description="Node pools by name.")
     karpenter: KarpenterSpec = Field(
         default_factory=lambda: KarpenterSpec(), description="The Karpenter controller, installed when a pool is of its kind."
@@ -113,7 +115,9 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
     core = spec.pools.get(spec.core_pool)
     if core is None:
         yield _no_such_pool(("core_pool",), spec.core_pool, spec)
-    elif not isinstance(core, ManagedPoolSpec) or core.taints or core.extra_taints or any(i.accelerator for i in core.instances()):
+    elif (
+        not isinstance(core, ManagedPoolSpec) or core.taints or core.extra_taints or any(i.accelerator for i in core.instances())
+    ):
         yield Fault(
             ("pools", spec.core_pool),
             "the core pool runs what must run before anything else",
@@ -182,7 +186,9 @@ def _shape_fault(problem: Any, data: Any, schema: dict[str, Any]) -> Fault:
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     nearest = get_close_matches(given, _choices(place), n=1) if isinstance(given, str) else []
     hint = f"did you mean '{nearest[0]}'?" if nearest else ""
-    return Fault(path, message, given=_shown(given), allowed=_allowed(place), hint=hint)
+    # What our own validators say is complete; for the others the schema knows what is allowed.
+    allowed = "" if kind == "value_error" else _allowed(place)
+    return Fault(path, message, given=_shown(given), allowed=allowed, hint=hint)
 
 
 def _locate(loc: tuple[str | int, ...], data: Any, schema: dict[str, Any]) -> tuple[tuple[str | int, ...], Any, dict[str, Any]]:

@@ -91,7 +91,9 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
                 )
             )
             role = self._child(monitor, "aws:iam/role:Role", f"{request.name}-role", component.urn, {})
-            child = self._child(monitor, child_type, f"{request.name}-{output}", component.urn, {"roleArn": rpc.UNKNOWN}, role.urn)
+            child = self._child(
+                monitor, child_type, f"{request.name}-{output}", component.urn, {"roleArn": rpc.UNKNOWN}, role.urn
+            )
             state = {output: {rpc._special_sig_key: rpc._special_resource_sig, "urn": child.urn, "id": child.id or rpc.UNKNOWN}}
             outputs = struct_pb2.Struct()
             outputs.update(state)

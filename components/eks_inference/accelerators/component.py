@@ -41,9 +41,7 @@ class NeuronPlugin(pulumi.ComponentResource):
     """What pods ask for."""
 
     def __init__(self, name: str, spec: NeuronSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(
-            "eks-inference:index:NeuronPlugin", name, spec.model_dump(mode="json", exclude_none=True, exclude={"scheduler"}), opts
-        )
+        super().__init__("eks-inference:index:NeuronPlugin", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.spec = spec
         self.cluster = cluster
         labels = {"app.kubernetes.io/name": PLUGIN_NAME}
@@ -204,7 +202,7 @@ class NeuronScheduler(pulumi.ComponentResource):
                         "service_account_name": EXTENSION_NAME,
                         "priority_class_name": "system-cluster-critical",
                         "node_selector": dict(placement.node_selector),
-                        "tolerations": [k8s.core.v1.TolerationArgs(**each) for each in placement.tolerations()],
+                        "tolerations": _tolerations(placement),
                         "security_context": {"seccomp_profile": {"type": "RuntimeDefault"}},
                         "containers": [
                             {
@@ -306,7 +304,7 @@ class NeuronScheduler(pulumi.ComponentResource):
                         "service_account_name": SCHEDULER_NAME,
                         "priority_class_name": "system-cluster-critical",
                         "node_selector": dict(placement.node_selector),
-                        "tolerations": [k8s.core.v1.TolerationArgs(**each) for each in placement.tolerations()],
+                        "tolerations": _tolerations(placement),
                         "security_context": {
                             "run_as_non_root": True,
                             "run_as_user": 65532,
@@ -342,3 +340,10 @@ class NeuronScheduler(pulumi.ComponentResource):
             },
             opts=self._options(plugin, *bindings, config_map, extension, *placement.ready),
         )
+
+
+def _tolerations(placement: Placement) -> list[k8s.core.v1.TolerationArgsDict]:
+    return [
+        {"key": each["key"], "operator": each["operator"], "value": each["value"], "effect": each["effect"]}
+        for each in placement.tolerations()
+    ]

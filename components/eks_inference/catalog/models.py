@@ -31,6 +31,10 @@ class Model:
         layer = attention + 3 * self.hidden * self.mlp + 2 * self.hidden
         return self.layers * layer + 2 * self.vocabulary * self.hidden + self.hidden
 
+    def splits_over(self, tensor_parallel: int) -> bool:
+        """Whether the attention heads divide evenly among that many cores (NxD Inference requires it)."""
+        return self.heads % tensor_parallel == 0
+
 
 @cache
 def models() -> dict[str, Model]:

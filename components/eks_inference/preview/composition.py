@@ -37,11 +37,7 @@ class Composition:
 
         Not shown are the stack itself and default providers.
         """
-        shown = {
-            r.urn: r.parent
-            for r in self.graph.resources
-            if r.type != STACK_TYPE and not r.is_default_provider
-        }
+        shown = {r.urn: r.parent for r in self.graph.resources if r.type != STACK_TYPE and not r.is_default_provider}
         parents = {urn: parent if parent in shown else "" for urn, parent in shown.items()}
         for urn in parents:
             passed = {urn}
@@ -99,7 +95,7 @@ class Composition:
         return _levels(self.needs)
 
     def ordered(self, parent: str) -> tuple[Resource, ...]:
-        """The children of a resource in the order in which they can be made; equal ones by name."""
+        """The children of a resource in the order in which they can be made; equal ones by type and name."""
         children = self.children.get(parent, ())
         depth = len(self.above(parent))
         within = {child.urn for child in children}
@@ -111,7 +107,7 @@ class Composition:
                     if len(chain) > depth and chain[depth] in within and chain[depth] != child.urn:
                         needs[child.urn].add(chain[depth])
         levels = _levels(needs)
-        return tuple(sorted(children, key=lambda r: (levels[r.urn], self.level[r.urn], r.name, r.urn)))
+        return tuple(sorted(children, key=lambda r: (levels[r.urn], self.level[r.urn], r.type, r.name, r.urn)))
 
 
 def _levels(needs: Mapping[str, Iterable[str]]) -> Mapping[str, int]:

@@ -58,6 +58,8 @@ def protection(resource: Resource) -> tuple[str, ...]:
 
 def describe(resource: Resource) -> str:
     """The facts that tell a resource from others of its type; ``""`` when nothing is known to be worth a word."""
+    if "read" in resource.options:
+        return text(resource.options["read"])
     words = _WORDS.get(resource.type)
     if words:
         return words(resource.inputs)
@@ -149,7 +151,8 @@ def root_disk(template: Any) -> str:
     disks = items(at(template, "blockDeviceMappings"))
     ebs = at(disks[0], "ebs") if disks else None
     size = text(at(ebs, "volumeSize"))
-    return joined(f"{size} GiB", at(ebs, "volumeType"), "root disk") if size else ""
+    # EC2 counts GiB; Karpenter's node classes have quantities.
+    return joined(f"{size} GiB" if size.isdecimal() else size, at(ebs, "volumeType"), "root disk") if size else ""
 
 
 def efa_interfaces(template: Any) -> str:
@@ -161,17 +164,6 @@ def efa_interfaces(template: Any) -> str:
 
 def _node_group(inputs: Mapping[str, Any]) -> str:
     return joined(text(at(inputs, "scalingConfig", "desiredSize")), ", ".join(texts(inputs.get("instanceTypes"))), by=" × ")
-
-
-def _cluster(inputs: Mapping[str, Any]) -> str:
-    network = inputs.get("vpcConfig")
-    access = endpoint_access(*(at(network, key) for key in ("endpointPrivateAccess", "endpointPublicAccess", "publicAccessCidrs")))
-    return joined(joined(inputs.get("name"), inputs.get("version")), access, by=", ")
-
-
-def _remote_cluster(inputs: Mapping[str, Any]) -> str:
-    access = endpoint_access(*(inputs.get(key) for key in ("endpointPrivateAccess", "endpointPublicAccess", "publicAccessCidrs")))
-    return joined(joined(inputs.get("name"), inputs.get("version")), access, by=", ")
 
 
 def chart(inputs: Mapping[str, Any]) -> str:
@@ -204,10 +196,10 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "aws:cloudwatch/logGroup:LogGroup": _days,
     "aws:ec2/launchTemplate:LaunchTemplate": _launch_template,
     "aws:ec2/securityGroupRule:SecurityGroupRule": lambda inputs: _ports_of_rule(inputs, _peer(inputs)),
-    "aws:ec2/vpcEndpoint:VpcEndpoint": lambda inputs: last(inputs.get("serviceName"), by="amazonaws.").partition(".")[2]
-    or text(inputs.get("serviceName")),
+    "aws:ec2/vpcEndpoint:VpcEndpoint": lambda inputs: (
+        last(inputs.get("serviceName"), by="amazonaws.").partition(".")[2] or text(inputs.get("serviceName"))
+    ),
     "aws:ecr/repository:Repository": _repository,
-    "aws:eks/cluster:Cluster": _cluster,
     "aws:eks/nodeGroup:NodeGroup": _node_group,
     "aws:eks/accessEntry:AccessEntry": lambda inputs: last(inputs.get("principalArn"), by=":"),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": lambda inputs: last(inputs.get("policyArn")),
@@ -219,7 +211,6 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": lambda inputs: last(inputs.get("policyArn")),
     "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": lambda inputs: _ports_of_rule(inputs, f"to {_peer(inputs)}"),
     "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": lambda inputs: _ports_of_rule(inputs, f"from {_peer(inputs)}"),
-    "eks:index:Cluster": _remote_cluster,
 }
 
 _PATHS: Mapping[str, tuple[str, ...]] = {
@@ -231,11 +222,13 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
     "aws:ec2/vpc:Vpc": ("cidrBlock",),
     "aws:efs/fileSystem:FileSystem": ("throughputMode",),
     "aws:eks/addon:Addon": ("addonName", "addonVersion"),
+    "aws:eks/cluster:Cluster": ("name", "version"),
     "aws:eks/fargateProfile:FargateProfile": ("fargateProfileName",),
     "aws:lb/loadBalancer:LoadBalancer": ("loadBalancerType", "name"),
     "aws:s3/bucket:Bucket": ("bucket",),
     "aws:sqs/queue:Queue": ("name",),
     "aws:ssm/parameter:Parameter": ("name",),
+    "eks:index:Cluster": ("name", "version"),
 }
 
 _KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

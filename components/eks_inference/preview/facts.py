@@ -79,7 +79,7 @@ class ModelFact:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A Service, Ingress or load balancer. ``reach`` is empty for what only pods of the cluster reach."""
+    """A Service, Ingress or load balancer. ``outside`` is True where more than the pods of the cluster reach it."""
 
     urn: str
     kind: str
@@ -88,7 +88,7 @@ class Endpoint:
     type: str
     ports: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    reach: str = ""
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def facts_of(graph: Graph) -> Facts:
         capacity=tuple(_capacity(graph)),
         workloads=running,
         models=tuple(_models(graph, running)),
-        endpoints=tuple(sorted(_endpoints(graph), key=lambda e: (not e.reach, e.namespace, e.name, e.kind, e.urn))),
+        endpoints=tuple(sorted(_endpoints(graph), key=lambda e: (not e.outside, e.namespace, e.name, e.kind, e.urn))),
         opaque=tuple(opaque(resource) for resource in graph.opaque),
     )
 
@@ -328,32 +328,30 @@ _SCHEME_ANNOTATIONS = (
     "service.beta.kubernetes.io/aws-load-balancer-internal",
     "alb.ingress.kubernetes.io/scheme",
 )
+_SCHEMES = {"true": "internal", "false": "internet-facing"}
 
 
 def _endpoints(graph: Graph) -> Iterator[Endpoint]:
     for resource in graph.resources:
         inputs = resource.inputs
         if resource.type in ("aws:lb/loadBalancer:LoadBalancer", "aws:alb/loadBalancer:LoadBalancer") and not is_read(resource):
-            type_ = text(inputs.get("loadBalancerType")) or "application"
-            reach = _scheme({"true": "internal", "": "internet-facing", "false": "internet-facing"}.get(text(inputs.get("internal")), ""))
-            yield Endpoint(resource.urn, short_type(resource.type), "", text(resource.name), type_, reach=reach)
+            scheme = _SCHEMES.get(text(inputs.get("internal")) or "false", "")
+            type_ = joined(text(inputs.get("loadBalancerType")) or "application", scheme, by=", ")
+            yield Endpoint(resource.urn, short_type(resource.type), "", text(resource.name), type_, outside=True)
         if not is_kubernetes_object(resource):
             continue
         metadata, spec = inputs.get("metadata"), inputs.get("spec")
         namespace, name = text(at(metadata, "namespace")), text(at(metadata, "name")) or text(resource.name)
         annotations = table(at(metadata, "annotations"))
         said = next((text(annotations[key]) for key in _SCHEME_ANNOTATIONS if key in annotations), "")
-        scheme = _scheme({"true": "internal", "false": "internet-facing"}.get(said, said))
+        scheme = _SCHEMES.get(said, said)
         if resource.type == "kubernetes:core/v1:Service":
             type_ = text(at(spec, "type")) or "ClusterIP"
             type_ = "headless" if at(spec, "clusterIP") == "None" else type_
-            reach = {"LoadBalancer": scheme, "NodePort": "node port"}.get(type_, "")
-            yield Endpoint(resource.urn, "Service", namespace, name, type_, ports(spec), reach=reach)
+            outside = type_ not in ("ClusterIP", "ExternalName", "headless")
+            type_ = joined(type_, scheme if type_ == "LoadBalancer" else "", by=", ")
+            yield Endpoint(resource.urn, "Service", namespace, name, type_, ports(spec), outside=outside)
         elif resource.type == "kubernetes:networking.k8s.io/v1:Ingress":
             hosts = unique(text(at(rule, "host")) for rule in items(at(spec, "rules")))
-            type_ = text(at(spec, "ingressClassName"))
-            yield Endpoint(resource.urn, "Ingress", namespace, name, type_, hosts=hosts, reach=scheme)
-
-
-def _scheme(said: str) -> str:
-    return joined(said, "load balancer")
+            type_ = joined(at(spec, "ingressClassName"), scheme, by=", ")
+            yield Endpoint(resource.urn, "Ingress", namespace, name, type_, hosts=hosts, outside=True)

@@ -54,7 +54,11 @@ def _is_opaque_kubernetes(resource: Resource) -> bool:
 def _place(graph: Graph, resource: Resource) -> tuple[str, ...]:
     provider = graph.by_urn.get(resource.provider)
     metadata = resource.inputs.get("metadata")
-    found = (at(metadata, "namespace") or resource.inputs.get("namespace"), resource.type.rpartition(":")[2], at(metadata, "name"))
+    found = (
+        at(metadata, "namespace") or resource.inputs.get("namespace"),
+        resource.type.rpartition(":")[2],
+        at(metadata, "name"),
+    )
     return (provider.name if provider else "", *(text(part) for part in found), resource.name, resource.urn)
 
 
@@ -73,7 +77,9 @@ def _chart(composition: Composition, resource: Resource) -> str:
     inputs = plain(resource.inputs)
     if resource.type == CHART_TYPE:
         title = "A chart: what it makes is known on a cluster."
-        inputs = {key: inputs[key] for key in ("chart", "version", "repositoryOpts", "namespace", "name", "values") if key in inputs}
+        inputs = {
+            key: inputs[key] for key in ("chart", "version", "repositoryOpts", "namespace", "name", "values") if key in inputs
+        }
     else:
         title = f"A remote component ({short_component_type(resource.type)}): what it makes is known to its plugin."
     body = _yaml(inputs) if inputs else ""
@@ -94,7 +100,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 # Other line breaks and control characters, a break before the first letter, and spaces before a break make a block text ambiguous.
-_NOT_IN_A_BLOCK = re.compile(r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|^\s| \n|^[^\n]*$")
+_NOT_IN_A_BLOCK = re.compile(
+    r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|^\s| \n|^[^\n]*$"
+)
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:

@@ -69,7 +69,10 @@ class Recorder:
         self._lock = threading.Lock()
         self._resources: dict[str, Resource] = {}
         self._requests: dict[str, resource_pb2.RegisterResourceRequest] = {}
-        self._referenced: dict[str, dict[str, Any]] = {}
+        self._states: dict[str, dict[str, Any]] = {}
+        """What ``getResource`` answers: the SDK looks up resources that a program or a transform passes on whole."""
+        self._inside: dict[str, str] = {}
+        """The remote component that a resource named only by a reference is inside of."""
         self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
         self._warnings: list[str] = []
@@ -132,7 +135,7 @@ class Recorder:
             inputs=wire.canonical(properties, self.secrets),
             dependencies=self._visible(dependencies),
             property_dependencies={key: self._visible(urns) for key, urns in property_dependencies.items() if urns},
-            options=_options(request),
+            options=_options(request, self.secrets),
             source=self._source(request),
         )
         self._add(resource, request)
@@ -191,14 +194,15 @@ class Recorder:
             # As the engine: outputs of a local component are the attributes its own constructor sets.
             return resource_pb2.RegisterResourceResponse(urn=resource.urn)
         known = self._known(resource, properties)
-        if self._strict:
-            return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=request.importId, object=wire.encode(known))
+        identity = request.importId
+        if not self._strict:
 
-        def reference(prop: str, cls: type) -> Any:
-            return self._reference(resource, prop, cls)
+            def reference(prop: str, cls: type) -> Any:
+                return self._reference(resource, prop, cls)
 
-        known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference if resource.remote else None)
-        identity = request.importId or (symbols.token(resource.name, "id") if resource.custom else "")
+            known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference if resource.remote else None)
+            identity = identity or (symbols.token(resource.name, "id") if resource.custom else "")
+        self._states[resource.urn] = {"urn": resource.urn, "id": identity, "state": known}
         return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=identity, object=wire.encode(known))
 
     def _known(self, resource: Resource, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,17 +223,14 @@ class Recorder:
             return wire.UNKNOWN
         name = f"{resource.name}.{prop}"
         urn = self._urn(resource.urn, type_, name)
-        self._referenced[urn] = {
-            "component": resource.urn,
-            "urn": urn,
-            "id": symbols.token(name, "id"),
-            "state": symbols.symbolic_outputs(name, type_, {}, None),
-        }
-        return {wire.SIGNATURE: wire.RESOURCE, "urn": urn, "id": symbols.token(name, "id")}
+        identity = symbols.token(name, "id")
+        self._inside[urn] = resource.urn
+        self._states[urn] = {"urn": urn, "id": identity, "state": symbols.symbolic_outputs(name, type_, {})}
+        return {wire.SIGNATURE: wire.RESOURCE, "urn": urn, "id": identity}
 
     def _visible(self, urns: Iterable[str]) -> tuple[str, ...]:
         """A resource inside a remote component is not in the graph: depend on the component."""
-        return tuple(sorted({self._referenced[urn]["component"] if urn in self._referenced else urn for urn in urns}))
+        return tuple(sorted({self._inside.get(urn, urn) for urn in urns}))
 
     def _urn(self, parent: str, type_: str, name: str) -> str:
         if parent:
@@ -283,7 +284,7 @@ class Recorder:
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
         args = wire.decode(request.args)
         if request.tok == "pulumi:pulumi:getResource":
-            found = self._referenced.get(args["urn"])
+            found = self._states.get(args["urn"])
             if found is None:
                 raise RegistrationError(f"the program looks up {args['urn']}, which it has not registered")
             return resource_pb2.ResourceInvokeResponse(**{"return": wire.encode(found)})
@@ -357,7 +358,7 @@ def _qualified(url: str) -> str:
     return "/".join(re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in url.split("/") if part)
 
 
-def _options(request: resource_pb2.RegisterResourceRequest) -> dict[str, Any]:
+def _options(request: resource_pb2.RegisterResourceRequest, secrets: set[str]) -> dict[str, Any]:
     """Only what differs from the default, so that a graph stays readable and small."""
     timeouts = request.customTimeouts
     options: dict[str, Any] = {
@@ -376,7 +377,7 @@ def _options(request: resource_pb2.RegisterResourceRequest) -> dict[str, Any]:
         "protect": request.protect,
         "replaceOnChanges": sorted(request.replaceOnChanges),
         "replaceWith": sorted(request.replace_with),
-        "replacementTrigger": wire.canonical(wire.decode_value(request.replacement_trigger), set()),
+        "replacementTrigger": wire.canonical(wire.decode_value(request.replacement_trigger), secrets),
         "retainOnDelete": request.retainOnDelete,
     }
     return {key: value for key, value in options.items() if value}

@@ -133,7 +133,9 @@ def read_project(path: Path) -> Project:
     main = root / str(data.get("main") or ".")
     if not main.is_dir() and not main.is_file():
         problems.append(
-            Problem("there is no program here", file=document.shown, line=document.line(("main",)), key="main", given=str(main.name))
+            Problem(
+                "there is no program here", file=document.shown, line=document.line(("main",)), key="main", given=str(main.name)
+            )
         )
     elif main.is_dir() and not (main / "__main__.py").is_file():
         problems.append(Problem("the program folder has no __main__.py", file=_shown(main, root)))
@@ -297,7 +299,9 @@ def _has_type(value: Any, expected: str) -> bool:
     if expected == "boolean":
         return isinstance(value, bool) or value in ("true", "false")
     if expected == "integer":
-        return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.lstrip("-").isdigit())
+        return (isinstance(value, int) and not isinstance(value, bool)) or (
+            isinstance(value, str) and value.lstrip("-").isdigit()
+        )
     return isinstance(value, str | int | float | bool)
 
 

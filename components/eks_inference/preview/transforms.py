@@ -96,9 +96,7 @@ class Transforms:
         return stub.Invoke(callback_pb2.CallbackInvokeRequest(token=callback.token, request=request)).response
 
 
-def _options_of(
-    request: resource_pb2.RegisterResourceRequest, dependencies: set[str]
-) -> resource_pb2.TransformResourceOptions:
+def _options_of(request: resource_pb2.RegisterResourceRequest, dependencies: set[str]) -> resource_pb2.TransformResourceOptions:
     options = resource_pb2.TransformResourceOptions(
         depends_on=sorted(dependencies),
         ignore_changes=request.ignoreChanges,
@@ -127,9 +125,7 @@ def _options_of(
     return options
 
 
-def _write_options(
-    request: resource_pb2.RegisterResourceRequest, options: resource_pb2.TransformResourceOptions
-) -> None:
+def _write_options(request: resource_pb2.RegisterResourceRequest, options: resource_pb2.TransformResourceOptions) -> None:
     for field, value in (
         ("ignoreChanges", options.ignore_changes),
         ("replaceOnChanges", options.replace_on_changes),

@@ -42,28 +42,22 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
     width = max(width, _LEAST_WIDTH)
     composition = Composition(graph)
     facts = facts_of(graph)
-    sections = [
-        list(_headline(graph, composition, width)),
-        list(_tree(composition, width)),
-        *(
-            [(_Span(title, "section"),), *lines]
-            for title, lines in (
-                ("Clusters", _clusters(facts, width)),
-                ("Capacity", _capacity(facts, width)),
-                ("Workloads", _workloads(facts, width)),
-                ("Models", _models(facts, width)),
-                ("Endpoints", _endpoints(facts, width)),
-                ("Outputs", _outputs(graph, width)),
-                ("Not seen inside", _opaque(facts, width)),
-                ("Warnings", _warnings(graph, width)),
-            )
-            if (lines := list(lines))
-        ),
-    ]
+    titled = {
+        "Clusters": _clusters(facts, width),
+        "Capacity": _capacity(facts, width),
+        "Workloads": _workloads(facts, width),
+        "Models": _models(facts, width),
+        "Endpoints": _endpoints(facts, width),
+        "Outputs": _outputs(graph, width),
+        "Not seen inside": _opaque(facts, width),
+        "Warnings": _warnings(graph, width),
+    }
+    sections = [list(_headline(graph, composition, width)), list(_tree(composition, width))]
+    sections += [[(_Span(title, "section"),), *found] for title, lines in titled.items() if (found := list(lines))]
     lines = [line for section in sections if section for line in (*section, ())]
-    shown = "\n".join(_painted(line, width, colour) for line in lines)
+    shown = "\n".join(_painted(line, colour) for line in lines)
     legend = _legend(shown)
-    return shown + (_painted((_Span(legend, "dim"),), width, colour) + "\n" if legend else "")
+    return shown + (f"\n{_painted((_Span(legend, 'dim'),), colour)}\n" if legend else "")
 
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
@@ -79,11 +73,11 @@ def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[_L
     yield from _wrapped([*counts], width, first=f"{head}: " if counts else head, style="bold")
     others = []
     if len(shown) > len(made):
-        others.append(f"reads {_counted(len(shown) - len(made), 'resource', 'resources')}")
+        others.append(f"reads {_counted(len(shown) - len(made), 'existing resource', 'existing resources')}")
     if hidden := sum(resource.is_default_provider for resource in graph.resources):
         others.append(f"{_counted(hidden, 'default provider', 'default providers')} not listed")
     if others:
-        yield (_Span(", ".join(others), "dim"),)
+        yield (_Span("; ".join(others), "dim"),)
 
 
 _FAMILIES = {
@@ -130,7 +124,8 @@ def _inside(composition: Composition, parent: str, prefix: str, spacious: str, w
             yield (_Span(f"{prefix}│" if parent else "", "dim"),)
         lead = _Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
         if number < len(leaves):
-            yield _leaf(lead, members, min(column, _LABEL_WIDTH), width)
+            under = "" if not parent else "   " if final else "│  "
+            yield from _leaf(lead, prefix + under, members, min(column, _LABEL_WIDTH), width)
             continue
         yield _branch(lead, composition, members[0], width)
         below = prefix + ("" if not parent else "   " if final else "│  ")
@@ -172,27 +167,40 @@ def _branch(lead: _Span, composition: Composition, resource: Resource, width: in
     return _fitted(spans, width, right=_counted(count, "resource", "resources"))
 
 
-def _leaf(lead: _Span, members: Sequence[Resource], column: int, width: int) -> _Line:
-    label = _label(members)
-    if len(label) > column:
-        label = shorten(label, column)
+def _leaf(lead: _Span, under: str, members: Sequence[Resource], column: int, width: int) -> Iterator[_Line]:
+    """A resource, or those of one type with what tells them apart: their facts in up to two lines, or else their names in one."""
+    label = _Span(f"{shorten(_label(members), column):{column}}", "type")
     one = members[0]
     if len(members) == 1:
         shown = joined(identity(one), describe(one), by=_GAP)
-        marks = _marks(one)
-        return _fitted([lead, _Span(f"{label:{column}}", "type"), _Span(_GAP + shown), _Span(marks, "opaque")], width)
-    marks = f"  ({', '.join(common)})" if (common := _common(protection(member) for member in members)) else ""
+        yield _fitted([lead, label, _Span(_GAP + shown), _Span(_marks(one), "opaque")], width)
+        return
+    marks = _parenthesis(_common(protection(member) for member in members))
     room = width - len(lead.text) - column - len(_GAP) - len(marks)
-    facts = [] if is_kubernetes_object(one) else [describe(member) for member in members]
-    shown = _listed(unique(facts), room) if facts and all(facts) else _braced([identity(member) for member in members], room)
-    return _fitted([lead, _Span(f"{label:{column}}", "type"), _Span(_GAP + shown), _Span(marks, "opaque")], width)
+    facts = () if is_kubernetes_object(one) else tuple(describe(member) for member in members)
+    if not (facts and all(facts)):
+        shown = _braced([identity(member) for member in members], room)
+        yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque")], width)
+        return
+    facts = unique(facts)
+    begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
+    more = facts[begin:]
+    shown = ", ".join(facts[:begin]) + ("," if more else "")
+    yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque")], width)
+    if more:
+        start = f"{under}{' ' * (column + len(_GAP))}"
+        yield _fitted([_Span(start, "dim"), _Span(_listed(more, width - len(start)))], width)
 
 
 def _marks(resource: Resource) -> str:
     words = [*protection(resource)]
     if is_opaque(resource):
         words.insert(0, f"{opaque(resource).kind}, not seen inside")
-    return f"  ({', '.join(words)})" if words else ""
+    return _parenthesis(words)
+
+
+def _parenthesis(words: Sequence[str]) -> str:
+    return f"{_GAP}({', '.join(words)})" if words else ""
 
 
 def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
@@ -261,7 +269,7 @@ def _capacity(facts: Facts, width: int) -> Iterator[_Line]:
 def _nodes(nodes: NodeCapacity) -> str:
     families = [f"any {family}" for family in nodes.families]
     types = " or ".join(_few((*nodes.instance_types, *families))) or "any instance type"
-    return f"{nodes.size} × {types}" if nodes.size else f"{'for pods' if nodes.manager == 'Karpenter' else '?'}: {types}"
+    return f"{nodes.size or ('as needed' if nodes.manager == 'Karpenter' else '?')} × {types}"
 
 
 def _few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
@@ -271,7 +279,7 @@ def _few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
 def _workloads(facts: Facts, width: int) -> Iterator[_Line]:
     rows = []
     for workload in facts.workloads:
-        asks = [f"{amount} {resource}" for resource, amount in workload.accelerators.items()]
+        asks = [f"{resource.rpartition('/')[2]} {amount}" for resource, amount in workload.accelerators.items()]
         asks += [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
         selector = [f"on {_pair(key, value)}" for key, value in workload.node_selector.items()]
         details = [*workload.images, *selector]
@@ -294,9 +302,10 @@ def _endpoints(facts: Facts, width: int) -> Iterator[_Line]:
     rows = []
     for endpoint in facts.endpoints:
         name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
-        reach = f"{endpoint.type}: {endpoint.reach}" if endpoint.reach and endpoint.type else endpoint.reach or endpoint.type
-        rows.append(((name, reach, ", ".join((*endpoint.ports, *endpoint.hosts))), []))
-    return _listing(("ENDPOINT", "TYPE", "PORTS"), rows, width)
+        rows.append(((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts))), []))
+    outside = sum(endpoint.outside for endpoint in facts.endpoints)
+    yield from _listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], width, "warning")
+    yield from _listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:], width)
 
 
 def _outputs(graph: Graph, width: int) -> Iterator[_Line]:
@@ -340,7 +349,7 @@ def _pair(key: str, value: str) -> str:
 
 
 def _listing(
-    header: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[str]]], width: int
+    header: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[str]]], width: int, style: str = ""
 ) -> Iterator[_Line]:
     """Rows in columns, each with details in lines of their own below. The first columns may take a little over a third each."""
     if not rows:
@@ -353,7 +362,7 @@ def _listing(
     if header:
         yield (_Span(_INDENT + _columns(header, widths, last), "dim"),)
     for columns, details in rows:
-        yield (_Span(_INDENT + _columns(columns, widths, last)),)
+        yield (_Span(_INDENT + _columns(columns, widths, last), style),)
         yield from _wrapped([detail for detail in details if detail], width, first=_INDENT * 3, style="dim")
 
 
@@ -392,7 +401,7 @@ def _fitted(spans: Sequence[_Span], width: int, right: str = "") -> _Line:
     return tuple(cut)
 
 
-def _painted(line: _Line, width: int, colour: bool) -> str:
+def _painted(line: _Line, colour: bool) -> str:
     if not colour:
         return "".join(span.text for span in line).rstrip()
     return "".join(f"\x1b[{_STYLES[span.style]}m{span.text}\x1b[0m" if span.style and span.text else span.text for span in line)

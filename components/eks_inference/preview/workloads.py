@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from eks_inference.preview.describe import is_kubernetes_object
@@ -94,9 +95,7 @@ def span(low: Any, high: Any) -> str:
     return "–".join(unique((text(low), text(high))))
 
 
-def _workload(
-    urn: str, kind: str, namespace: str, name: str, pods: _Pods, by_autoscaler: str, serve_config: Any
-) -> Workload:
+def _workload(urn: str, kind: str, namespace: str, name: str, pods: _Pods, by_autoscaler: str, serve_config: Any) -> Workload:
     pod = at(pods.template, "spec")
     containers = items(at(pod, "containers"))
     first = items(at(pod, "initContainers"))
@@ -238,14 +237,27 @@ def _accelerators(containers: Any) -> dict[str, str]:
     return {resource: _sum(amounts) for resource, amounts in sorted(found.items())}
 
 
-def _sum(amounts: list[Any]) -> str:
-    numbers = [whole(amount) for amount in amounts]
-    known = [number for number in numbers if number is not None]
-    return str(sum(known)) if len(known) == len(amounts) else " + ".join(text(amount) for amount in amounts)
-
-
 def _request(containers: Any, resource: str) -> str:
-    return _sum([amount for container in containers if (amount := _requests(container).get(resource)) is not None] or [""])
+    return _sum([amount for container in containers if (amount := _requests(container).get(resource)) is not None])
+
+
+# Suffixes of quantities in the order in which a sum is written (Kubernetes, apimachinery, resource.Quantity).
+_BINARY = {"Ti": 2**40, "Gi": 2**30, "Mi": 2**20, "Ki": 2**10}
+_SUFFIXES = {**_BINARY, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1, "m": Decimal("0.001")}
+_QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([TGMK]i|[TGMkm]|)", re.ASCII)
+
+
+def _sum(amounts: list[Any]) -> str:
+    """The sum of quantities; a single one as it is given, and all of them where one is no quantity."""
+    shown = [text(amount) for amount in amounts]
+    parsed = [_QUANTITY.fullmatch(amount) for amount in shown]
+    known = [Decimal(match[1]) * _SUFFIXES[match[2]] for match in parsed if match]
+    if len(shown) < 2 or len(known) < len(shown):
+        return " + ".join(shown)
+    total = sum(known, Decimal())
+    binary = any(match and match[2] in _BINARY for match in parsed)
+    suffix = next((suffix for suffix, unit in _BINARY.items() if binary and total % unit == 0), "")
+    return f"{(total / _SUFFIXES[suffix]).normalize():f}{suffix}"
 
 
 def _node_selector(pod: Any) -> dict[str, str]:
@@ -265,7 +277,9 @@ def _node_selector(pod: Any) -> dict[str, str]:
 _MODEL_VARIABLES = ("HF_MODEL", "HF_MODEL_ID", "MODEL", "MODEL_ID", "MODEL_NAME")
 _MODEL_ARGUMENT = re.compile(r"(?:^|\s)(?:--model(?:-id)?[=\s]|vllm\s+serve\s)\s*[\"']?([^\s\"'$\\-][^\s\"'\\]*)")
 # Ray Serve's configuration is a text inside the object; one line of it names the model.
-_SERVE_VARIABLE = re.compile(rf"^[\s\-{{]*[\"']?(?:{'|'.join(_MODEL_VARIABLES)})[\"']?\s*:\s*[\"']?([^\s\"'#,{{}}]+)", re.MULTILINE)
+_SERVE_VARIABLE = re.compile(
+    rf"^[\s\-{{]*[\"']?(?:{'|'.join(_MODEL_VARIABLES)})[\"']?\s*:\s*[\"']?([^\s\"'#,{{}}]+)", re.MULTILINE
+)
 
 
 def _models(container: Any) -> Iterator[str]:

@@ -35,7 +35,7 @@ class HubModel(Spec):
         description="Repository on the Hugging Face Hub, e.g. NousResearch/Meta-Llama-3-8B-Instruct.",
     )
     revision: str | None = Field(
-        None,
+        default=None,
         pattern=r"^[\w./-]+$",
         description="Commit, tag or branch of the repository. Default: its main branch, which may change between two starts.",
     )

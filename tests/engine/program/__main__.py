@@ -50,6 +50,13 @@ def move(args: ResourceTransformArgs) -> ResourceTransformResult:
     return ResourceTransformResult(props=args.props, opts=ResourceOptions.merge(args.opts, ResourceOptions(provider=east)))
 
 
+def rename(args: ResourceTransformArgs) -> ResourceTransformResult | None:
+    """Of a remote component, and of what the program puts below it."""
+    if args.type_ == "eks:index:Cluster":
+        return ResourceTransformResult(props={**args.props, "name": "renamed", "version": topic.arn}, opts=args.opts)
+    return ResourceTransformResult(props={**args.props, "description": topic.arn}, opts=args.opts)
+
+
 pulumi.runtime.register_resource_transform(stamp)
 
 
@@ -71,7 +78,7 @@ class Inner(pulumi.ComponentResource):
 
 class Outer(pulumi.ComponentResource):
     def __init__(self, name: str, topics: list[pulumi.Input[str]], opts: ResourceOptions | None = None) -> None:
-        super().__init__("parity:index:Outer", name, {"topics": topics}, opts)
+        super().__init__("parity:index:Outer", name, {"topics": topics, "resource": topic, "nothing": None}, opts)
         self.inner = [Inner(f"{name}-{i}", topic, ResourceOptions(parent=self)) for i, topic in enumerate(topics)]
         self.note = k8s.core.v1.ConfigMap(
             f"{name}-note",
@@ -80,6 +87,15 @@ class Outer(pulumi.ComponentResource):
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({})
+
+
+class Holder(pulumi.ComponentResource):
+    def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
+        super().__init__("parity:index:Holder", name, None, opts)
+        self.cluster = eks.Cluster(f"{name}-cluster", name=name, opts=ResourceOptions(parent=self))
+        self.queue = aws.sqs.Queue(
+            f"{name}-queue", tags={"ca": self.cluster.eks_cluster.certificate_authority.data}, opts=ResourceOptions(parent=self)
+        )
 
 
 west = aws.Provider("west", region="us-west-2", default_tags={"tags": {"team": token}})
@@ -91,8 +107,9 @@ cluster = eks.Cluster(
     name="parity",
     vpc_id=topic.id,
     tags={"token": token},
+    subnet_ids=[pulumi.Output.secret(topic.arn), "plain"],
     skip_default_node_group=True,
-    opts=ResourceOptions(providers=[west], depends_on=[east], protect=True),
+    opts=ResourceOptions(providers=[west], depends_on=[east], protect=True, transforms=[rename]),
 )
 kubeconfig = pulumi.Output.json_dumps({"server": cluster.eks_cluster.endpoint, "token": token})
 unknown = k8s.Provider("unknown", kubeconfig=kubeconfig)
@@ -111,6 +128,8 @@ second = Outer(
         aliases=[Alias(name="before"), Alias(type_="parity:index:Old")],
     ),
 )
+holder = Holder("holder", ResourceOptions(providers=[west], depends_on=[second.note]))
+after = aws.sqs.Queue("after", opts=ResourceOptions(depends_on=[holder], provider=west))
 third = Inner("third", token, ResourceOptions(parent=second, provider=west, retain_on_delete=True))
 
 # -- options ------------------------------------------------------------------------------------------------------------------
@@ -171,7 +190,10 @@ imported = aws.sqs.Queue("imported", name="there", opts=ResourceOptions(import_=
 follower = aws.sqs.QueuePolicy("follower", queue_url=imported.id, policy="{}", opts=ResourceOptions(parent=away))
 mirror = aws.sqs.Queue("mirror", opts=ResourceOptions(version="7.1.0", plugin_download_url="https://localhost/plugins"))
 read = aws.ec2.Vpc.get(
-    "read", "vpc-1234", cidr_block="10.0.0.0/16", opts=ResourceOptions(parent=outer, depends_on=[topic], additional_secret_outputs=["cidrBlock"])
+    "read",
+    "vpc-1234",
+    cidr_block="10.0.0.0/16",
+    opts=ResourceOptions(parent=outer, depends_on=[topic], additional_secret_outputs=["cidrBlock"]),
 )
 subnet = aws.ec2.Subnet("subnet", vpc_id=read.arn, cidr_block=read.cidr_block, opts=ResourceOptions(provider=west))
 group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2.0, "cidr_blocks": []}], tags={})
@@ -188,7 +210,10 @@ secret = k8s.core.v1.Secret(
     opts=ResourceOptions(provider=known, parent=namespace),
 )
 later = k8s.core.v1.ConfigMap(
-    "later", metadata={"namespace": "n", "name": "later"}, data={"url": second.note.data["plain"]}, opts=ResourceOptions(provider=unknown)
+    "later",
+    metadata={"namespace": "n", "name": "later"},
+    data={"url": second.note.data["plain"]},
+    opts=ResourceOptions(provider=unknown),
 )
 echoed = k8s.core.v1.ConfigMap("echoed", data={"name": later.metadata.name}, opts=ResourceOptions(provider=known))
 wrong = k8s.core.v1.ConfigMap("wrong", data={"token": secret.string_data["token"]}, opts=ResourceOptions(provider=west))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 STOP_GRACE_S = 30.0
 
+_LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy for downloads is not for loopback
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -111,7 +113,7 @@ class Engine:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+            with _LOOPBACK.open(f"{self.url}/health", timeout=5) as answer:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             return False

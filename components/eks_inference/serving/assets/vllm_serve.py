@@ -4,8 +4,8 @@ Ray gives each replica its NeuronCores (``NEURON_RT_VISIBLE_CORES``, from the re
 inherits them. Ray hands out the lowest free numbers and all blocks are of one size, so a block's cores are neighbours.
 """
 
-# pyright: reportMissingImports=false
-# These three are in the server's image, not in this library's environment.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# httpx, fastapi and ray are in the server's image, not in this library's environment.
 import os
 from collections.abc import AsyncIterator
 
@@ -45,6 +45,7 @@ class VLLMDeployment:
             timeout=httpx.Timeout(None, connect=5),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             headers={"accept-encoding": "identity"},
+            trust_env=False,  # a proxy for downloads is not for loopback
         )
 
     async def check_health(self) -> None:

@@ -1,6 +1,7 @@
 """A vLLM server on Ray Serve."""
 
 import re
+from collections.abc import Sequence
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -130,7 +131,7 @@ class RayServeVllm(pulumi.ComponentResource):
                 custom_timeouts=pulumi.CustomTimeouts(create=f"{startup.node_start_s + startup.image_pull_s + 300}s"),
             ),
         )
-        self.ready = (self.ray_service, head_service)
+        self.ready: Sequence[pulumi.Resource] = (self.ray_service, head_service)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
 

@@ -28,11 +28,16 @@ class RayHeadSpec(Spec):
     """The Ray head: controller, dashboard and autoscaler. It serves no model and needs no accelerator."""
 
     pool: ResourceName = Field(description="Pool the head runs in; one whose nodes stay, because all workers end with the head.")
-    instance_type: InstanceTypeName | None = Field(None, description="Instance type; may be left out when the pool has one.")
-    cpu: Quantity = Field("2", description="CPU of the head's container, request and limit. Its autoscaler takes 500m more.")
-    memory: Quantity = Field("8Gi", description="Memory of the head's container, request and limit.")
+    instance_type: InstanceTypeName | None = Field(
+        default=None, description="Instance type; may be left out when the pool has one."
+    )
+    cpu: Quantity = Field(
+        default="2", description="CPU of the head's container, request and limit. Its autoscaler takes 500m more."
+    )
+    memory: Quantity = Field(default="8Gi", description="Memory of the head's container, request and limit.")
     image: PinnedImage | None = Field(
-        None, description="Image of the head. Default: the workers'. Ray and Python must be of the same versions as theirs."
+        default=None,
+        description="Image of the head. Default: the workers'. Ray and Python must be of the same versions as theirs.",
     )
 
 
@@ -41,15 +46,19 @@ class RayWorkerSpec(Spec):
 
     pool: ResourceName = Field(description="Pool the workers run in.")
     instance_type: InstanceTypeName = Field(description="Instance type of the workers' nodes; it decides what one worker holds.")
-    devices: int | None = Field(None, ge=1, description="Neuron devices of one worker. Default: all of the instance type.")
-    cpu: Quantity | None = Field(
-        None, description="CPU of one worker. Default: what pods can use of the node in proportion to the devices."
+    devices: int | None = Field(
+        default=None, ge=1, description="Neuron devices of one worker. Default: all of the instance type."
     )
-    memory: Quantity | None = Field(None, description="Memory of one worker. Default: as cpu.")
-    shared_memory_gib: int = Field(8, ge=3, description="Size of /dev/shm; a part of the memory. Ray's object store takes 2 GiB.")
-    initial: int = Field(1, ge=0, description="Workers to begin with.")
-    min: int = Field(1, ge=0, description="Fewest workers.")
-    max: int = Field(3, ge=1, description="Most workers.")
+    cpu: Quantity | None = Field(
+        default=None, description="CPU of one worker. Default: what pods can use of the node in proportion to the devices."
+    )
+    memory: Quantity | None = Field(default=None, description="Memory of one worker. Default: as cpu.")
+    shared_memory_gib: int = Field(
+        default=8, ge=3, description="Size of /dev/shm; a part of the memory. Ray's object store takes 2 GiB."
+    )
+    initial: int = Field(default=1, ge=0, description="Workers to begin with.")
+    min: int = Field(default=1, ge=0, description="Fewest workers.")
+    max: int = Field(default=3, ge=1, description="Most workers.")
 
     @property
     def shape(self) -> InstanceType:
@@ -77,10 +86,10 @@ class RayWorkerSpec(Spec):
 class ServeReplicasSpec(Spec):
     """Serve replicas: one vLLM server each. Serve adds and removes them by the requests under way."""
 
-    min: int = Field(1, ge=1, description="Fewest replicas.")
-    max: int = Field(3, ge=1, description="Most replicas.")
+    min: int = Field(default=1, ge=1, description="Fewest replicas.")
+    max: int = Field(default=3, ge=1, description="Most replicas.")
     target_ongoing_requests: float | None = Field(
-        None,
+        default=None,
         gt=0,
         description=(
             "Requests under way per replica, waiting ones included, above which Serve adds a replica. Default: four fifths of "
@@ -89,7 +98,7 @@ class ServeReplicasSpec(Spec):
         ),
     )
     cpus: int | None = Field(
-        None, ge=1, description="CPUs Ray sets aside for one replica. Default: an equal share of the worker's."
+        default=None, ge=1, description="CPUs Ray sets aside for one replica. Default: an equal share of the worker's."
     )
 
     @model_validator(mode="after")
@@ -103,24 +112,24 @@ class RayServeVllmSpec(Spec):
     """vLLM on Neuron behind Ray Serve: an OpenAI API whose replicas scale from one worker to several."""
 
     kind: Literal["ray_serve_vllm"] = "ray_serve_vllm"
-    namespace: ResourceName = Field("vllm", description="Namespace of the server; made here, one for each server.")
-    head_service_name: ResourceName = Field("vllm", description="Name of the Service that selects the Ray head.")
+    namespace: ResourceName = Field(default="vllm", description="Namespace of the server; made here, one for each server.")
+    head_service_name: ResourceName = Field(default="vllm", description="Name of the Service that selects the Ray head.")
     model: HubModel = Field(description="The model.")
     engine: EngineName = "neuron-2.28-vllm-0.13"
     image: PinnedImage = Field(
         description="Image with the engine profile's vLLM and Ray, e.g. built from serving/assets/Dockerfile. Tag or digest."
     )
     ray_version: str | None = Field(
-        None, pattern=r"^2\.\d+\.\d+$", description="Ray release inside the image. Default: the engine profile's."
+        default=None, pattern=r"^2\.\d+\.\d+$", description="Ray release inside the image. Default: the engine profile's."
     )
     tensor_parallel: int = Field(ge=1, description="NeuronCores one replica splits the model over.")
     max_model_len: int = Field(ge=1, description="Longest sequence, prompt and answer together, in tokens.")
     max_num_seqs: int = Field(ge=1, description="Sequences one replica works on at once: the batch size it is compiled for.")
     head: RayHeadSpec = Field(description="The Ray head.")
     worker: RayWorkerSpec = Field(description="The Ray workers.")
-    replicas: ServeReplicasSpec = Field(default_factory=ServeReplicasSpec, description="The Serve replicas.")
+    replicas: ServeReplicasSpec = Field(default_factory=lambda: ServeReplicasSpec(), description="The Serve replicas.")
     idle_timeout_seconds: int = Field(
-        600,
+        default=600,
         ge=60,
         description=(
             "How long a worker stays without a replica. Ray's own 60 seconds would give the node away in every lull; getting it "
@@ -128,10 +137,12 @@ class RayServeVllmSpec(Spec):
         ),
     )
     startup_timeout_seconds: int | None = Field(
-        None, ge=60, description="How long one replica may download, compile and load. Default: the engine profile's budget."
+        default=None,
+        ge=60,
+        description="How long one replica may download, compile and load. Default: the engine profile's budget.",
     )
     upgrade: Literal["none", "new_cluster"] = Field(
-        "none",
+        default="none",
         description=(
             "What a change of images, resources or scripts does. new_cluster: KubeRay starts a second Ray cluster and moves "
             "over, which takes as many accelerators again. none: nothing, until somebody deletes the RayCluster. Changes of the "

@@ -1,0 +1,40 @@
+"""The code blocks of the documents, so that tests run what they show."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; ``heading`` is the section it stands in."""
+
+    language: str
+    heading: str
+    text: str
+    line: int
+
+
+def blocks(document: Path = README) -> list[Block]:
+    found, heading = [], ""
+    lines = iter(enumerate(document.read_text().splitlines(), 1))
+    for number, line in lines:
+        if match := re.match(r"#+ (.*)", line):
+            heading = match[1]
+        elif match := re.match(r"```(\w*)$", line):
+            body = []
+            for _, inner in lines:
+                if inner == "```":
+                    break
+                body.append(inner)
+            found.append(Block(match[1], heading, "\n".join(body) + "\n", number))
+    return found
+
+
+def block(language: str, heading: str) -> Block:
+    """The one block of that language in a section."""
+    found = [b for b in blocks() if (b.language, b.heading) == (language, heading)]
+    assert len(found) == 1, f"{len(found)} {language} blocks under '{heading}'"
+    return found[0]

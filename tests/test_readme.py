@@ -1,0 +1,187 @@
+"""Every block of the README is what happens."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT, recorded
+from readme import README, Block, block, blocks
+
+from eks_inference.cli import main
+from eks_inference.preview.graph import Graph
+from eks_inference.preview.project import find_project
+from eks_inference.preview.recording import record
+
+STACK = "inf2-llama3"
+STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("Pulumi.yaml", "infra", "stacks"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shell(heading: str) -> list[str]:
+    return [line for b in blocks() if (b.language, b.heading) == ("sh", heading) for line in b.text.splitlines()]
+
+
+def previewed(clone: Path) -> Graph:
+    project = find_project(clone)
+    config = project.config(project.stack_file(STACK))
+    return record(project.main, project=project.name, stack=STACK, config=config.values, root=project.root)
+
+
+def with_section(clone: Path, section: dict[str, Any]) -> Graph:
+    """The stack with a snippet of the README laid over it."""
+    file = clone / STACK_FILE
+    document = yaml.safe_load(file.read_text())
+    _merge(document["config"]["eks-inference:stack"], section)
+    file.write_text(yaml.safe_dump(document))
+    return previewed(clone)
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def test_every_block_is_run_by_a_test():
+    """The languages and sections that the tests of this file and of test_wheel.py run."""
+    run = {
+        ("sh", "See it"),
+        ("text", "See it"),
+        ("sh", "Deploy it"),
+        ("sh", "Change it"),
+        ("python", "In your own Pulumi program"),
+        ("yaml", "Escape hatches"),
+        ("python", "Escape hatches"),
+    }
+    assert {(b.language, b.heading) for b in blocks()} == run
+
+
+def test_the_two_commands_are_targets_that_ci_runs():
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
+    for line in shell("See it")[:2]:
+        command, target = line.split()
+        assert command == "make"
+        assert target in targets
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_preview_looks_as_shown(clone, capsys):
+    """An excerpt: what stands between two lines of dots is the command's own output, in its order."""
+    shown, _ = (b.text for b in blocks() if (b.language, b.heading) == ("text", "See it"))
+    assert main(["preview", STACK]) == 0
+    rest = capsys.readouterr().out
+    for part in shown.split("…\n"):
+        _, found, rest = rest.partition(part)
+        assert found, f"not in the output any more, or not in this order:\n{part}"
+
+
+@pytest.mark.parametrize("line", [line for line in shell("See it") + shell("Change it") if line.startswith(".venv/")])
+def test_the_commands_of_the_preview_work(clone, capsys, line):
+    _, *arguments = line.split()
+    assert main(arguments) == 0
+    written = [Path(after) for before, after in zip(arguments, arguments[1:], strict=False) if before == "-o"]
+    assert all(file.stat().st_size for file in written)
+    assert written or capsys.readouterr().out
+
+
+def test_a_mistake_is_reported_as_shown(clone, capsys):
+    _, shown = (b.text for b in blocks() if (b.language, b.heading) == ("text", "See it"))
+    file = clone / STACK_FILE
+    text = file.read_text()
+    for right, wrong in (("zones: 2", "zonez: 2"), ("instance_type: inf2.8xlarge", "instance_type: inf2.8xlrage")):
+        assert text.count(right) == 1
+        text = text.replace(right, wrong)
+    file.write_text(text)
+    assert main(["preview", STACK]) == 2
+    assert capsys.readouterr().err == shown
+
+
+def test_the_deployment_commands_name_what_exists():
+    """Run by hand against the engine; here: the stack, its file and the secret they name are real."""
+    from eks_inference.secrets import CONFIG_SECRETS
+
+    lines = shell("Deploy it")
+    assert all(line.startswith("pulumi ") for line in lines)
+    assert {word for line in lines for word in line.split() if word.startswith("inf2")} == {STACK}
+    named = {word.partition(":")[2] for line in lines for word in line.split() if word.startswith("eks-inference:")}
+    assert named <= set(CONFIG_SECRETS)
+    assert (ROOT / "infra" / "requirements.txt").exists()
+
+
+def hatch(number: int) -> Block:
+    return [b for b in blocks() if (b.language, b.heading) == ("yaml", "Escape hatches")][number]
+
+
+def test_helm_values_are_merged_last(clone):
+    graph = with_section(clone, yaml.safe_load(hatch(0).text))
+    before = {r.urn: r.inputs["values"] for r in recorded(STACK).of_type("kubernetes:helm.sh/v3:Release") if "values" in r.inputs}
+    values = {r.name: r.inputs["values"] for r in graph.of_type("kubernetes:helm.sh/v3:Release") if "values" in r.inputs}
+    assert values[f"{STACK}-karpenter-release"]["logLevel"] == "debug"
+    assert values[f"{STACK}-kuberay-release"]["batchScheduler"] == {"enabled": True}
+    for release in graph.of_type("kubernetes:helm.sh/v3:Release"):
+        if release.urn in before:
+            assert before[release.urn].keys() <= release.inputs["values"].keys()
+
+
+def test_flags_and_variables_reach_the_server(clone):
+    (service,) = with_section(clone, yaml.safe_load(hatch(1).text)).of_type("kubernetes:ray.io/v1:RayService")
+    environment = yaml.safe_load(service.inputs["spec"]["serveConfigV2"])["applications"][0]["runtime_env"]["env_vars"]
+    assert any("seed" in argument and "7" in argument for argument in json.loads(environment["ENGINE_ARGS"]))
+    assert environment["NEURON_COMPILE_CACHE_URL"] == "/tmp/neuron-cache"
+
+
+def test_labels_and_taints_reach_nodes_and_what_is_placed_there(clone):
+    graph = with_section(clone, yaml.safe_load(hatch(2).text))
+    (pool,) = [p for p in graph.of_type("kubernetes:karpenter.sh/v1:NodePool") if p.inputs["metadata"]["name"] == "inferentia-inf2"]
+    assert pool.inputs["spec"]["template"]["metadata"]["labels"]["cost-center"] == "research"
+    taint = {"key": "dedicated", "value": "llm", "effect": "NoSchedule"}
+    assert taint in pool.inputs["spec"]["template"]["spec"]["taints"]
+    (service,) = graph.of_type("kubernetes:ray.io/v1:RayService")
+    worker = service.inputs["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"]
+    assert {**taint, "operator": "Equal"} in worker["tolerations"]
+
+
+def test_transforms_change_everything_else(clone):
+    (clone / "infra" / "__main__.py").write_text(block("python", "Escape hatches").text)
+    (group,) = previewed(clone).of_type("aws:eks/nodeGroup:NodeGroup")
+    assert group.inputs["nodeRepairConfig"] == {"enabled": True}
+
+
+GUIDE = ROOT / "docs" / "stacks" / f"{STACK}.md"
+
+
+def test_a_bigger_worker_declares_all_its_cores(clone):
+    bigger, managed, eager = (yaml.safe_load(b.text) for b in blocks(GUIDE))
+    (service,) = with_section(clone, bigger).of_type("kubernetes:ray.io/v1:RayService")
+    (group,) = service.inputs["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    assert "24" in group["rayStartParams"]["resources"]
+    assert group["template"]["spec"]["containers"][0]["resources"]["limits"]["aws.amazon.com/neuron"] == "12"
+
+    graph = with_section(clone, managed)
+    (nodes,) = [n for n in graph.of_type("aws:eks/nodeGroup:NodeGroup") if n.inputs["instanceTypes"] == ["inf2.48xlarge"]]
+    (service,) = graph.of_type("kubernetes:ray.io/v1:RayService")
+    assert nodes.urn in service.dependencies
+
+    (service,) = with_section(clone, eager).of_type("kubernetes:ray.io/v1:RayService")
+    (deployment,) = yaml.safe_load(service.inputs["spec"]["serveConfigV2"])["applications"][0]["deployments"]
+    assert deployment["autoscaling_config"]["target_ongoing_requests"] == 1
+
+
+@pytest.mark.parametrize("document", [README, *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name)
+def test_links_lead_to_files(document):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
+        assert (document.parent / target).exists(), target

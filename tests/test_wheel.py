@@ -1,0 +1,88 @@
+"""The built wheel, as a platform team uses it: outside the clone, with nothing else of ours."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from readme import block
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the sources: building writes beside them."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("components", "pyproject.toml", "README.md", "LICENSE"):
+        original = ROOT / name
+        if original.is_dir():
+            shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+        else:
+            shutil.copy(original, source / name)
+    built = tmp_path_factory.mktemp("wheel")
+    flags = ("--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check", "--no-index")
+    run(sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", built, ".", cwd=source)
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel, and of this one only the dependencies."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).stdout.strip())
+    zipfile.ZipFile(wheel).extractall(site)
+    # A path added this way does not run the .pth files in it, such as that of an editable install of this clone.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    where = run(python, "-c", "import eks_inference; print(eks_inference.__file__)", cwd=folder).stdout
+    assert where.startswith(str(site))
+    return python
+
+
+def test_the_wheel_holds_its_types_its_data_and_no_plugin(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "eks_inference/py.typed" in names
+    assert json.loads(zipfile.ZipFile(wheel).read("eks_inference/pulumi-plugin.json")) == {"resource": False}
+    for data in (ROOT / "components").rglob("*"):
+        if data.suffix in (".toml", ".json") or data.parent.name == "assets":
+            if data.is_file() and "__pycache__" not in data.parts and ".egg-info" not in str(data):
+                assert str(data.relative_to(ROOT / "components")) in names
+    assert not [name for name in names if name.startswith(("tests/", "infra/"))]
+
+
+def test_the_readmes_program_of_a_platform_team_is_previewed(python, tmp_path):
+    """Their own eks.Cluster, our pool, plugin and server; the very program the README prints."""
+    (tmp_path / "Pulumi.yaml").write_text("name: platform\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: us-west-2\n")
+    (tmp_path / "__main__.py").write_text(block("python", "In your own Pulumi program").text)
+    graph = json.loads(run(python, "-m", "eks_inference", "preview", "dev", "--format", "json", cwd=tmp_path).stdout)
+    by_type: dict[str, list[dict]] = {}
+    for resource in graph["resources"]:
+        by_type.setdefault(resource["type"], []).append(resource)
+    (cluster,) = by_type["eks:index:Cluster"]
+    (group,) = by_type["aws:eks/nodeGroup:NodeGroup"]
+    (service,) = by_type["kubernetes:ray.io/v1:RayService"]
+    assert group["inputs"]["instanceTypes"] == ["inf2.8xlarge"]
+    assert group["inputs"]["clusterName"] == cluster["inputs"]["name"]
+    assert cluster["urn"] in group["dependencies"]
+    worker = service["inputs"]["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"]
+    assert worker["nodeSelector"].items() <= group["inputs"]["labels"].items()
+    assert group["urn"] in service["dependencies"]
+    providers = {r["provider"] for r in graph["resources"] if r["type"].startswith("kubernetes:")}
+    assert len(providers) == 1
