@@ -11,11 +11,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import Mutation, mutate
 
 from eks_inference.cli import main
 from eks_inference.faults import SpecError
 from eks_inference.stack import parse_stack
+from mutations import Mutation, mutate
 
 ROOT = Path(__file__).parents[1]
 STACK = "inf2-llama3"

@@ -1,7 +1,12 @@
 """The recorder against the engine: previewed by both, a program registers the same resources.
 
-Needs a ``pulumi`` command on PATH and nothing else: providers are echoes of our own (tests/engine/echo.py), the state is a folder of
-the test, and no account, cluster or network is used.
+Needs a ``pulumi`` command on PATH and nothing else: providers are echoes of our own (tests/engine/echo.py), the state is a folder
+of the test, and no account, cluster or network is used.
+
+One difference is known and accepted: what a remote component such as ``eks.Cluster`` consists of only its plugin knows. The
+recorder shows the component alone, without outputs when strict, and whoever uses its outputs depends on it. In the engine they
+depend on the component *and* the resource inside it: with pulumi-eks 4.4, ``cluster.eks_cluster.endpoint`` brings the cluster
+component and its ``aws.eks.Cluster``, and ``cluster.core`` also what the component itself depends on.
 """
 
 import difflib
@@ -12,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine import cli
 
 from eks_inference.preview import wire
 from eks_inference.preview.graph import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from eks_inference.preview.project import Project, find_project
 from eks_inference.preview.recording import record
 from eks_inference.secrets import CONFIG_SECRETS
+from engine import cli
 
 pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, recorded
-from readme import README, Block, block, blocks
 
+from conftest import ROOT, recorded
 from eks_inference.cli import main
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.project import find_project
 from eks_inference.preview.recording import record
+from readme import README, Block, block, blocks
 
 STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"

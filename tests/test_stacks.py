@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from conftest import ROOT, STACKS, recorded
-from golden import assert_golden
-from graphs import kubernetes
 
+from conftest import ROOT, STACKS, recorded
 from eks_inference.preview.symbols import resource_class
 from eks_inference.stack import stack_file_schema
+from golden import assert_golden
+from graphs import kubernetes
 
 
 @pytest.mark.parametrize("stack", STACKS)

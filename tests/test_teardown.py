@@ -1,8 +1,7 @@
 """Deletion runs against the edges of the graph, so the edges are the teardown plan."""
 
-from graphs import children_of, kubernetes, of_kind, stands_on
-
 from eks_inference.preview.graph import Graph, Resource
+from graphs import children_of, kubernetes, of_kind, stands_on
 
 
 def goes_before(graph: Graph, upper: list[Resource], lower: list[Resource]) -> None:

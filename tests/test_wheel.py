@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from readme import block
 
 ROOT = Path(__file__).parents[1]

@@ -199,9 +199,7 @@ def _locate(loc: tuple[str | int, ...], data: Any, schema: dict[str, Any]) -> tu
     path: list[str | int] = []
     place = _resolve(schema, data, schema)
     for index, part in enumerate(loc):
-        if isinstance(data, dict) and part in data:
-            data = data[part]
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
             data = data[part]
         elif isinstance(data, dict) and index == len(loc) - 1 and part in place.get("properties", {}):
             data = None

@@ -23,8 +23,8 @@ PACKAGES = ("aws", "eks", "kubernetes")
 class EnginePreview:
     """What the engine tells of a preview, by URN.
 
-    ``states`` is what ``pulumi preview --json`` shows: all but default providers. ``goals`` is what the plan of ``--save-plan`` asks
-    for: all but resources that are only read, and without the youngest options.
+    ``states`` is what ``pulumi preview --json`` shows: all but default providers. ``goals`` is what the plan of ``--save-plan``
+    asks for: all but resources that are only read, and without the youngest options.
     """
 
     states: Mapping[str, Mapping[str, Any]]

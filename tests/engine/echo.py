@@ -1,10 +1,10 @@
 """A resource provider that answers every request with what it was asked: no cloud, no schema, no state.
 
-Run as ``echo.py PACKAGE VERSION``; the engine starts it by an executable named ``pulumi-resource-PACKAGE`` and reads the port from
-its first line. As the real plugins it needs: a resource it creates has its inputs as outputs, and an id that a preview does not
-know; a remote component is registered with two children through the monitor that the engine names in the request.
+Run as ``echo.py PACKAGE VERSION`` by the engine, which reads the port from its first line. A resource has its inputs as outputs
+and an id that a preview does not know, as with the real plugins. A remote component gets two children, one an output of it.
 """
 
+import os
 import sys
 from concurrent import futures
 from typing import Any
@@ -16,10 +16,8 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, re
 
 OPTIONS = (("grpc.max_receive_message_length", 400 << 20), ("grpc.max_send_message_length", 400 << 20))
 
-# What a remote component consists of: by its type, the type of its first child and the output that refers to it.
-COMPONENTS = {
-    "eks:index:Cluster": ("aws:eks/cluster:Cluster", "eksCluster"),
-}
+# By type of a remote component: the child that is an output of it, its type and the name of the output.
+COMPONENTS = {"eks:index:Cluster": ("aws:eks/cluster:Cluster", "eksCluster")}
 
 
 class Echo(provider_pb2_grpc.ResourceProviderServicer):
@@ -51,7 +49,7 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def Diff(self, request: Any, context: Any) -> provider_pb2.DiffResponse:
-        """Nothing ever changes: every stack here is new, and an import must find what the program says."""
+        """Nothing ever changes: every stack is new, and an import finds what the program says."""
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Create(self, request: provider_pb2.CreateRequest, context: Any) -> provider_pb2.CreateResponse:
@@ -125,7 +123,10 @@ def main() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    server.wait_for_termination()
+    # The engine ends its plugins; when it is ended itself, nobody does.
+    engine = os.getppid()
+    while os.getppid() == engine:
+        server.wait_for_termination(timeout=1)
 
 
 if __name__ == "__main__":

@@ -214,15 +214,6 @@ def _ebs_csi(tags: Mapping[str, str]) -> dict[str, Any]:
     return {"controller": {"extraVolumeTags": dict(tags)}} if tags else {}
 
 
-def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """``theirs`` over ``ours``, key by key; lists and scalars are replaced."""
-    result = dict(ours)
-    for key, value in theirs.items():
-        mine = result.get(key)
-        result[key] = merged(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
 # -- storage --------------------------------------------------------------------------------------------------------------------
 
 

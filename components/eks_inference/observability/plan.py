@@ -8,7 +8,8 @@ from typing import Any
 
 from eks_inference import iam
 from eks_inference.catalog import versions
-from eks_inference.cluster.plan import Addon, merged
+from eks_inference.cluster.plan import Addon
+from eks_inference.merge import merged
 from eks_inference.observability.spec import CloudWatchSpec
 
 CLOUDWATCH_ADDON = "amazon-cloudwatch-observability"

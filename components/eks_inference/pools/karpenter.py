@@ -12,8 +12,8 @@ import pulumi_kubernetes as k8s
 from eks_inference import iam, naming
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.plan import merged
 from eks_inference.faults import Fault, SpecError
+from eks_inference.merge import merged
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.node_role import node_role
 from eks_inference.pools.placement import Placement

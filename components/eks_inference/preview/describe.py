@@ -214,7 +214,6 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 _PATHS: Mapping[str, tuple[str, ...]] = {
-    "aws:cloudwatch/eventRule:EventRule": ("description",),
     "aws:ec2/placementGroup:PlacementGroup": ("strategy",),
     "aws:ec2/route:Route": ("destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId"),
     "aws:ec2/securityGroup:SecurityGroup": ("description",),

@@ -43,9 +43,9 @@ class RegistrationError(Exception):
 class Recorder:
     """Monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
 
-    ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are those of its
-    keys that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with
-    the number of resources after each one.
+    ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are its keys
+    that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with the
+    number of resources after each one.
     """
 
     def __init__(
@@ -170,6 +170,7 @@ class Recorder:
         known = self._known(resource, properties)
         if not self._strict:
             known |= symbols.symbolic_outputs(request.name, request.type, known)
+        self._states[resource.urn] = {"urn": resource.urn, "id": request.id, "state": known}
         return resource_pb2.ReadResourceResponse(urn=resource.urn, id=request.id, properties=wire.encode(known))
 
     def _add(self, resource: Resource, request: resource_pb2.RegisterResourceRequest | None) -> None:
@@ -208,8 +209,8 @@ class Recorder:
     def _known(self, resource: Resource, properties: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs that a preview knows: the inputs again, secret where the resource says so.
 
-        Not of a remote component, whose outputs only its provider knows. Nor, when strict, of a resource whose provider has inputs
-        that are not known yet: the engine does not ask such a provider anything.
+        Not of a remote component, whose outputs only its provider knows. Nor, when strict, of a resource whose provider has
+        inputs that are not known yet: the engine does not ask such a provider anything.
         """
         if resource.remote or (self._strict and resource.provider in self._unconfigured):
             return {}

@@ -118,6 +118,7 @@ def _inside(composition: Composition, parent: str, prefix: str, spacious: str, w
     leaves, branches = _rows(composition, parent)
     column = max((len(_label(members)) for members in leaves), default=0)
     rows = [*leaves, *((branch,) for branch in branches)]
+    owner = composition.graph.by_urn[parent].name if parent else ""
     for number, members in enumerate(rows):
         final = number == len(rows) - 1
         if number and parent == spacious and number >= len(leaves):
@@ -125,7 +126,8 @@ def _inside(composition: Composition, parent: str, prefix: str, spacious: str, w
         lead = _Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
         if number < len(leaves):
             under = "" if not parent else "   " if final else "│  "
-            yield from _leaf(lead, prefix + under, members, min(column, _LABEL_WIDTH), width)
+            names = [_within(member, owner) for member in members]
+            yield from _leaf(lead, prefix + under, members, names, min(column, _LABEL_WIDTH), width)
             continue
         yield _branch(lead, composition, members[0], width)
         below = prefix + ("" if not parent else "   " if final else "│  ")
@@ -167,19 +169,26 @@ def _branch(lead: _Span, composition: Composition, resource: Resource, width: in
     return _fitted(spans, width, right=_counted(count, "resource", "resources"))
 
 
-def _leaf(lead: _Span, under: str, members: Sequence[Resource], column: int, width: int) -> Iterator[_Line]:
+def _within(resource: Resource, owner: str) -> str:
+    """The resource's identity; what only repeats the name of the component it is in is left out: ``…vpc`` in ``net``."""
+    name = identity(resource)
+    repeated = bool(owner) and name == text(resource.name) and name.startswith(f"{text(owner)}-")
+    return ELLIPSIS + name.removeprefix(f"{text(owner)}-") if repeated else name
+
+
+def _leaf(lead: _Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int, width: int) -> Iterator[_Line]:
     """A resource, or those of one type with what tells them apart: their facts in up to two lines, or else their names in one."""
     label = _Span(f"{shorten(_label(members), column):{column}}", "type")
     one = members[0]
     if len(members) == 1:
-        shown = joined(identity(one), describe(one), by=_GAP)
+        shown = joined(names[0], describe(one), by=_GAP)
         yield _fitted([lead, label, _Span(_GAP + shown), _Span(_marks(one), "opaque")], width)
         return
     marks = _parenthesis(_common(protection(member) for member in members))
     room = width - len(lead.text) - column - len(_GAP) - len(marks)
     facts = () if is_kubernetes_object(one) else tuple(describe(member) for member in members)
     if not (facts and all(facts)):
-        shown = _braced([identity(member) for member in members], room)
+        shown = _braced(names, room)
         yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque")], width)
         return
     facts = unique(facts)
@@ -225,7 +234,7 @@ def _braced(names: Sequence[str], room: int) -> str:
     first = _shared(names)
     last = _shared([name[len(first) :][::-1] for name in names])[::-1]
     middles = [name[len(first) : len(name) - len(last)] for name in names]
-    if len(names) < 2 or len(first) + len(last) < 4 or not all(middles):
+    if len(names) < 2 or not all(middles) or (len(first) + len(last) < 4 and first != ELLIPSIS):
         return _listed(names, room)
     return _listed(middles, room, f"{first}{{", f"}}{last}")
 
@@ -233,7 +242,7 @@ def _braced(names: Sequence[str], room: int) -> str:
 def _shared(names: Sequence[str]) -> str:
     """The whole words that all names begin with."""
     start = commonprefix(list(names))
-    return start[: max(start.rfind(mark) for mark in "-/.") + 1]
+    return start[: max(start.rfind(mark) for mark in ("-", "/", ".", ELLIPSIS)) + 1]
 
 
 # -- sections --------------------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Inner(pulumi.ComponentResource):
 
 class Outer(pulumi.ComponentResource):
     def __init__(self, name: str, topics: list[pulumi.Input[str]], opts: ResourceOptions | None = None) -> None:
-        super().__init__("parity:index:Outer", name, {"topics": topics, "resource": topic, "nothing": None}, opts)
+        super().__init__("parity:index:Outer", name, {"topics": topics, "resources": [topic, read], "nothing": None}, opts)
         self.inner = [Inner(f"{name}-{i}", topic, ResourceOptions(parent=self)) for i, topic in enumerate(topics)]
         self.note = k8s.core.v1.ConfigMap(
             f"{name}-note",
@@ -101,6 +101,7 @@ class Holder(pulumi.ComponentResource):
 west = aws.Provider("west", region="us-west-2", default_tags={"tags": {"team": token}})
 east = aws.Provider("east", region="us-east-1", opts=ResourceOptions(protect=True))
 topic = aws.sns.Topic("topic", tags={"secret": token, "nested": "plain"}, opts=ResourceOptions(provider=east))
+read = aws.ec2.Vpc.get("read", "vpc-1", opts=ResourceOptions(parent=topic))
 
 cluster = eks.Cluster(
     "cluster",
@@ -189,13 +190,13 @@ away = aws.sns.Topic("away", name="away", opts=ResourceOptions(transforms=[move]
 imported = aws.sqs.Queue("imported", name="there", opts=ResourceOptions(import_="https://queue/there"))
 follower = aws.sqs.QueuePolicy("follower", queue_url=imported.id, policy="{}", opts=ResourceOptions(parent=away))
 mirror = aws.sqs.Queue("mirror", opts=ResourceOptions(version="7.1.0", plugin_download_url="https://localhost/plugins"))
-read = aws.ec2.Vpc.get(
-    "read",
+reread = aws.ec2.Vpc.get(
+    "reread",
     "vpc-1234",
     cidr_block="10.0.0.0/16",
     opts=ResourceOptions(parent=outer, depends_on=[topic], additional_secret_outputs=["cidrBlock"]),
 )
-subnet = aws.ec2.Subnet("subnet", vpc_id=read.arn, cidr_block=read.cidr_block, opts=ResourceOptions(provider=west))
+subnet = aws.ec2.Subnet("subnet", vpc_id=reread.arn, cidr_block=reread.cidr_block, opts=ResourceOptions(provider=west))
 group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2.0, "cidr_blocks": []}], tags={})
 hooked = aws.sqs.Queue("hooked", opts=ResourceOptions(hooks=hooks, provider=unready))
 heir = aws.sqs.Queue("heir", name=hooked.name, opts=ResourceOptions(parent=bucket, version="7.2.0"))

@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.plan import merged
+from eks_inference.merge import merged
 from eks_inference.pools.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 
