@@ -1,5 +1,6 @@
 """Whatever is wrong in a stack file, a person learns where, what and how to mend it; never a traceback, nothing half-written."""
 
+import copy
 import json
 import random
 import shutil
@@ -93,6 +94,13 @@ def test_a_pool_that_does_not_exist_names_the_nearest(clone, capsys):
     report = refused(capsys)
     assert "servers.vllm-llama3-inf2.worker.pool" in report
     assert "did you mean 'inferentia-inf2'?" in report
+
+
+def test_two_servers_in_one_namespace_are_refused():
+    stack = copy.deepcopy(BASE)
+    stack["servers"]["second"] = stack["servers"]["vllm-llama3-inf2"]
+    with pytest.raises(SpecError, match=r"servers\.second\.namespace: this namespace is taken"):
+        parse_stack(json.dumps(stack))
 
 
 def test_an_instance_type_the_pool_does_not_have_is_refused(clone, capsys):

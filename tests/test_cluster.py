@@ -23,6 +23,7 @@ from eks_inference.cluster.existing import ExistingCluster
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon, Version
 from eks_inference.faults import SpecError
+from eks_inference.merge import merged
 from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.pools.placement import Placement, Taint
 from eks_inference.preview.graph import Graph, Resource
@@ -201,13 +202,13 @@ mappings = st.dictionaries(st.sampled_from("abc"), documents, max_size=3)
 
 @given(mappings, mappings)
 def test_what_the_user_wrote_wins_and_nothing_else_is_lost(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    result = plan.merged(ours, theirs)
+    result = merged(ours, theirs)
     assert set(result) == set(ours) | set(theirs)
     for key, value in result.items():
         if key not in theirs:
             assert value == ours[key]
         elif isinstance(ours.get(key), dict) and isinstance(theirs[key], dict):
-            assert value == plan.merged(ours[key], theirs[key])
+            assert value == merged(ours[key], theirs[key])
         else:
             assert value == theirs[key]
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_the_preview_looks_as_shown(clone, capsys):
 def test_the_commands_of_the_preview_work(clone, capsys, line):
     _, *arguments = line.split()
     assert main(arguments) == 0
-    written = [Path(after) for before, after in zip(arguments, arguments[1:], strict=False) if before == "-o"]
+    written = [Path(after) for before, after in pairwise(arguments) if before == "-o"]
     assert all(file.stat().st_size for file in written)
     assert written or capsys.readouterr().out
 
@@ -146,7 +147,8 @@ def test_flags_and_variables_reach_the_server(clone):
 
 def test_labels_and_taints_reach_nodes_and_what_is_placed_there(clone):
     graph = with_section(clone, yaml.safe_load(hatch(2).text))
-    (pool,) = [p for p in graph.of_type("kubernetes:karpenter.sh/v1:NodePool") if p.inputs["metadata"]["name"] == "inferentia-inf2"]
+    pools = {p.inputs["metadata"]["name"]: p for p in graph.of_type("kubernetes:karpenter.sh/v1:NodePool")}
+    pool = pools["inferentia-inf2"]
     assert pool.inputs["spec"]["template"]["metadata"]["labels"]["cost-center"] == "research"
     taint = {"key": "dedicated", "value": "llm", "effect": "NoSchedule"}
     assert taint in pool.inputs["spec"]["template"]["spec"]["taints"]

@@ -25,8 +25,8 @@ def charts(graph: Graph, name: str) -> list[Resource]:
 
 def test_workloads_go_before_the_nodes_they_run_on(llama3):
     for service in of_kind(llama3, "RayService"):
-        pools = [p for p in of_kind(llama3, "NodePool") if p.inputs["metadata"]["name"] in ("default", "inferentia-inf2")]
-        goes_before(llama3, [service], pools)
+        pools = [p for p in of_kind(llama3, "NodePool") if p.inputs["metadata"]["name"] == "inferentia-inf2"]
+        goes_before(llama3, [service], pools + llama3.of_type("aws:eks/nodeGroup:NodeGroup"))
 
 
 def test_karpenter_is_taken_down_from_the_top(llama3):

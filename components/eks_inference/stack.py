@@ -27,7 +27,7 @@ PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 class AcceleratorsSpec(Spec):
     """Support for accelerators beyond what their pools bring."""
 
-    neuron: NeuronSpec | None = Field(default=None, description="AWS Neuron: device plugin and scheduler. Absent: none is installed.")
+    neuron: NeuronSpec | None = Field(default=None, description="Neuron device plugin and scheduler. Absent: not installed.")
 
 
 class StackSpec(Spec):
@@ -124,7 +124,12 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
             given=f"{core.kind} pool of {', '.join(i.name for i in core.instances()[:3])}",
             allowed="a managed pool without taints and accelerators",
         )
+    namespaces: dict[str, str] = {}
     for name, server in spec.servers.items():
+        first = namespaces.setdefault(server.namespace, name)
+        if first != name:
+            hint = f"server '{first}' has it already; each server makes a namespace of its own"
+            yield Fault(("servers", name, "namespace"), "this namespace is taken", given=server.namespace, hint=hint)
         for role, wish in (("head", server.head), ("worker", server.worker)):
             yield from _placement_faults(("servers", name, role), wish.pool, wish.instance_type, spec)
 

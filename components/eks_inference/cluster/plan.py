@@ -11,6 +11,7 @@ from eks_inference import iam
 from eks_inference.catalog import versions, zones
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon
 from eks_inference.faults import Fault, SpecError
+from eks_inference.merge import merged
 
 EBS_CSI_SERVICE_ACCOUNT = "ebs-csi-controller-sa"
 STORAGE_CLASS = "gp3"

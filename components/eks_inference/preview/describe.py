@@ -72,6 +72,11 @@ def describe(resource: Resource) -> str:
     return text(name) if isinstance(name, str) and name != resource.name and resource.package == "aws" else ""
 
 
+def tells_all(resource: Resource) -> bool:
+    """Whether ``describe`` says everything that the resource's name could."""
+    return resource.type in _TELLING
+
+
 def endpoint_access(private: Any, public: Any, cidrs: Any) -> str:
     """Who can reach a cluster's API; public is what EKS does unless told otherwise."""
     if is_token(private) or is_token(public):
@@ -166,10 +171,8 @@ def _node_group(inputs: Mapping[str, Any]) -> str:
     return joined(text(at(inputs, "scalingConfig", "desiredSize")), ", ".join(texts(inputs.get("instanceTypes"))), by=" × ")
 
 
-def chart(inputs: Mapping[str, Any]) -> str:
-    """Which chart in which version a Release installs, and where."""
-    namespace = text(inputs.get("namespace"))
-    return joined(last(inputs.get("chart")), inputs.get("version"), f"in {namespace}" if namespace else "")
+def _chart(inputs: Mapping[str, Any]) -> str:
+    return joined(last(inputs.get("chart")), inputs.get("version"))
 
 
 def _span(low: Any, high: Any) -> str:
@@ -192,7 +195,7 @@ def _days(inputs: Mapping[str, Any]) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    CHART_TYPE: chart,
+    CHART_TYPE: _chart,
     "aws:cloudwatch/logGroup:LogGroup": _days,
     "aws:ec2/launchTemplate:LaunchTemplate": _launch_template,
     "aws:ec2/securityGroupRule:SecurityGroupRule": lambda inputs: _ports_of_rule(inputs, _peer(inputs)),
@@ -229,6 +232,22 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
     "aws:ssm/parameter:Parameter": ("name",),
     "eks:index:Cluster": ("name", "version"),
 }
+
+_TELLING = frozenset(
+    (
+        "aws:ec2/route:Route",
+        "aws:ec2/securityGroupRule:SecurityGroupRule",
+        "aws:ec2/subnet:Subnet",
+        "aws:ec2/vpcEndpoint:VpcEndpoint",
+        "aws:eks/accessEntry:AccessEntry",
+        "aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
+        "aws:eks/addon:Addon",
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+        "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule",
+        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+    )
+)
 
 _KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "HorizontalPodAutoscaler": lambda inputs: joined(

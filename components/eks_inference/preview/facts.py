@@ -11,7 +11,7 @@ from typing import Any
 from eks_inference.preview.composition import Composition, is_component, is_read
 from eks_inference.preview.describe import (
     CHART_TYPE,
-    chart,
+    describe,
     efa_interfaces,
     endpoint_access,
     is_kubernetes_object,
@@ -20,7 +20,6 @@ from eks_inference.preview.describe import (
     short_type,
     taint,
 )
-from eks_inference.preview.describe import describe as _describe
 from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.values import at, is_token, items, joined, plain, table, text, texts, unique
 from eks_inference.preview.workloads import Workload, span, whole, workloads
@@ -46,8 +45,8 @@ class Cluster:
 class NodeCapacity:
     """Nodes of one managed node group or Karpenter NodePool.
 
-    ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``); empty for Karpenter, which starts nodes for pods.
-    ``nodes`` is that number when it is known. ``limits`` are Karpenter's. ``requirements`` are what else a node must be.
+    ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``); empty for Karpenter, which starts nodes as pods
+    need them. ``nodes`` is that number when it is known. ``limits`` are Karpenter's. ``requirements`` are what else a node must be.
     """
 
     urn: str
@@ -130,9 +129,11 @@ def facts_of(graph: Graph) -> Facts:
 
 def opaque(resource: Resource) -> Opaque:
     """What is known of a resource whose inside is not."""
+    kind, detail = "remote component", describe(resource)
     if resource.type == CHART_TYPE:
-        return Opaque(resource.urn, "chart", short_type(resource.type), text(resource.name), chart(resource.inputs))
-    return Opaque(resource.urn, "remote component", short_type(resource.type), text(resource.name), _describe(resource))
+        namespace = text(resource.inputs.get("namespace"))
+        kind, detail = "chart", joined(detail, f"in {namespace}" if namespace else "")
+    return Opaque(resource.urn, kind, short_type(resource.type), text(resource.name), detail)
 
 
 # -- clusters and nodes ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The Kubernetes objects of a graph as YAML documents."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -9,7 +9,7 @@ import yaml
 from eks_inference.preview.composition import Composition, is_opaque, is_read
 from eks_inference.preview.describe import CHART_TYPE, is_kubernetes_object, short_component_type
 from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.values import SECRET, at, is_token, plain, text
+from eks_inference.preview.values import SECRET, at, plain, text
 
 _WIDTH = 1_000_000  # a folded line would break words apart that people search for
 _FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
@@ -18,9 +18,9 @@ _FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
 def render_manifests(graph: Graph) -> str:
     """Every Kubernetes object of the graph, ordered by cluster, namespace, kind and name; objects without namespace come first.
 
-    A comment above each tells its component, its logical name and the line that made it. Secrets stay ``[secret]``, also those of
-    Secret objects that a program filled with plain texts; outputs of other resources read ``<name.property>``. Charts are comments
-    with their values: what is inside them is only known on a cluster.
+    A comment above each tells its component, its logical name and the line that made it. Secrets stay ``[secret]``, also what a
+    program wrote into a Secret as plain text; outputs of other resources read ``<name.property>``. Charts are comments with their
+    values: what is inside them is only known on a cluster.
     """
     composition = Composition(graph)
     shown = [graph.by_urn[urn] for urn in composition.parent]
@@ -90,7 +90,7 @@ def _chart(composition: Composition, resource: Resource) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Block style for texts of several lines, no aliases. The pure Python dumper: the one in C lays some texts out differently."""
+    """Block style for texts of several lines, no aliases. In pure Python: the dumper in C lays some texts out differently."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -99,7 +99,7 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-# Other line breaks and control characters, a break before the first letter, and spaces before a break make a block text ambiguous.
+# What a block text cannot hold: other line breaks, control characters, a break or space at its start, spaces before a break.
 _NOT_IN_A_BLOCK = re.compile(
     r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|^\s| \n|^[^\n]*$"
 )

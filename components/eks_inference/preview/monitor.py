@@ -44,8 +44,8 @@ class Recorder:
     """Monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
 
     ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are its keys
-    that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with the
-    number of resources after each one.
+    that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with
+    the number of resources after each one.
     """
 
     def __init__(
@@ -288,17 +288,17 @@ class Recorder:
             found = self._states.get(args["urn"])
             if found is None:
                 raise RegistrationError(f"the program looks up {args['urn']}, which it has not registered")
-            return resource_pb2.ResourceInvokeResponse(**{"return": wire.encode(found)})
+            return _returning(resource_pb2.ResourceInvokeResponse(), found)
         answer = invokes.answer(request.tok, args, self._config)
         if answer is None:
             self.unanswered.append(request.tok)
             return resource_pb2.ResourceInvokeResponse(unknown=True)
-        return resource_pb2.ResourceInvokeResponse(**{"return": wire.encode(answer)})
+        return _returning(resource_pb2.ResourceInvokeResponse(), answer)
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> provider_pb2.CallResponse:
         """A method of a remote component: its result is not known offline."""
         self.unanswered.append(request.tok)
-        return provider_pb2.CallResponse(**{"return": wire.encode({"result": wire.UNKNOWN})})
+        return _returning(provider_pb2.CallResponse(), {"result": wire.UNKNOWN})
 
     # -- the rest of the protocol ---------------------------------------------------------------------------------------------
 
@@ -352,6 +352,12 @@ def _inherit(child: resource_pb2.RegisterResourceRequest, parent: resource_pb2.R
         package = parent.provider.split("::")[2].rpartition("$")[2].removeprefix(PROVIDER_PREFIX)
         if not (child.remote or child.custom) or package == child.type.split(":", 1)[0]:
             child.provider = parent.provider
+
+
+def _returning(response: Any, value: Mapping[str, Any]) -> Any:
+    # The name of the field is a word of Python.
+    getattr(response, "return").CopyFrom(wire.encode(value))
+    return response
 
 
 def _qualified(url: str) -> str:

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from os.path import commonprefix
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eks_inference.preview.composition import Composition, is_component, is_opaque, is_read
@@ -14,6 +13,7 @@ from eks_inference.preview.describe import (
     protection,
     short_component_type,
     short_type,
+    tells_all,
 )
 from eks_inference.preview.facts import Facts, NodeCapacity, facts_of, opaque
 from eks_inference.preview.graph import Graph, Resource
@@ -21,6 +21,7 @@ from eks_inference.preview.values import ELLIPSIS, is_token, joined, plain, shor
 from eks_inference.preview.workloads import requested
 
 _LEAST_WIDTH = 40
+_LEAST_CELL = 8
 _GAP = "  "
 _STYLES = {"bold": "1", "dim": "2", "type": "36", "opaque": "33", "warning": "33", "section": "1;4"}
 
@@ -29,6 +30,8 @@ _STYLES = {"bold": "1", "dim": "2", "type": "36", "opaque": "33", "warning": "33
 class _Span:
     text: str
     style: str = ""
+    whole: bool = False
+    """Shortened only where shortening all others is not enough."""
 
 
 _Line = tuple[_Span, ...]
@@ -165,7 +168,7 @@ def _branch(lead: _Span, composition: Composition, resource: Resource, width: in
     kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
     facts = "" if is_component(resource) else describe(resource)
     spans = [lead, _Span(text(resource.name), "bold"), _Span(_GAP + kind, "type"), _Span(f"{_GAP}{facts}" if facts else "")]
-    spans.append(_Span(_marks(resource), "opaque"))
+    spans.append(_Span(_marks(resource), "opaque", whole=True))
     return _fitted(spans, width, right=_counted(count, "resource", "resources"))
 
 
@@ -182,20 +185,22 @@ def _leaf(lead: _Span, under: str, members: Sequence[Resource], names: Sequence[
     one = members[0]
     if len(members) == 1:
         shown = joined(names[0], describe(one), by=_GAP)
-        yield _fitted([lead, label, _Span(_GAP + shown), _Span(_marks(one), "opaque")], width)
+        yield _fitted([lead, label, _Span(_GAP + shown), _Span(_marks(one), "opaque", whole=True)], width)
         return
     marks = _parenthesis(_common(protection(member) for member in members))
     room = width - len(lead.text) - column - len(_GAP) - len(marks)
-    facts = () if is_kubernetes_object(one) else tuple(describe(member) for member in members)
-    if not (facts and all(facts)):
+    facts = [describe(member) for member in members]
+    if not tells_all(one):
+        facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
+    if is_kubernetes_object(one) or not all(facts) or not facts:
         shown = _braced(names, room)
-        yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque")], width)
+        yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque", whole=True)], width)
         return
     facts = unique(facts)
     begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
     more = facts[begin:]
     shown = ", ".join(facts[:begin]) + ("," if more else "")
-    yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque")], width)
+    yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque", whole=True)], width)
     if more:
         start = f"{under}{' ' * (column + len(_GAP))}"
         yield _fitted([_Span(start, "dim"), _Span(_listed(more, width - len(start)))], width)
@@ -241,7 +246,8 @@ def _braced(names: Sequence[str], room: int) -> str:
 
 def _shared(names: Sequence[str]) -> str:
     """The whole words that all names begin with."""
-    start = commonprefix(list(names))
+    low, high = min(names), max(names)
+    start = low[: next((n for n, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))]
     return start[: max(start.rfind(mark) for mark in ("-", "/", ".", ELLIPSIS)) + 1]
 
 
@@ -260,24 +266,27 @@ def _clusters(facts: Facts, width: int) -> Iterator[_Line]:
 def _capacity(facts: Facts, width: int) -> Iterator[_Line]:
     rows = []
     for nodes in facts.capacity:
-        bought = " or ".join(nodes.capacity_types)
-        details = [
-            *(f"label {_pair(key, value)}" for key, value in nodes.labels.items()),
-            *(f"taint {taint}" for taint in nodes.taints),
-            nodes.image,
-            nodes.root_disk,
-            nodes.interfaces,
-            *nodes.requirements,
-        ]
         limits = [f"{value} {key}".strip() for key, value in nodes.limits.items()]
-        limit = f"at most {', '.join(limits)}" if limits else "no limit" if nodes.manager == "Karpenter" else ""
-        rows.append(((nodes.name, _nodes(nodes), joined(nodes.manager, bought, limit, by=", ")), details))
+        unlimited = "no limit" if nodes.manager == "Karpenter" and not limits else ""
+        details = {
+            "": [
+                f"at most {' and '.join(limits)}" if limits else unlimited,
+                nodes.image,
+                nodes.root_disk,
+                nodes.interfaces,
+                *nodes.requirements,
+            ],
+            "labels": [_pair(key, value) for key, value in nodes.labels.items()],
+            "taints": nodes.taints,
+        }
+        kind = joined(nodes.manager, " or ".join(nodes.capacity_types), by=", ")
+        rows.append(_Row((nodes.name, _nodes(nodes), kind), details))
     return _listing(("POOL", "NODES", "KIND"), rows, width)
 
 
 def _nodes(nodes: NodeCapacity) -> str:
-    families = [f"any {family}" for family in nodes.families]
-    types = " or ".join(_few((*nodes.instance_types, *families))) or "any instance type"
+    families = f"any {'/'.join(_few(nodes.families))}" if nodes.families else ""
+    types = " or ".join(unique((*_few(nodes.instance_types), families))) or "any instance type"
     return f"{nodes.size or ('as needed' if nodes.manager == 'Karpenter' else '?')} × {types}"
 
 
@@ -290,9 +299,8 @@ def _workloads(facts: Facts, width: int) -> Iterator[_Line]:
     for workload in facts.workloads:
         asks = [f"{resource.rpartition('/')[2]} {amount}" for resource, amount in workload.accelerators.items()]
         asks += [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
-        selector = [f"on {_pair(key, value)}" for key, value in workload.node_selector.items()]
-        details = [*workload.images, *selector]
-        rows.append(((workload.title, workload.replicas, ", ".join(asks)), details))
+        selector = [_pair(key, "/".join(_few(value.split(", ")))) for key, value in workload.node_selector.items()]
+        rows.append(_Row((workload.title, workload.replicas, ", ".join(asks)), {"": workload.images, "on": selector}))
     yield from _listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
     if total := requested(facts.workloads):
         amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
@@ -303,7 +311,7 @@ def _models(facts: Facts, width: int) -> Iterator[_Line]:
     rows = []
     for fact in facts.models:
         settings = [f"{key} {value}" for key, value in fact.settings.items()]
-        rows.append(((fact.model, f"{fact.owner}  {fact.owner_type}"), settings))
+        rows.append(_Row((fact.model, joined(fact.owner, fact.owner_type, by=_GAP)), {"": settings}))
     return _listing(("MODEL", "SERVED BY"), rows, width)
 
 
@@ -311,27 +319,39 @@ def _endpoints(facts: Facts, width: int) -> Iterator[_Line]:
     rows = []
     for endpoint in facts.endpoints:
         name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
-        rows.append(((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts))), []))
+        rows.append(_Row((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts)))))
     outside = sum(endpoint.outside for endpoint in facts.endpoints)
     yield from _listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], width, "warning")
     yield from _listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:], width)
 
 
 def _outputs(graph: Graph, width: int) -> Iterator[_Line]:
-    rows = [((key, value), []) for key, value in _flat(plain(graph.outputs))]
-    return _listing((), rows, width)
+    """Values beside their names where they fit, else below: people copy commands from here."""
+    short: list[_Row] = []
+    found = list(_flat(plain(graph.outputs)))
+    column = max((len(key) for key, _ in found), default=0)
+    for key, values in found:
+        if len(values) == 1 and len(_INDENT) + column + len(_GAP) + len(values[0]) <= width:
+            short.append(_Row((key, values[0])))
+            continue
+        yield from _listing((), short, width, column=column)
+        short = []
+        yield _fitted([_Span(_INDENT + key)], width)
+        for value in values:
+            yield _fitted([_Span(_INDENT * 3 + value)], width)
+    yield from _listing((), short, width, column=column)
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text and number of the outputs with its path."""
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Sequence[str]]]:
+    """The outputs' values by path; lists of texts stay together."""
     if isinstance(value, Mapping) and value:
         for key in sorted(value):
             yield from _flat(value[key], f"{path}.{text(key)}" if path else text(key))
-    elif isinstance(value, list) and value:
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         for number, item in enumerate(value):
             yield from _flat(item, f"{path}[{number}]")
-    else:
-        yield path, text(value) if value not in ({}, []) else "empty"
+    elif path:
+        yield path, [text(item) for item in value] if isinstance(value, list) and value else [text(value)]
 
 
 def _opaque(facts: Facts, width: int) -> Iterator[_Line]:
@@ -340,7 +360,7 @@ def _opaque(facts: Facts, width: int) -> Iterator[_Line]:
     kinds = Counter(item.kind for item in facts.opaque)
     counts = [_counted(number, kind, f"{kind}s") for kind, number in sorted(kinds.items())]
     yield _fitted([_Span(f"{_INDENT}{' and '.join(counts)}: what they make is known when they are deployed", "opaque")], width)
-    rows = [((item.name, item.kind if item.kind == "chart" else item.type, item.detail), []) for item in facts.opaque]
+    rows = [_Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
     yield from _listing((), rows, width)
 
 
@@ -357,32 +377,49 @@ def _pair(key: str, value: str) -> str:
 # -- lines -----------------------------------------------------------------------------------------------------------------------
 
 
-def _listing(
-    header: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[str]]], width: int, style: str = ""
-) -> Iterator[_Line]:
-    """Rows in columns, each with details in lines of their own below. The first columns may take a little over a third each."""
+@dataclass(frozen=True)
+class _Row:
+    """Cells of a table, and below them lists with what they are lists of."""
+
+    cells: tuple[str, ...]
+    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def _listing(header: tuple[str, ...], rows: Sequence[_Row], width: int, style: str = "", column: int = 0) -> Iterator[_Line]:
+    """Rows in columns. A list in the last column takes as many lines as it needs. ``column`` is the least width of the first."""
     if not rows:
         return
-    cells = [*([header] if header else []), *(columns for columns, _ in rows)]
-    count = len(cells[0])
-    most = max((width - len(_INDENT)) * 2 // 5, 8)
-    widths = [min(max(len(row[column]) for row in cells), most) for column in range(count - 1)]
-    last = max(width - len(_INDENT) - sum(widths) - len(_GAP) * (count - 1), 1)
+    table = [header, *(row.cells for row in rows)] if header else [row.cells for row in rows]
+    widths = _column_widths(table, width - len(_INDENT), column)
     if header:
-        yield (_Span(_INDENT + _columns(header, widths, last), "dim"),)
-    for columns, details in rows:
-        yield (_Span(_INDENT + _columns(columns, widths, last), style),)
-        yield from _wrapped([detail for detail in details if detail], width, first=_INDENT * 3, style="dim")
+        yield (_Span(_INDENT + _cells(header, widths), "dim"),)
+    for row in rows:
+        first = _INDENT + "".join(
+            f"{shorten(cell, room):{room}}{_GAP}" for cell, room in zip(row.cells, widths[:-1], strict=False)
+        )
+        yield from _wrapped(row.cells[-1].split(", "), width, first=first, style=style)
+        for name, parts in row.details.items():
+            if parts := unique(parts):
+                yield from _wrapped(parts, width, first=_INDENT * 3 + (f"{name} " if name else ""), style="dim")
 
 
-def _columns(columns: Sequence[str], widths: Sequence[int], last: int) -> str:
-    cells = [f"{shorten(cell, width):{width}}" for cell, width in zip(columns, widths, strict=False)]
-    return _GAP.join((*cells, shorten(columns[-1], last))).rstrip()
+def _column_widths(table: Sequence[Sequence[str]], width: int, column: int) -> list[int]:
+    """What the cells need; where that is too much, the widest columns give way first."""
+    room = width - len(_GAP) * (len(table[0]) - 1)
+    widths = [min(max(len(cells[number]) for cells in table), room) for number in range(len(table[0]))]
+    widths[0] = min(max(widths[0], column), room)
+    while sum(widths) > room:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _cells(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(f"{shorten(cell, room):{room}}" for cell, room in zip(cells, widths, strict=True)).rstrip()
 
 
 def _wrapped(parts: Sequence[str], width: int, *, first: str, by: str = ", ", style: str = "") -> Iterator[_Line]:
     """The parts one after the other, in as many lines as it takes; further lines begin where the parts began."""
-    indent = " " * min(len(first), width // 2)
+    indent = " " * min(len(first), width - _LEAST_WIDTH // 2)
     line, begun = first, False
     for number, part in enumerate(parts):
         part = shorten(part, width - len(indent) - len(by))
@@ -401,9 +438,9 @@ def _fitted(spans: Sequence[_Span], width: int, right: str = "") -> _Line:
     room = width - (len(right) + len(_GAP) if right else 0)
     cut = list(spans)
     while (excess := sum(len(span.text) for span in cut) - room) > 0:
-        longest = max(range(len(cut)), key=lambda position: len(cut[position].text))
+        longest = max(range(len(cut)), key=lambda n: (not cut[n].whole and len(cut[n].text) > _LEAST_CELL, len(cut[n].text)))
         length = len(cut[longest].text)
-        cut[longest] = _Span(shorten(cut[longest].text, max(length - excess, length // 2)), cut[longest].style)
+        cut[longest] = replace(cut[longest], text=shorten(cut[longest].text, max(length - excess, length // 2)))
     if right:
         gap = width - len(right) - sum(len(span.text) for span in cut)
         cut.append(_Span(" " * gap + right, "dim"))

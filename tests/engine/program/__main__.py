@@ -197,7 +197,7 @@ reread = aws.ec2.Vpc.get(
     opts=ResourceOptions(parent=outer, depends_on=[topic], additional_secret_outputs=["cidrBlock"]),
 )
 subnet = aws.ec2.Subnet("subnet", vpc_id=reread.arn, cidr_block=reread.cidr_block, opts=ResourceOptions(provider=west))
-group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2.0, "cidr_blocks": []}], tags={})
+group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2, "cidr_blocks": []}], tags={})
 hooked = aws.sqs.Queue("hooked", opts=ResourceOptions(hooks=hooks, provider=unready))
 heir = aws.sqs.Queue("heir", name=hooked.name, opts=ResourceOptions(parent=bucket, version="7.2.0"))
 
