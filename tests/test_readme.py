@@ -5,17 +5,16 @@ import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from conftest import ROOT, recorded
 from eks_inference.cli import main
-from eks_inference.preview.graph import Graph
 from eks_inference.preview.project import find_project
 from eks_inference.preview.recording import record
 from readme import README, Block, block, blocks
+from variants import recorded_with
 
 STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
@@ -32,29 +31,6 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shell(heading: str) -> list[str]:
     return [line for b in blocks() if (b.language, b.heading) == ("sh", heading) for line in b.text.splitlines()]
-
-
-def previewed(clone: Path) -> Graph:
-    project = find_project(clone)
-    config = project.config(project.stack_file(STACK))
-    return record(project.main, project=project.name, stack=STACK, config=config.values, root=project.root)
-
-
-def with_section(clone: Path, section: dict[str, Any]) -> Graph:
-    """The stack with a snippet of the README laid over it."""
-    file = clone / STACK_FILE
-    document = yaml.safe_load(file.read_text())
-    _merge(document["config"]["eks-inference:stack"], section)
-    file.write_text(yaml.safe_dump(document))
-    return previewed(clone)
-
-
-def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
-    for key, value in more.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
 
 
 def test_every_block_is_run_by_a_test():
@@ -127,8 +103,8 @@ def hatch(number: int) -> Block:
     return [b for b in blocks() if (b.language, b.heading) == ("yaml", "Escape hatches")][number]
 
 
-def test_helm_values_are_merged_last(clone):
-    graph = with_section(clone, yaml.safe_load(hatch(0).text))
+def test_helm_values_are_merged_last():
+    graph = recorded_with(yaml.safe_load(hatch(0).text))
     before = {r.urn: r.inputs["values"] for r in recorded(STACK).of_type("kubernetes:helm.sh/v3:Release") if "values" in r.inputs}
     values = {r.name: r.inputs["values"] for r in graph.of_type("kubernetes:helm.sh/v3:Release") if "values" in r.inputs}
     assert values[f"{STACK}-karpenter-release"]["logLevel"] == "debug"
@@ -138,15 +114,15 @@ def test_helm_values_are_merged_last(clone):
             assert before[release.urn].keys() <= release.inputs["values"].keys()
 
 
-def test_flags_and_variables_reach_the_server(clone):
-    (service,) = with_section(clone, yaml.safe_load(hatch(1).text)).of_type("kubernetes:ray.io/v1:RayService")
+def test_flags_and_variables_reach_the_server():
+    (service,) = recorded_with(yaml.safe_load(hatch(1).text)).of_type("kubernetes:ray.io/v1:RayService")
     environment = yaml.safe_load(service.inputs["spec"]["serveConfigV2"])["applications"][0]["runtime_env"]["env_vars"]
     assert any("seed" in argument and "7" in argument for argument in json.loads(environment["ENGINE_ARGS"]))
     assert environment["NEURON_COMPILE_CACHE_URL"] == "/tmp/neuron-cache"
 
 
-def test_labels_and_taints_reach_nodes_and_what_is_placed_there(clone):
-    graph = with_section(clone, yaml.safe_load(hatch(2).text))
+def test_labels_and_taints_reach_nodes_and_what_is_placed_there():
+    graph = recorded_with(yaml.safe_load(hatch(2).text))
     pools = {p.inputs["metadata"]["name"]: p for p in graph.of_type("kubernetes:karpenter.sh/v1:NodePool")}
     pool = pools["inferentia-inf2"]
     assert pool.inputs["spec"]["template"]["metadata"]["labels"]["cost-center"] == "research"
@@ -159,26 +135,29 @@ def test_labels_and_taints_reach_nodes_and_what_is_placed_there(clone):
 
 def test_transforms_change_everything_else(clone):
     (clone / "infra" / "__main__.py").write_text(block("python", "Escape hatches").text)
-    (group,) = previewed(clone).of_type("aws:eks/nodeGroup:NodeGroup")
+    project = find_project(clone)
+    config = project.config(project.stack_file(STACK)).values
+    graph = record(project.main, project=project.name, stack=STACK, config=config, root=clone)
+    (group,) = graph.of_type("aws:eks/nodeGroup:NodeGroup")
     assert group.inputs["nodeRepairConfig"] == {"enabled": True}
 
 
 GUIDE = ROOT / "docs" / "stacks" / f"{STACK}.md"
 
 
-def test_a_bigger_worker_declares_all_its_cores(clone):
+def test_the_settings_of_the_stacks_page_do_what_it_says():
     bigger, managed, eager = (yaml.safe_load(b.text) for b in blocks(GUIDE))
-    (service,) = with_section(clone, bigger).of_type("kubernetes:ray.io/v1:RayService")
+    (service,) = recorded_with(bigger).of_type("kubernetes:ray.io/v1:RayService")
     (group,) = service.inputs["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert "24" in group["rayStartParams"]["resources"]
     assert group["template"]["spec"]["containers"][0]["resources"]["limits"]["aws.amazon.com/neuron"] == "12"
 
-    graph = with_section(clone, managed)
+    graph = recorded_with(managed)
     (nodes,) = [n for n in graph.of_type("aws:eks/nodeGroup:NodeGroup") if n.inputs["instanceTypes"] == ["inf2.48xlarge"]]
     (service,) = graph.of_type("kubernetes:ray.io/v1:RayService")
     assert nodes.urn in service.dependencies
 
-    (service,) = with_section(clone, eager).of_type("kubernetes:ray.io/v1:RayService")
+    (service,) = recorded_with(eager).of_type("kubernetes:ray.io/v1:RayService")
     (deployment,) = yaml.safe_load(service.inputs["spec"]["serveConfigV2"])["applications"][0]["deployments"]
     assert deployment["autoscaling_config"]["target_ongoing_requests"] == 1
 

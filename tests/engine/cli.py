@@ -101,5 +101,6 @@ def _environment(work: Path) -> dict[str, str]:
         "PULUMI_CONFIG_PASSPHRASE": "parity",
         "PULUMI_EXPERIMENTAL": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_DISABLE_REGISTRY_RESOLVE": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
     }

@@ -45,8 +45,8 @@ class Cluster:
 class NodeCapacity:
     """Nodes of one managed node group or Karpenter NodePool.
 
-    ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``); empty for Karpenter, which starts nodes as pods
-    need them. ``nodes`` is that number when it is known. ``limits`` are Karpenter's. ``requirements`` are what else a node must be.
+    ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``), ``nodes`` that number when it is known. What
+    Karpenter starts has ``limits`` instead, and ``requirements``: what else its nodes must be.
     """
 
     urn: str

@@ -1,6 +1,5 @@
 """The Kubernetes objects of a graph as YAML documents."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,19 +31,21 @@ def render_manifests(graph: Graph) -> str:
 
 def manifest(resource: Resource) -> dict[str, Any]:
     """The object as the cluster's API would get it, without what is secret."""
-    found = plain(resource.inputs)
+    found = _without_secrets(resource)
     group_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
     found.setdefault("apiVersion", group_version.removeprefix("core/"))
     found.setdefault("kind", kind.removesuffix("Patch"))
-    if found["kind"] == "Secret" or kind in ("Secret", "SecretPatch"):
-        for key in ("data", "stringData"):
-            if key in found:
-                found[key] = _hidden(found[key])
     return found
 
 
-def _hidden(value: Any) -> Any:
-    return dict.fromkeys(value, SECRET) if isinstance(value, Mapping) else SECRET
+def _without_secrets(resource: Resource) -> dict[str, Any]:
+    """The inputs; of a Secret, whose data a program may well have given as plain text, only the keys."""
+    found = plain(resource.inputs)
+    if found.get("kind") == "Secret" or resource.type.rpartition(":")[2] in ("Secret", "SecretPatch"):
+        for key in ("data", "stringData"):
+            if key in found:
+                found[key] = dict.fromkeys(found[key], SECRET) if isinstance(found[key], dict) else SECRET
+    return found
 
 
 def _is_opaque_kubernetes(resource: Resource) -> bool:
@@ -74,7 +75,7 @@ def _document(composition: Composition, resource: Resource) -> str:
 
 
 def _chart(composition: Composition, resource: Resource) -> str:
-    inputs = plain(resource.inputs)
+    inputs = _without_secrets(resource)
     if resource.type == CHART_TYPE:
         title = "A chart: what it makes is known on a cluster."
         inputs = {
@@ -99,15 +100,9 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-# What a block text cannot hold: other line breaks, control characters, a break or space at its start, spaces before a break.
-_NOT_IN_A_BLOCK = re.compile(
-    r"[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|^\s| \n|^[^\n]*$"
-)
-
-
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    block = "\n" in value and not _NOT_IN_A_BLOCK.search(value) and not value.endswith(" ")
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if block else None)
+    # Where a block cannot hold the text (spaces before a line break, control characters), the emitter quotes it.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
 _Dumper.add_representer(str, _text)

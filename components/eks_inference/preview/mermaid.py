@@ -62,7 +62,7 @@ class _Diagram:
             one, many = _LOOSE.get(package, (f"{package} resource", f"{package} resources"))
             self._add(f"{box}|{package}", box, _label(f"{count} {one if count == 1 else many}"))
         edges = {(self._home(other), self._home(urn)) for urn, others in composition.needs.items() for other in others}
-        self.edges = _without_shortcuts({(first, second) for first, second in edges if first != second})
+        self.edges = _without_shortcuts(edge for edge in edges if not self._around(*edge) and not self._around(*reversed(edge)))
 
     def render(self) -> str:
         ids = _ids({**{box: self._name(box) for box in self._boxes if box}, **{key: self._name(key) for key in self.labels}})
@@ -95,14 +95,21 @@ class _Diagram:
         return tuple(above for above in self._composition.above(urn) if is_component(by_urn[above]))[: self._depth]
 
     def _home(self, urn: str) -> str:
-        """The node that shows a resource."""
+        """The node or box that shows a resource."""
         chain = self._components[urn]
         owner = chain[-1] if chain else ""
-        if owner not in self._boxes:
+        if owner not in self._boxes or owner == urn:
             return owner
         by_urn = self._composition.graph.by_urn
         opaque = next((above for above in self._composition.above(urn) if is_opaque(by_urn[above])), "")
         return opaque or f"{owner}|{_package(by_urn[urn].type)}"
+
+    def _around(self, one: str, other: str) -> bool:
+        """Whether they are the same, or the first is a box around the second: between such, Mermaid draws nothing."""
+        while other and other != one:
+            chain = self._components.get(other, ())
+            other = self._box_of[other] if other in self._box_of else chain[-2] if len(chain) > 1 else ""
+        return other == one
 
     def _in_order(self, parent: str) -> Iterator[str]:
         """Everything inside, what can be made first first."""

@@ -20,6 +20,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What a stack file may hold (pulumi/sdk/go/common/workspace/project.go, ProjectStack).
 _STACK_FILE_KEYS = ("config", "encryptedkey", "encryptionsalt", "environment", "secretsprovider")
 
+# Go writes JSON that is safe in HTML; the CLI hands structured values over in that form.
+_GO_ESCAPES = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026"})
+
 Path_ = tuple[str | int, ...]
 
 
@@ -335,8 +338,7 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
-        # As Go writes JSON.
-        return json.dumps(value, default=str, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        return json.dumps(value, default=str, separators=(",", ":"), sort_keys=True, ensure_ascii=False).translate(_GO_ESCAPES)
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import gc
+import inspect
 import logging
 import os
 import runpy
@@ -16,6 +18,7 @@ from typing import Any
 import pulumi
 import pulumi.runtime
 from pulumi.runtime._callbacks import _CallbackServicer
+from pulumi.runtime.settings import SETTINGS
 
 from eks_inference.preview.errors import Problem, ProgramError
 from eks_inference.preview.graph import Graph
@@ -86,14 +89,17 @@ def _run(
     executor = _Executor(max_workers=8)
     loop.set_default_executor(executor)
     before = Path.cwd()
+    # A run leaves next to no garbage, and looking for it means walking a graph that only grows.
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         if isinstance(program, Path):
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             target = str(program.resolve())
-            loop.run_until_complete(pulumi.runtime.run_in_stack(lambda: runpy.run_path(target, run_name="__main__") and None))
+            loop.run_until_complete(_settled(lambda: runpy.run_path(target, run_name="__main__") and None))
         else:
-            loop.run_until_complete(pulumi.runtime.run_in_stack(program))
+            loop.run_until_complete(_settled(program))
     except (Exception, SystemExit) as error:
         raise ProgramError([_problem(error, recorder, root)]) from error
     finally:
@@ -101,6 +107,26 @@ def _run(
         executor.shutdown(wait=True)
         asyncio.set_event_loop(None)
         loop.close()
+        if collecting:
+            gc.enable()
+
+
+async def _settled(program: Callable[[], Any]) -> None:
+    """Run a program and let its outputs resolve before the SDK waits for them.
+
+    The SDK waits for all pending outputs after each one that resolves, which takes minutes for a thousand resources.
+    """
+
+    async def run() -> None:
+        result = program()
+        if inspect.isawaitable(result):
+            await result
+        while pending := [output for output in SETTINGS.outputs if not output.done()]:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            if any(output.cancelled() or output.exception() for output in done):
+                return
+
+    await pulumi.runtime.run_in_stack(run)
 
 
 class _Executor(ThreadPoolExecutor):

@@ -59,15 +59,15 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
     sections += [[(_Span(title, "section"),), *found] for title, lines in titled.items() if (found := list(lines))]
     lines = [line for section in sections if section for line in (*section, ())]
     shown = "\n".join(_painted(line, colour) for line in lines)
-    legend = _legend(shown)
-    return shown + (f"\n{_painted((_Span(legend, 'dim'),), colour)}\n" if legend else "")
+    legend = _Span(_legend(shown), "dim")
+    return shown + (f"\n{_painted(_fitted([legend], width), colour)}\n" if legend.text else "")
 
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
 
 def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[_Line]:
-    yield (_Span(text(graph.stack), "bold"), _Span(f"{_GAP}project {text(graph.project)}", "dim"))
+    yield _fitted([_Span(text(graph.stack), "bold"), _Span(f"{_GAP}project {text(graph.project)}", "dim")], width)
     shown = [graph.by_urn[urn] for urn in composition.parent]
     made = [resource for resource in shown if not is_read(resource)]
     kinds = Counter(_family(resource) for resource in made)
@@ -80,7 +80,7 @@ def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[_L
     if hidden := sum(resource.is_default_provider for resource in graph.resources):
         others.append(f"{_counted(hidden, 'default provider', 'default providers')} not listed")
     if others:
-        yield (_Span("; ".join(others), "dim"),)
+        yield _fitted([_Span("; ".join(others), "dim")], width)
 
 
 _FAMILIES = {
