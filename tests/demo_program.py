@@ -173,7 +173,7 @@ class Servers(pulumi.ComponentResource):
         super().__init__("demo:index:Servers", name, {"servers": {"chat": shape}}, opts)
         inside = pulumi.ResourceOptions(parent=self, provider=plane.provider, depends_on=[nodes])
         k8s.core.v1.Namespace(f"{name}-namespace", metadata={"name": "demo"}, opts=inside)
-        metadata = {"name": "chat", "namespace": "demo"}
+        metadata = k8s.meta.v1.ObjectMetaArgs(name="chat", namespace="demo")
         k8s.core.v1.Secret(
             f"{name}-token", metadata=metadata, string_data={"token": pulumi.Output.secret("hf_never_shown")}, opts=inside
         )
@@ -226,7 +226,11 @@ class Servers(pulumi.ComponentResource):
         )
         k8s.core.v1.Service(
             f"{name}-service",
-            metadata={**metadata, "annotations": {"service.beta.kubernetes.io/aws-load-balancer-scheme": "internet-facing"}},
+            metadata={
+                "name": "chat",
+                "namespace": "demo",
+                "annotations": {"service.beta.kubernetes.io/aws-load-balancer-scheme": "internet-facing"},
+            },
             spec={
                 "type": "LoadBalancer",
                 "selector": {"app": "chat"},

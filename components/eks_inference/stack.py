@@ -204,10 +204,12 @@ def _locate(loc: tuple[str | int, ...], data: Any, schema: dict[str, Any]) -> tu
     path: list[str | int] = []
     place = _resolve(schema, data, schema)
     for index, part in enumerate(loc):
-        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+        if isinstance(data, list):
+            if not isinstance(part, int):
+                continue
             data = data[part]
-        elif isinstance(data, dict) and index == len(loc) - 1 and part in place.get("properties", {}):
-            data = None
+        elif isinstance(data, dict) and (part in data or (index == len(loc) - 1 and part in place.get("properties", {}))):
+            data = data.get(part)
         else:
             continue
         path.append(part)

@@ -184,7 +184,7 @@ def _repository(inputs: Mapping[str, Any]) -> str:
     return joined(inputs.get("name"), "immutable tags" if immutable else "")
 
 
-def _policies(inputs: Mapping[str, Any]) -> str:
+def _lustre(inputs: Mapping[str, Any]) -> str:
     size = text(inputs.get("storageCapacity"))
     return joined(inputs.get("deploymentType"), f"{size} GiB" if size else "", by=", ")
 
@@ -209,7 +209,7 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": lambda inputs: joined(
         inputs.get("namespace"), inputs.get("serviceAccount"), by="/"
     ),
-    "aws:fsx/lustreFileSystem:LustreFileSystem": _policies,
+    "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,
     "aws:iam/role:Role": _principals,
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": lambda inputs: last(inputs.get("policyArn")),
     "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": lambda inputs: _ports_of_rule(inputs, f"to {_peer(inputs)}"),

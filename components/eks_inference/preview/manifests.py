@@ -101,8 +101,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # Where a block cannot hold the text (spaces before a line break, control characters), the emitter quotes it.
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    # The emitter quotes by itself what a block cannot hold (spaces before a line break, control characters), but folds Unicode's
+    # further line breaks into spaces unless they are escaped.
+    style = '"' if any(letter in value for letter in "\x85\u2028\u2029") else "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(str, _text)

@@ -5,17 +5,33 @@ of keys declared ``secret: true``, become placeholders.
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from eks_inference.preview.errors import PreviewError, Problem
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as the CLI's Go library reads it: ``on`` and ``8000:80`` are texts there, dates too, where PyYAML follows YAML 1.1."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+_DIGITS = list("-+0123456789")
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9_]*|0o?[0-7_]+|0x[0-9a-fA-F_]+)", _DIGITS),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", [*_DIGITS, "."]),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^({_pattern})$"), _first)
 
 # What a stack file may hold (pulumi/sdk/go/common/workspace/project.go, ProjectStack).
 _STACK_FILE_KEYS = ("config", "encryptedkey", "encryptionsalt", "environment", "secretsprovider")
@@ -131,8 +147,10 @@ def read_project(path: Path) -> Project:
                 allowed="python",
             )
         )
-    declared = data.get("config") or {}
-    old_config_dir = declared if isinstance(declared, str) else ""
+    # `config` was the folder of the stack files once (Pulumi < 3.42).
+    config: Any = data.get("config") or {}
+    old_config_dir = config if isinstance(config, str) else ""
+    declared: dict[str, Any] = config if isinstance(config, dict) else {}
     main = root / str(data.get("main") or ".")
     if not main.is_dir() and not main.is_file():
         problems.append(
@@ -150,7 +168,7 @@ def read_project(path: Path) -> Project:
         name=str(name),
         main=main,
         stack_dir=root / str(data.get("stackConfigDir") or old_config_dir or "."),
-        declared={} if old_config_dir else {_full_key(key, str(name)): _declaration(item) for key, item in declared.items()},
+        declared={_full_key(key, str(name)): _declaration(item) for key, item in declared.items()},
     )
 
 
@@ -173,17 +191,14 @@ def read_document(path: Path, root: Path) -> Document:
         _collect_lines(node, (), lines, twice, shown)
     if twice:
         raise PreviewError(twice)
-    loader = _Loader(text)
     try:
-        data = loader.get_single_data()
+        data = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        # YAML itself admits what its schema then refuses, such as the timestamp 2024-99-99 or a list as a key.
+        # What the syntax admits but no value comes of, such as a list as a key.
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 0
         reason = getattr(error, "problem", None) or str(error)
         raise PreviewError([Problem(f"not a value this file can hold: {reason}", file=shown, line=line)]) from error
-    finally:
-        loader.dispose()
     return Document(path, shown, data, lines)
 
 
@@ -338,10 +353,21 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict | list):
-        return json.dumps(value, default=str, separators=(",", ":"), sort_keys=True, ensure_ascii=False).translate(_GO_ESCAPES)
+        return json.dumps(_whole(value), default=str, separators=(",", ":"), sort_keys=True, ensure_ascii=False).translate(
+            _GO_ESCAPES
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "" if value is None else str(value)
+    return "" if value is None else str(_whole(value))
+
+
+def _whole(value: Any) -> Any:
+    """Go writes the number 1e3 as 1000, where Python says 1000.0."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _given(value: Any) -> str:

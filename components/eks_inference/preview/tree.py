@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eks_inference.preview.composition import Composition, is_component, is_opaque, is_read
@@ -17,24 +16,22 @@ from eks_inference.preview.describe import (
 )
 from eks_inference.preview.facts import Facts, NodeCapacity, facts_of, opaque
 from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.lines import (
+    GAP,
+    INDENT,
+    LEAST_WIDTH,
+    Line,
+    Row,
+    Span,
+    braced,
+    fitted,
+    listed,
+    listing,
+    painted,
+    wrapped,
+)
 from eks_inference.preview.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
 from eks_inference.preview.workloads import requested
-
-_LEAST_WIDTH = 40
-_LEAST_CELL = 8
-_GAP = "  "
-_STYLES = {"bold": "1", "dim": "2", "type": "36", "opaque": "33", "warning": "33", "section": "1;4"}
-
-
-@dataclass(frozen=True)
-class _Span:
-    text: str
-    style: str = ""
-    whole: bool = False
-    """Shortened only where shortening all others is not enough."""
-
-
-_Line = tuple[_Span, ...]
 
 
 def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
@@ -42,7 +39,7 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
 
     No line is longer than ``width`` (at least 40 are taken); ``colour`` adds ANSI colours.
     """
-    width = max(width, _LEAST_WIDTH)
+    width = max(width, LEAST_WIDTH)
     composition = Composition(graph)
     facts = facts_of(graph)
     titled = {
@@ -56,31 +53,31 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
         "Warnings": _warnings(graph, width),
     }
     sections = [list(_headline(graph, composition, width)), list(_tree(composition, width))]
-    sections += [[(_Span(title, "section"),), *found] for title, lines in titled.items() if (found := list(lines))]
+    sections += [[(Span(title, "section"),), *found] for title, lines in titled.items() if (found := list(lines))]
     lines = [line for section in sections if section for line in (*section, ())]
-    shown = "\n".join(_painted(line, colour) for line in lines)
-    legend = _Span(_legend(shown), "dim")
-    return shown + (f"\n{_painted(_fitted([legend], width), colour)}\n" if legend.text else "")
+    shown = "\n".join(painted(line, colour) for line in lines)
+    legend = Span(_legend(shown), "dim")
+    return shown + (f"\n{painted(fitted([legend], width), colour)}\n" if legend.text else "")
 
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
 
-def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[_Line]:
-    yield _fitted([_Span(text(graph.stack), "bold"), _Span(f"{_GAP}project {text(graph.project)}", "dim")], width)
+def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Line]:
+    yield fitted([Span(text(graph.stack), "bold"), Span(f"{GAP}project {text(graph.project)}", "dim")], width)
     shown = [graph.by_urn[urn] for urn in composition.parent]
     made = [resource for resource in shown if not is_read(resource)]
     kinds = Counter(_family(resource) for resource in made)
     counts = [_counted(kinds[family], *words) for family, words in _FAMILIES.items() if kinds[family]]
     head = f"would create {_counted(len(made), 'resource', 'resources')}"
-    yield from _wrapped([*counts], width, first=f"{head}: " if counts else head, style="bold")
+    yield from wrapped([*counts], width, first=f"{head}: " if counts else head, style="bold")
     others = []
     if len(shown) > len(made):
         others.append(f"reads {_counted(len(shown) - len(made), 'existing resource', 'existing resources')}")
     if hidden := sum(resource.is_default_provider for resource in graph.resources):
         others.append(f"{_counted(hidden, 'default provider', 'default providers')} not listed")
     if others:
-        yield _fitted([_Span("; ".join(others), "dim")], width)
+        yield fitted([Span("; ".join(others), "dim")], width)
 
 
 _FAMILIES = {
@@ -112,11 +109,11 @@ def _counted(number: int, one: str, many: str) -> str:
 _LABEL_WIDTH = 34
 
 
-def _tree(composition: Composition, width: int) -> Iterator[_Line]:
+def _tree(composition: Composition, width: int) -> Iterator[Line]:
     yield from _inside(composition, "", "", _spacious(composition), width)
 
 
-def _inside(composition: Composition, parent: str, prefix: str, spacious: str, width: int) -> Iterator[_Line]:
+def _inside(composition: Composition, parent: str, prefix: str, spacious: str, width: int) -> Iterator[Line]:
     """Lines for everything inside a resource; ``spacious`` is where blank lines set components apart."""
     leaves, branches = _rows(composition, parent)
     column = max((len(_label(members)) for members in leaves), default=0)
@@ -125,8 +122,8 @@ def _inside(composition: Composition, parent: str, prefix: str, spacious: str, w
     for number, members in enumerate(rows):
         final = number == len(rows) - 1
         if number and parent == spacious and number >= len(leaves):
-            yield (_Span(f"{prefix}│" if parent else "", "dim"),)
-        lead = _Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
+            yield (Span(f"{prefix}│" if parent else "", "dim"),)
+        lead = Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
         if number < len(leaves):
             under = "" if not parent else "   " if final else "│  "
             names = [_within(member, owner) for member in members]
@@ -163,13 +160,13 @@ def _label(members: Sequence[Resource]) -> str:
     return name if len(members) == 1 else f"{len(members)} × {name}"
 
 
-def _branch(lead: _Span, composition: Composition, resource: Resource, width: int) -> _Line:
+def _branch(lead: Span, composition: Composition, resource: Resource, width: int) -> Line:
     count = sum(not is_read(below) for below in composition.inside(resource.urn))
     kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
     facts = "" if is_component(resource) else describe(resource)
-    spans = [lead, _Span(text(resource.name), "bold"), _Span(_GAP + kind, "type"), _Span(f"{_GAP}{facts}" if facts else "")]
-    spans.append(_Span(_marks(resource), "opaque", whole=True))
-    return _fitted(spans, width, right=_counted(count, "resource", "resources"))
+    spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
+    spans.append(Span(_marks(resource), "opaque", whole=True))
+    return fitted(spans, width, right=_counted(count, "resource", "resources"))
 
 
 def _within(resource: Resource, owner: str) -> str:
@@ -179,31 +176,32 @@ def _within(resource: Resource, owner: str) -> str:
     return ELLIPSIS + name.removeprefix(f"{text(owner)}-") if repeated else name
 
 
-def _leaf(lead: _Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int, width: int) -> Iterator[_Line]:
+def _leaf(lead: Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int, width: int) -> Iterator[Line]:
     """A resource, or those of one type with what tells them apart: their facts in up to two lines, or else their names in one."""
-    label = _Span(f"{shorten(_label(members), column):{column}}", "type")
+    label = Span(f"{shorten(_label(members), column):{column}}", "type")
     one = members[0]
     if len(members) == 1:
-        shown = joined(names[0], describe(one), by=_GAP)
-        yield _fitted([lead, label, _Span(_GAP + shown), _Span(_marks(one), "opaque", whole=True)], width)
+        facts = describe(one)
+        spans = [lead, label, Span(GAP + names[0]), Span(GAP + facts if facts else ""), Span(_marks(one), "opaque", whole=True)]
+        yield fitted(spans, width)
         return
     marks = _parenthesis(_common(protection(member) for member in members))
-    room = width - len(lead.text) - column - len(_GAP) - len(marks)
+    room = width - len(lead.text) - column - len(GAP) - len(marks)
     facts = [describe(member) for member in members]
     if not tells_all(one):
         facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
     if is_kubernetes_object(one) or not all(facts) or not facts:
-        shown = _braced(names, room)
-        yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque", whole=True)], width)
+        shown = braced(names, room)
+        yield fitted([lead, label, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
         return
     facts = unique(facts)
     begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
     more = facts[begin:]
     shown = ", ".join(facts[:begin]) + ("," if more else "")
-    yield _fitted([lead, label, _Span(_GAP + shown), _Span(marks, "opaque", whole=True)], width)
+    yield fitted([lead, label, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
     if more:
-        start = f"{under}{' ' * (column + len(_GAP))}"
-        yield _fitted([_Span(start, "dim"), _Span(_listed(more, width - len(start)))], width)
+        start = f"{under}{' ' * (column + len(GAP))}"
+        yield fitted([Span(start, "dim"), Span(listed(more, width - len(start)))], width)
 
 
 def _marks(resource: Resource) -> str:
@@ -214,7 +212,7 @@ def _marks(resource: Resource) -> str:
 
 
 def _parenthesis(words: Sequence[str]) -> str:
-    return f"{_GAP}({', '.join(words)})" if words else ""
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
@@ -224,46 +222,17 @@ def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
     return [word if count == len(every) else f"{count} {word}" for word, count in counts.items()]
 
 
-def _listed(parts: Sequence[str], room: int, before: str = "", after: str = "") -> str:
-    """As many of the parts as fit, and how many more there are."""
-    for number in range(len(parts), 0, -1):
-        more = f", {ELLIPSIS} {len(parts) - number} more" if number < len(parts) else ""
-        line = f"{before}{', '.join(parts[:number])}{more}{after}"
-        if len(line) <= room:
-            return line
-    return shorten(f"{before}{', '.join(parts)}{after}", max(room, 0))
-
-
-def _braced(names: Sequence[str], room: int) -> str:
-    """Names with what they share written once: ``net-{public, private}-routes``."""
-    first = _shared(names)
-    last = _shared([name[len(first) :][::-1] for name in names])[::-1]
-    middles = [name[len(first) : len(name) - len(last)] for name in names]
-    if len(names) < 2 or not all(middles) or (len(first) + len(last) < 4 and first != ELLIPSIS):
-        return _listed(names, room)
-    return _listed(middles, room, f"{first}{{", f"}}{last}")
-
-
-def _shared(names: Sequence[str]) -> str:
-    """The whole words that all names begin with."""
-    low, high = min(names), max(names)
-    start = low[: next((n for n, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))]
-    return start[: max(start.rfind(mark) for mark in ("-", "/", ".", ELLIPSIS)) + 1]
-
-
 # -- sections --------------------------------------------------------------------------------------------------------------------
 
-_INDENT = "  "
 
-
-def _clusters(facts: Facts, width: int) -> Iterator[_Line]:
+def _clusters(facts: Facts, width: int) -> Iterator[Line]:
     for cluster in facts.clusters:
         version = f"Kubernetes {cluster.version}" if cluster.version else ""
         shown = joined(version, cluster.access, by=", ")
-        yield _fitted([_Span(_INDENT + cluster.name), _Span(_GAP + shown)], width)
+        yield fitted([Span(INDENT + cluster.name), Span(GAP + shown)], width)
 
 
-def _capacity(facts: Facts, width: int) -> Iterator[_Line]:
+def _capacity(facts: Facts, width: int) -> Iterator[Line]:
     rows = []
     for nodes in facts.capacity:
         limits = [f"{value} {key}".strip() for key, value in nodes.limits.items()]
@@ -280,8 +249,8 @@ def _capacity(facts: Facts, width: int) -> Iterator[_Line]:
             "taints": nodes.taints,
         }
         kind = joined(nodes.manager, " or ".join(nodes.capacity_types), by=", ")
-        rows.append(_Row((nodes.name, _nodes(nodes), kind), details))
-    return _listing(("POOL", "NODES", "KIND"), rows, width)
+        rows.append(Row((nodes.name, _nodes(nodes), kind), details))
+    return listing(("POOL", "NODES", "KIND"), rows, width)
 
 
 def _nodes(nodes: NodeCapacity) -> str:
@@ -294,52 +263,52 @@ def _few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
     return names if len(names) <= limit + 1 else (*names[:limit], f"{len(names) - limit} more")
 
 
-def _workloads(facts: Facts, width: int) -> Iterator[_Line]:
+def _workloads(facts: Facts, width: int) -> Iterator[Line]:
     rows = []
     for workload in facts.workloads:
         asks = [f"{resource.rpartition('/')[2]} {amount}" for resource, amount in workload.accelerators.items()]
         asks += [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
         selector = [_pair(key, "/".join(_few(value.split(", ")))) for key, value in workload.node_selector.items()]
-        rows.append(_Row((workload.title, workload.replicas, ", ".join(asks)), {"": workload.images, "on": selector}))
-    yield from _listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
+        rows.append(Row((workload.title, workload.replicas, ", ".join(asks)), {"": workload.images, "on": selector}))
+    yield from listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
     if total := requested(facts.workloads):
         amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
-        yield _fitted([_Span(f"{_INDENT}all together, to begin with: {amounts}", "bold")], width)
+        yield fitted([Span(f"{INDENT}all together, to begin with: {amounts}", "bold")], width)
 
 
-def _models(facts: Facts, width: int) -> Iterator[_Line]:
+def _models(facts: Facts, width: int) -> Iterator[Line]:
     rows = []
     for fact in facts.models:
         settings = [f"{key} {value}" for key, value in fact.settings.items()]
-        rows.append(_Row((fact.model, joined(fact.owner, fact.owner_type, by=_GAP)), {"": settings}))
-    return _listing(("MODEL", "SERVED BY"), rows, width)
+        rows.append(Row((fact.model, joined(fact.owner, fact.owner_type, by=GAP)), {"": settings}))
+    return listing(("MODEL", "SERVED BY"), rows, width)
 
 
-def _endpoints(facts: Facts, width: int) -> Iterator[_Line]:
+def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
     rows = []
     for endpoint in facts.endpoints:
         name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
-        rows.append(_Row((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts)))))
+        rows.append(Row((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts)))))
     outside = sum(endpoint.outside for endpoint in facts.endpoints)
-    yield from _listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], width, "warning")
-    yield from _listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:], width)
+    yield from listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], width, "warning")
+    yield from listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:], width)
 
 
-def _outputs(graph: Graph, width: int) -> Iterator[_Line]:
+def _outputs(graph: Graph, width: int) -> Iterator[Line]:
     """Values beside their names where they fit, else below: people copy commands from here."""
-    short: list[_Row] = []
+    short: list[Row] = []
     found = list(_flat(plain(graph.outputs)))
     column = max((len(key) for key, _ in found), default=0)
     for key, values in found:
-        if len(values) == 1 and len(_INDENT) + column + len(_GAP) + len(values[0]) <= width:
-            short.append(_Row((key, values[0])))
+        if len(values) == 1 and len(INDENT) + column + len(GAP) + len(values[0]) <= width:
+            short.append(Row((key, values[0])))
             continue
-        yield from _listing((), short, width, column=column)
+        yield from listing((), short, width, column=column)
         short = []
-        yield _fitted([_Span(_INDENT + key)], width)
+        yield fitted([Span(INDENT + key)], width)
         for value in values:
-            yield _fitted([_Span(_INDENT * 3 + value)], width)
-    yield from _listing((), short, width, column=column)
+            yield fitted([Span(INDENT * 3 + value)], width)
+    yield from listing((), short, width, column=column)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Sequence[str]]]:
@@ -354,103 +323,24 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Sequence[str]]]:
         yield path, [text(item) for item in value] if isinstance(value, list) and value else [text(value)]
 
 
-def _opaque(facts: Facts, width: int) -> Iterator[_Line]:
+def _opaque(facts: Facts, width: int) -> Iterator[Line]:
     if not facts.opaque:
         return
     kinds = Counter(item.kind for item in facts.opaque)
     counts = [_counted(number, kind, f"{kind}s") for kind, number in sorted(kinds.items())]
-    yield _fitted([_Span(f"{_INDENT}{' and '.join(counts)}: what they make is known when they are deployed", "opaque")], width)
-    rows = [_Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
-    yield from _listing((), rows, width)
+    yield fitted([Span(f"{INDENT}{' and '.join(counts)}: what they make is known when they are deployed", "opaque")], width)
+    rows = [Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
+    yield from listing((), rows, width)
 
 
-def _warnings(graph: Graph, width: int) -> Iterator[_Line]:
+def _warnings(graph: Graph, width: int) -> Iterator[Line]:
     for warning in graph.warnings:
-        yield from _wrapped(text(warning).split(" "), width, first=f"{_INDENT}! ", by=" ", style="warning")
+        yield from wrapped(text(warning).split(" "), width, first=f"{INDENT}! ", by=" ", style="warning")
 
 
 def _pair(key: str, value: str) -> str:
     """A label without the domain that names its owner: ``instance-type=inf2.8xlarge``."""
     return "=".join(unique((key.rpartition("/")[2], value)))
-
-
-# -- lines -----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Row:
-    """Cells of a table, and below them lists with what they are lists of."""
-
-    cells: tuple[str, ...]
-    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-def _listing(header: tuple[str, ...], rows: Sequence[_Row], width: int, style: str = "", column: int = 0) -> Iterator[_Line]:
-    """Rows in columns. A list in the last column takes as many lines as it needs. ``column`` is the least width of the first."""
-    if not rows:
-        return
-    table = [header, *(row.cells for row in rows)] if header else [row.cells for row in rows]
-    widths = _column_widths(table, width - len(_INDENT), column)
-    if header:
-        yield (_Span(_INDENT + _cells(header, widths), "dim"),)
-    for row in rows:
-        first = _INDENT + "".join(
-            f"{shorten(cell, room):{room}}{_GAP}" for cell, room in zip(row.cells, widths[:-1], strict=False)
-        )
-        yield from _wrapped(row.cells[-1].split(", "), width, first=first, style=style)
-        for name, parts in row.details.items():
-            if parts := unique(parts):
-                yield from _wrapped(parts, width, first=_INDENT * 3 + (f"{name} " if name else ""), style="dim")
-
-
-def _column_widths(table: Sequence[Sequence[str]], width: int, column: int) -> list[int]:
-    """What the cells need; where that is too much, the widest columns give way first."""
-    room = width - len(_GAP) * (len(table[0]) - 1)
-    widths = [min(max(len(cells[number]) for cells in table), room) for number in range(len(table[0]))]
-    widths[0] = min(max(widths[0], column), room)
-    while sum(widths) > room:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _cells(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(f"{shorten(cell, room):{room}}" for cell, room in zip(cells, widths, strict=True)).rstrip()
-
-
-def _wrapped(parts: Sequence[str], width: int, *, first: str, by: str = ", ", style: str = "") -> Iterator[_Line]:
-    """The parts one after the other, in as many lines as it takes; further lines begin where the parts began."""
-    indent = " " * min(len(first), width - _LEAST_WIDTH // 2)
-    line, begun = first, False
-    for number, part in enumerate(parts):
-        part = shorten(part, width - len(indent) - len(by))
-        piece = part + (by if number < len(parts) - 1 else "")
-        if begun and len(line) + len(piece.rstrip()) > width:
-            yield (_Span(line.rstrip(), style),)
-            line = indent
-        line += piece
-        begun = True
-    if begun or first.strip():
-        yield (_Span(shorten(line.rstrip(), width), style),)
-
-
-def _fitted(spans: Sequence[_Span], width: int, right: str = "") -> _Line:
-    """The spans in one line, the longest ones shortened until they fit, with a text at the line's right end."""
-    room = width - (len(right) + len(_GAP) if right else 0)
-    cut = list(spans)
-    while (excess := sum(len(span.text) for span in cut) - room) > 0:
-        longest = max(range(len(cut)), key=lambda n: (not cut[n].whole and len(cut[n].text) > _LEAST_CELL, len(cut[n].text)))
-        length = len(cut[longest].text)
-        cut[longest] = replace(cut[longest], text=shorten(cut[longest].text, max(length - excess, length // 2)))
-    if right:
-        gap = width - len(right) - sum(len(span.text) for span in cut)
-        cut.append(_Span(" " * gap + right, "dim"))
-    return tuple(cut)
-
-
-def _painted(line: _Line, colour: bool) -> str:
-    if not colour:
-        return "".join(span.text for span in line).rstrip()
-    return "".join(f"\x1b[{_STYLES[span.style]}m{span.text}\x1b[0m" if span.style and span.text else span.text for span in line)
 
 
 def _legend(shown: str) -> str:
