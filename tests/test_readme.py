@@ -57,11 +57,11 @@ def test_the_two_commands_are_targets_that_ci_runs():
 
 
 def test_the_preview_looks_as_shown(clone, capsys):
-    """An excerpt: what stands between two lines of dots is the command's own output, in its order."""
+    """An excerpt: what stands between two lines of […] is the command's own output, in its order."""
     shown, _ = (b.text for b in blocks() if (b.language, b.heading) == ("text", "See it"))
     assert main(["preview", STACK]) == 0
     rest = capsys.readouterr().out
-    for part in shown.split("…\n"):
+    for part in shown.split("[…]\n"):
         _, found, rest = rest.partition(part)
         assert found, f"not in the output any more, or not in this order:\n{part}"
 
