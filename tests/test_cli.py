@@ -1,0 +1,115 @@
+"""The command as a person or a script uses it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, recorded
+
+from eks_inference.cli import main
+
+COMMAND = [sys.executable, "-m", "eks_inference"]
+STACK = "inf2-llama3"
+
+
+@pytest.fixture(autouse=True)
+def in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> tuple[str, str]:
+    """What a person sees on standard output and standard error, each a terminal of its own."""
+    out, out_end = pty.openpty()
+    err, err_end = pty.openpty()
+    run = subprocess.Popen([*COMMAND, *arguments], stdout=out_end, stderr=err_end, env={**os.environ, **environment})
+    os.close(out_end)
+    os.close(err_end)
+    seen = tuple(b"".join(iter(lambda end=end: _read(end), b"")).decode() for end in (err, out))
+    assert run.wait(timeout=60) == 0
+    os.close(out)
+    os.close(err)
+    return seen[1], seen[0]
+
+
+def _read(end: int) -> bytes:
+    try:
+        return os.read(end, 65536)
+    except OSError:  # Linux says EIO when the other end is closed.
+        return b""
+
+
+def test_json_is_the_recorded_graph(capsys):
+    assert main(["preview", STACK, "--format", "json"]) == 0
+    assert capsys.readouterr().out == recorded(STACK).to_json()
+
+
+def test_a_file_gets_what_standard_output_would(tmp_path, capsys):
+    for format_ in ("tree", "json", "manifests", "mermaid"):
+        assert main(["preview", STACK, "--format", format_]) == 0
+        shown = capsys.readouterr().out
+        file = tmp_path / format_
+        assert main(["preview", STACK, "--format", format_, "-o", str(file)]) == 0
+        assert file.read_text() == shown
+        assert capsys.readouterr().out == ""
+
+
+def test_progress_and_colour_are_for_terminals_only():
+    out, err = on_a_terminal("preview", STACK, NO_COLOR="")
+    assert "recording inf2-llama3: 1" in err
+    assert "\x1b[" in out
+    done = subprocess.run([*COMMAND, "preview", STACK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    assert "\x1b[" not in done.stdout
+
+
+def test_no_color_is_honoured():
+    out, _ = on_a_terminal("preview", STACK, NO_COLOR="1")
+    assert "\x1b[" not in out
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    run = subprocess.Popen([*COMMAND, "preview", STACK, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.read(10)
+    run.stdout.close()
+    assert run.stderr.read() == b""
+    assert run.wait(timeout=60) == 0
+
+
+def test_another_project_is_previewed_where_it_stands(tmp_path, capsys):
+    (tmp_path / "Pulumi.yaml").write_text("name: other\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: eu-west-1\n")
+    (tmp_path / "__main__.py").write_text("import pulumi_aws as aws\nprint('said aloud')\naws.ec2.Vpc('v')\n")
+    assert main(["preview", "dev", "--program", str(tmp_path), "--format", "json"]) == 0
+    said = capsys.readouterr()
+    graph = json.loads(said.out)
+    (vpc,) = [resource for resource in graph["resources"] if resource["type"] == "aws:ec2/vpc:Vpc"]
+    assert vpc["source"] == "__main__.py:3"
+    assert "said aloud" in said.err
+
+
+def test_the_only_stack_need_not_be_named(tmp_path, capsys):
+    (tmp_path / "Pulumi.yaml").write_text("name: other\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").touch()
+    (tmp_path / "__main__.py").touch()
+    assert main(["preview", "--program", str(tmp_path)]) == 0
+    assert "would create" in capsys.readouterr().out
+
+
+def test_the_schema_is_one_for_stack_files(capsys):
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema == json.loads((ROOT / "stacks" / "schema.json").read_text())
+    assert set(schema["properties"]["config"]["required"]) == {"aws:region", "eks-inference:stack"}
+
+
+def test_nothing_is_shown_of_the_machine(capsys):
+    assert main(["preview", STACK, "--format", "json"]) == 0
+    shown = capsys.readouterr().out
+    assert str(ROOT) not in shown
+    assert str(Path.home()) + "/" not in shown
