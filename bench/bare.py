@@ -52,14 +52,15 @@ def bare_source(graph: Graph) -> Iterator[str]:
     references = References({resource.name: (variables[resource.urn], resource) for resource in made})
     for resource in made:
         options = f"opts=pulumi.ResourceOptions({', '.join(_options(resource, variables, references))})"
+        variable = variables[resource.urn]
         found = owners[resource.urn]
         if found is None:
             inputs = references.expression(resource.inputs)
-            yield f"{variables[resource.urn]} = pulumi.ComponentResource({resource.type!r}, {resource.name!r}, {inputs}, {options})"
-            yield f"{variables[resource.urn]}.register_outputs({{}})"
+            yield f"{variable} = pulumi.ComponentResource({resource.type!r}, {resource.name!r}, {inputs}, {options})"
+            yield f"{variable}.register_outputs({{}})"
         else:
             arguments = (f"{name}={references.expression(value)}" for name, value in _arguments(resource, found))
-            yield f"{variables[resource.urn]} = {'.'.join(found)}({', '.join([repr(resource.name), *arguments, options])})"
+            yield f"{variable} = {'.'.join(found)}({', '.join([repr(resource.name), *arguments, options])})"
 
 
 def _in_order(graph: Graph) -> list[Resource]:

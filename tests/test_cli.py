@@ -5,11 +5,12 @@ import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, recorded
 
+from conftest import ROOT, recorded
 from eks_inference.cli import main
 
 COMMAND = [sys.executable, "-m", "eks_inference"]
@@ -28,11 +29,17 @@ def on_a_terminal(*arguments: str, **environment: str) -> tuple[str, str]:
     run = subprocess.Popen([*COMMAND, *arguments], stdout=out_end, stderr=err_end, env={**os.environ, **environment})
     os.close(out_end)
     os.close(err_end)
-    seen = tuple(b"".join(iter(lambda end=end: _read(end), b"")).decode() for end in (err, out))
-    assert run.wait(timeout=60) == 0
+    # Both at once: a terminal nobody reads fills up and stops the program.
+    with ThreadPoolExecutor() as readers:
+        seen = [readers.submit(_all, end) for end in (out, err)]
+        assert run.wait(timeout=60) == 0
     os.close(out)
     os.close(err)
-    return seen[1], seen[0]
+    return seen[0].result(), seen[1].result()
+
+
+def _all(end: int) -> str:
+    return b"".join(iter(lambda: _read(end), b"")).decode()
 
 
 def _read(end: int) -> bytes:

@@ -1,5 +1,6 @@
 """Model servers: KubeRay, and vLLM on Ray Serve."""
 
+import ast
 import json
 import math
 import os
@@ -21,13 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.handle import ExistingNeuronScheduler
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import engine, engines
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import find_model, models
 from eks_inference.faults import SpecError
-from eks_inference.pools.placement import Placement, Taint
 from eks_inference.pools.plan import allocatable
 from eks_inference.preview.errors import ProgramError
 from eks_inference.preview.graph import Graph, Resource
@@ -39,112 +38,28 @@ from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.component import RayServeVllm
-from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from golden import assert_golden
-from handles import existing_cluster, placement
+from handles import existing_cluster
+from servers import (
+    HEAD,
+    LARGE,
+    SMALL,
+    container,
+    declared_cores,
+    head_pod,
+    ray_service,
+    serve_application,
+    served,
+    spec_of,
+    worker_group,
+    worker_pod,
+    workers_on,
+)
 
 ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
 sys.path.insert(0, str(ASSETS))
 # A file that runs in the server's pod, not a module of the library.
 import vllm_engine  # noqa: E402  # pyright: ignore[reportMissingImports]
-
-IMAGE = "registry.example/vllm-ray-neuron:1"
-NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")
-JUPYTER = Taint("hub.jupyter.org/dedicated", "user", "NoSchedule")
-HEAD = placement("m5.2xlarge", pool="core")
-
-
-def workers_on(name: str) -> Placement:
-    return placement(name, pool="inferentia-inf2", taints=(NEURON, JUPYTER))
-
-
-SMALL = {
-    # The source system's form: one chip a node, the model over its two cores.
-    "model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"},
-    "image": IMAGE,
-    "tensor_parallel": 2,
-    "max_model_len": 4096,
-    "max_num_seqs": 10,
-    "head": {"pool": "core", "cpu": "2", "memory": "20G"},
-    "worker": {"pool": "inferentia-inf2", "instance_type": "inf2.8xlarge", "cpu": "30", "memory": "110G"},
-}
-LARGE = {
-    # Its "optional" form, put right: three replicas over 8 cores each use what the source left idle.
-    **SMALL,
-    "tensor_parallel": 8,
-    "worker": {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "cpu": "90", "memory": "360G"},
-}
-
-
-def changed(base: dict, **keys: Any) -> dict:
-    """The base with some keys replaced; a dict is merged into the base's dict."""
-    return base | {key: base[key] | value if isinstance(value, dict) and key in base else value for key, value in keys.items()}
-
-
-def spec_of(base: dict = SMALL, **keys: Any) -> RayServeVllmSpec:
-    return RayServeVllmSpec.model_validate(changed(base, **keys))
-
-
-def served(
-    base: dict = SMALL,
-    *,
-    name: str = "vllm-llama3-inf2",
-    on: Placement | None = None,
-    scheduler: bool = False,
-    token: Callable[[], Any] = lambda: None,
-    settings: dict | None = None,
-    **keys: Any,
-) -> Graph:
-    spec = spec_of(base, **keys)
-
-    def build() -> None:
-        RayServeVllm(
-            name,
-            spec,
-            cluster=existing_cluster(**(settings or {})),
-            operator=ExistingKubeRayOperator(),
-            head=HEAD,
-            worker=on or workers_on(spec.worker.instance_type),
-            scheduler=ExistingNeuronScheduler() if scheduler else None,
-            hugging_face_token=token(),
-        )
-
-    return record(build)
-
-
-def ray_service(graph: Graph) -> dict:
-    (found,) = graph.of_type("kubernetes:ray.io/v1:RayService")
-    return dict(found.inputs)
-
-
-def head_pod(graph: Graph) -> dict:
-    return ray_service(graph)["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]
-
-
-def worker_group(graph: Graph) -> dict:
-    (group,) = ray_service(graph)["spec"]["rayClusterConfig"]["workerGroupSpecs"]
-    return group
-
-
-def worker_pod(graph: Graph) -> dict:
-    return worker_group(graph)["template"]["spec"]
-
-
-def container(pod: dict) -> dict:
-    (only,) = pod["containers"]
-    return only
-
-
-def serve_application(graph: Graph) -> dict:
-    (application,) = yaml.safe_load(ray_service(graph)["spec"]["serveConfigV2"])["applications"]
-    return application
-
-
-def declared_cores(graph: Graph) -> int:
-    """As Ray's autoscaler reads it (autoscaling_config.py): without the outer quotes, as JSON."""
-    text = worker_group(graph)["rayStartParams"]["resources"]
-    return json.loads(text[1:-1].replace("\\", ""))["neuron_cores"]
-
 
 # -- KubeRay --------------------------------------------------------------------------------------------------------------------
 
@@ -510,14 +425,23 @@ def test_children_sit_on_the_component_and_the_clusters_provider() -> None:
     graph = served()
     component = graph.named("vllm-llama3-inf2")
     children: tuple[Resource, ...] = graph.children[component.urn]
-    assert len(children) == 4
-    assert {child.provider for child in children} == {graph.named("c-k8s").urn}
+    assert len(children) >= 4
+    assert {child.provider for child in children if child.package == "kubernetes"} == {graph.named("c-k8s").urn}
+    assert {child.package for child in children} == {"kubernetes", "aws"}
 
 
 def test_a_changed_script_changes_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     before = worker_group(served())["template"]["metadata"]["annotations"]
     monkeypatch.setattr(plan, "scripts", lambda: {"vllm_serve.py": "pass"})
     assert worker_group(served())["template"]["metadata"]["annotations"] != before
+
+
+@pytest.mark.parametrize("script", plan.SCRIPT_FILES)
+def test_what_a_script_imports_of_ours_is_mounted_too(script: str) -> None:
+    tree = ast.parse((ASSETS / script).read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {f"{module}.py" for module in modules if (ASSETS / f"{module}.py").exists()}
+    assert ours <= set(plan.SCRIPT_FILES)
 
 
 def test_the_mounted_scripts_are_what_serve_imports() -> None:
@@ -644,7 +568,8 @@ FAKE_VLLM = """\
             self.wfile.write(body)
 
         def do_GET(self):
-            self.answer(200, {{"path": self.path, "folder": os.getcwd()}})
+            artifacts = os.environ.get("NEURON_COMPILED_ARTIFACTS", "")
+            self.answer(200, {{"path": self.path, "folder": os.getcwd(), "artifacts": artifacts}})
 
         def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -710,6 +635,23 @@ def fetch(url: str) -> dict:
 
 
 @needs_setpriv
+def test_artifacts_of_a_local_model_go_into_the_engines_own_folder(fake_vllm: None) -> None:
+    engine = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30", MODEL_FOLDER="/models"))
+    engine.start()
+    try:
+        seen = fetch(engine.url)
+        assert seen["artifacts"].startswith(seen["folder"] + "/")
+        assert not Path(seen["artifacts"]).exists()
+    finally:
+        engine.stop()
+
+
+@needs_setpriv
+def test_a_model_of_the_hub_keeps_the_engines_own_places(running_engine: vllm_engine.Engine) -> None:
+    assert fetch(running_engine.url)["artifacts"] == ""
+
+
+@needs_setpriv
 def test_an_engine_that_dies_while_starting_fails_at_once(fake_vllm: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_VLLM", "dies")
     started = time.monotonic()
@@ -768,13 +710,15 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def proxy(fake_vllm: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+def proxy(fake_vllm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The Serve application in front of a fake vLLM, without Ray: a stub of its decorators stands in."""
     reason = "is in the server's image, not among this library's dependencies"
     pytest.importorskip("httpx", reason=f"httpx {reason}")
     pytest.importorskip("fastapi", reason=f"fastapi {reason}")
     monkeypatch.setitem(sys.modules, "ray", _ray_stub())
     monkeypatch.delitem(sys.modules, "vllm_serve", raising=False)
+    monkeypatch.delitem(sys.modules, "drain", raising=False)
+    monkeypatch.setenv("DRAIN_MARK", str(tmp_path / "mark"))
     import vllm_serve  # pyright: ignore[reportMissingImports]
     from fastapi.testclient import TestClient  # pyright: ignore[reportMissingImports]
 
@@ -792,7 +736,7 @@ def proxy(fake_vllm: None, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _ray_stub() -> Any:
-    """Only what the script takes from Ray: two decorators that change nothing, and bind."""
+    """Only what the script takes from Ray: two decorators that change nothing, bind, and gauges nobody reads."""
     from types import ModuleType, SimpleNamespace
 
     def deployment(decorated: type) -> type:
@@ -800,7 +744,12 @@ def _ray_stub() -> Any:
         return decorated
 
     stub = ModuleType("ray")
-    setattr(stub, "serve", SimpleNamespace(deployment=deployment, ingress=lambda app: lambda decorated: decorated))  # noqa: B010
+    serve = SimpleNamespace(
+        deployment=deployment,
+        ingress=lambda app: lambda decorated: decorated,
+        metrics=SimpleNamespace(Gauge=lambda *words: SimpleNamespace(set=lambda value, tags: None)),
+    )
+    setattr(stub, "serve", serve)  # noqa: B010
     return stub
 
 
@@ -825,6 +774,15 @@ def test_streams_pass_as_they_come(proxy: Any) -> None:
     with proxy.stream("POST", "/v1/chat/completions", json={"stream": True}) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         assert [line for line in answer.iter_lines() if line] == ["data: 0", "data: 1", "data: 2"]
+
+
+@needs_setpriv
+def test_a_pod_that_ends_refuses_new_requests_but_stays_healthy(proxy: Any, tmp_path: Path) -> None:
+    assert proxy.get("/v1/models").status_code == 200
+    (tmp_path / "mark").touch()
+    refusal = proxy.get("/v1/models")
+    assert refusal.status_code == 503
+    assert refusal.headers["retry-after"] == "1"
 
 
 @needs_setpriv

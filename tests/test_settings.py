@@ -59,22 +59,28 @@ def test_every_image_and_chart_comes_from_the_mirrors():
     repositories = list(values_of("repository", documents))
     charts = [r.inputs for r in graph.of_type("kubernetes:helm.sh/v3:Release")]
     assert len(images) >= 5
-    assert len(charts) == 3
+    assert len(charts) == 4
     for reference in [*images, *repositories, *(chart["chart"] for chart in charts)]:
         assert reference.removeprefix("oci://").startswith(f"{MIRROR}/"), reference
     assert not [chart for chart in charts if "repositoryOpts" in chart]
 
 
 def test_protection_covers_what_holds_everything_and_nothing_else():
+    """The VPC, and what holds data: built images, compiled models, results, accounts and chats."""
     graph = recorded_with({"protect": True})
-    assert {r.type for r in graph.resources if r.options.get("protect")} == {"aws:ec2/vpc:Vpc"}
+    assert {r.type.rpartition(":")[2] for r in graph.resources if r.options.get("protect")} == {
+        "Vpc",
+        "Repository",
+        "Bucket",
+        "PersistentVolumeClaim",
+    }
     (cluster,) = graph.of_type("eks:index:Cluster")
     assert cluster.inputs["deletionProtection"] is True
 
 
 def test_a_stack_without_servers_and_karpenter_makes_neither():
     pools = {"default": None, "inferentia-inf2": None, "trainium-trn1": None}
-    types = {r.type for r in recorded_with({"servers": None, "pools": pools}).resources}
+    types = {r.type for r in recorded_with({"servers": None, "clients": None, "load_test": None, "pools": pools}).resources}
     assert "eks-inference:index:ManagedPool" in types
     assert not types & {
         f"eks-inference:index:{name}" for name in ("Karpenter", "KarpenterPool", "KubeRayOperator", "RayServeVllm")

@@ -8,16 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
+    from eks_inference.accelerators.handle import ExistingNeuronScheduler
     from eks_inference.accelerators.spec import NeuronSpec
+    from eks_inference.clients.component import OpenWebUI, SmokeTest
+    from eks_inference.clients.spec import ClientsSpec, OpenWebUISpec, SmokeTestSpec
     from eks_inference.cluster.component import ClusterAddons, EksCluster
     from eks_inference.cluster.existing import ExistingCluster
     from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, EndpointAccess
     from eks_inference.faults import Fault, SpecError
+    from eks_inference.images.component import ImageBuild
+    from eks_inference.images.spec import InClusterImage
+    from eks_inference.loadtest.component import LoadTest
+    from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
     from eks_inference.network.component import Vpc
     from eks_inference.network.handle import ExistingVpc, Subnet
     from eks_inference.network.spec import NetworkSpec
     from eks_inference.observability.component import CloudWatchObservability
-    from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
+    from eks_inference.observability.handle import ExistingPrometheus
+    from eks_inference.observability.neuron_monitor import NeuronMonitor
+    from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
+    from eks_inference.observability.spec import CloudWatchSpec, NeuronMonitorSpec, ObservabilitySpec, PrometheusSpec
     from eks_inference.platform import InferencePlatform
     from eks_inference.pools.existing import ExistingPool
     from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter
@@ -27,25 +37,43 @@ if TYPE_CHECKING:
     from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec, ManagedPoolSpec
     from eks_inference.secrets import SecretRef
     from eks_inference.serving.kuberay.component import KubeRayOperator
+    from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
     from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
     from eks_inference.serving.ray_serve.component import RayServeVllm
     from eks_inference.serving.ray_serve.spec import RayHeadSpec, RayServeVllmSpec, RayWorkerSpec, ServeReplicasSpec
-    from eks_inference.serving.spec import HubModel
+    from eks_inference.serving.spec import (
+        HubModel,
+        NoCompileCache,
+        S3CompileCache,
+        S3Model,
+        VolumeCompileCache,
+        VolumeModel,
+    )
     from eks_inference.settings import StackSettings
     from eks_inference.stack import StackSpec
 
 _MODULES = {
     "accelerators.component": ("NeuronPlugin", "NeuronScheduler"),
+    "accelerators.handle": ("ExistingNeuronScheduler",),
     "accelerators.spec": ("NeuronSpec",),
+    "clients.component": ("OpenWebUI", "SmokeTest"),
+    "clients.spec": ("ClientsSpec", "OpenWebUISpec", "SmokeTestSpec"),
     "cluster.component": ("ClusterAddons", "EksCluster"),
     "cluster.existing": ("ExistingCluster",),
     "cluster.spec": ("ClusterAddonsSpec", "ClusterSpec", "EndpointAccess"),
     "faults": ("Fault", "SpecError"),
+    "images.component": ("ImageBuild",),
+    "images.spec": ("InClusterImage",),
+    "loadtest.component": ("LoadTest",),
+    "loadtest.spec": ("HubTokenizer", "LoadTestSpec", "TokenCounts"),
     "network.component": ("Vpc",),
     "network.handle": ("ExistingVpc", "Subnet"),
     "network.spec": ("NetworkSpec",),
     "observability.component": ("CloudWatchObservability",),
-    "observability.spec": ("CloudWatchSpec", "ObservabilitySpec"),
+    "observability.handle": ("ExistingPrometheus",),
+    "observability.neuron_monitor": ("NeuronMonitor",),
+    "observability.prometheus": ("PrometheusStack", "ServerMetrics"),
+    "observability.spec": ("CloudWatchSpec", "NeuronMonitorSpec", "ObservabilitySpec", "PrometheusSpec"),
     "platform": ("InferencePlatform",),
     "pools.existing": ("ExistingPool",),
     "pools.karpenter": ("ExistingKarpenter", "Karpenter"),
@@ -55,10 +83,11 @@ _MODULES = {
     "pools.spec": ("KarpenterPoolSpec", "KarpenterSpec", "ManagedPoolSpec"),
     "secrets": ("SecretRef",),
     "serving.kuberay.component": ("KubeRayOperator",),
+    "serving.kuberay.handle": ("ExistingKubeRayOperator",),
     "serving.kuberay.spec": ("KubeRayOperatorSpec",),
     "serving.ray_serve.component": ("RayServeVllm",),
     "serving.ray_serve.spec": ("RayHeadSpec", "RayServeVllmSpec", "RayWorkerSpec", "ServeReplicasSpec"),
-    "serving.spec": ("HubModel",),
+    "serving.spec": ("HubModel", "NoCompileCache", "S3CompileCache", "S3Model", "VolumeCompileCache", "VolumeModel"),
     "settings": ("StackSettings",),
     "stack": ("StackSpec",),
 }

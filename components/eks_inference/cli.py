@@ -1,4 +1,8 @@
-"""The ``eks-inference`` command. Exit codes: 0 done, 2 what was given cannot be used."""
+"""The ``eks-inference`` command.
+
+Exit codes: 0 done; 1 a server or a deployed stack is not well (``chat``, ``verify``); 2 what was given cannot be used; 130 for
+Ctrl-C.
+"""
 
 import argparse
 import contextlib
@@ -11,13 +15,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference.clients import chat
+from eks_inference.verify import command as verify
+
 # Only what every command needs is imported here; the rest costs start-up time and comes with the command that uses it.
 if TYPE_CHECKING:
     from eks_inference.preview.errors import PreviewError, Problem
     from eks_inference.preview.graph import Graph
     from eks_inference.preview.project import Document
 
-FORMATS = ("tree", "json", "manifests", "mermaid")
+FORMATS = ("tree", "json", "manifests", "mermaid", "html")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
     preview.set_defaults(run=_preview)
 
+    verify.add_parser(commands, _recorded_stack)
+    chat.configure(commands.add_parser("chat", help="ask a model server, e.g. through a port forward"))
+
     schema = commands.add_parser("schema", help="the JSON schema of stack files, for editors")
     schema.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
     schema.set_defaults(run=_schema)
@@ -72,16 +82,34 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _preview(options: argparse.Namespace) -> int:
+    graph = _recorded_stack(options)
+    _write(_render(graph, options.format, colour=options.output is None and _colour()), options.output)
+    return 0
+
+
+def _recorded_stack(options: argparse.Namespace) -> "Graph":
+    """The graph of the stack that the options of a command name; only ``stack`` is an option of every command."""
+    import gc
+
+    from eks_inference.preview.lazy_sdk import lazy_sdks
+
+    # A short process that leaves next to no garbage: looking for it costs about a tenth of the time.
+    gc.disable()
+    with lazy_sdks():
+        return _recorded(options)
+
+
+def _recorded(options: argparse.Namespace) -> "Graph":
     from eks_inference.preview.errors import PreviewError, ProgramError
     from eks_inference.preview.project import find_project
 
-    ours = options.program is None
-    if options.program is not None and not options.program.is_dir():
-        raise PreviewError([_problem("there is no such folder", file=str(options.program))])
-    project = find_project(options.program or Path.cwd())
+    program: Path | None = getattr(options, "program", None)
+    if program is not None and not program.is_dir():
+        raise PreviewError([_problem("there is no such folder", file=str(program))])
+    project = find_project(program or Path.cwd())
     document = project.stack_file(_stack(options.stack, project.stacks()))
     optional_secrets: Sequence[str] = ()
-    if ours and project.name == "eks-inference":
+    if program is None and project.name == "eks-inference":
         from eks_inference.secrets import CONFIG_SECRETS
 
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
@@ -98,7 +126,7 @@ def _preview(options: argparse.Namespace) -> int:
                 stack=stack,
                 config=config.values,
                 secret_keys=config.secret_keys,
-                strict=options.strict,
+                strict=getattr(options, "strict", False),
                 root=project.root,
                 progress=progress,
             )
@@ -106,8 +134,7 @@ def _preview(options: argparse.Namespace) -> int:
         raise _located(error, document, f"{project.name}:stack") from error
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    _write(_render(graph, options.format, colour=options.output is None and _colour()), options.output)
-    return 0
+    return graph
 
 
 def _schema(options: argparse.Namespace) -> int:
@@ -140,6 +167,10 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
         from eks_inference.preview.mermaid import render_mermaid
 
         return render_mermaid(graph)
+    if format_ == "html":
+        from eks_inference.preview.html import render_html
+
+        return render_html(graph)
     from eks_inference.preview.tree import render_tree
 
     return render_tree(graph, colour=colour)

@@ -6,13 +6,20 @@ from typing import Any
 import pulumi
 
 from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
+from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.faults import Fault, SpecError, faults_under
+from eks_inference.images.component import ImageBuild
+from eks_inference.images.spec import InClusterImage
+from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
+from eks_inference.observability.neuron_monitor import NeuronMonitor
+from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
+from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
@@ -34,6 +41,8 @@ class InferencePlatform(pulumi.ComponentResource):
         region: str,
         profile: str | None = None,
         hugging_face_token: pulumi.Input[str] | None = None,
+        grafana_admin_password: pulumi.Input[str] | None = None,
+        open_webui_admin_password: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public."""
@@ -71,37 +80,111 @@ class InferencePlatform(pulumi.ComponentResource):
                     opts=child,
                 )
 
+        if spec.observability.cloudwatch:
+            CloudWatchObservability(f"{name}-cloudwatch", spec.observability.cloudwatch, cluster=self.cluster, opts=child)
+        prometheus = None
+        if spec.observability.prometheus:
+            prometheus = PrometheusStack(
+                f"{name}-prometheus",
+                spec.observability.prometheus,
+                cluster=self.cluster,
+                placement=core,
+                grafana_admin_password=grafana_admin_password,
+                opts=child,
+            )
+
         scheduler = None
         if spec.accelerators.neuron:
             plugin = NeuronPlugin(f"{name}-neuron", spec.accelerators.neuron, cluster=self.cluster, opts=child)
             if spec.accelerators.neuron.scheduler:
                 scheduler = NeuronScheduler(f"{name}-neuron-scheduler", plugin=plugin, placement=core, opts=child)
-
-        if spec.observability.cloudwatch:
-            CloudWatchObservability(f"{name}-cloudwatch", spec.observability.cloudwatch, cluster=self.cluster, opts=child)
+            if spec.observability.neuron_monitor:
+                NeuronMonitor(
+                    f"{name}-neuron-monitor", spec.observability.neuron_monitor, plugin=plugin, metrics=prometheus, opts=child
+                )
 
         self.servers: dict[str, RayServeVllm] = {}
+        workers: dict[str, Placement] = {}
         if spec.servers:
             operator = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=core, opts=child)
             for server, server_spec in spec.servers.items():
                 with faults_under("servers", server):
+                    image = None
+                    if isinstance(server_spec.image, InClusterImage):
+                        image = ImageBuild(
+                            f"{server}-image",
+                            server_spec.image,
+                            cluster=self.cluster,
+                            placement=core,
+                            defaults={
+                                "ENGINE_IMAGE": server_spec.profile.image,
+                                "RAY_VERSION": server_spec.ray_version or server_spec.profile.ray,
+                            },
+                            opts=child,
+                        )
+                    workers[server] = self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type)
                     self.servers[server] = RayServeVllm(
                         server,
                         server_spec,
                         cluster=self.cluster,
                         operator=operator,
                         head=self.pools[server_spec.head.pool].placement(server_spec.head.instance_type),
-                        worker=self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type),
+                        worker=workers[server],
                         scheduler=scheduler,
+                        image=image.reference if image else None,
                         hugging_face_token=hugging_face_token,
                         opts=child,
                     )
+                if prometheus:
+                    ServerMetrics(f"{server}-metrics", server=self.servers[server], metrics=prometheus, opts=child)
+
+        web_ui = None
+        if spec.clients.open_webui:
+            with faults_under("clients", "open_webui"):
+                web_ui = OpenWebUI(
+                    f"{name}-open-webui",
+                    spec.clients.open_webui,
+                    cluster=self.cluster,
+                    placement=core,
+                    servers=self.servers,
+                    admin_password=open_webui_admin_password,
+                    opts=child,
+                )
+        if spec.clients.smoke_test:
+            for server, component in self.servers.items():
+                SmokeTest(
+                    f"{server}-smoke-test",
+                    spec.clients.smoke_test,
+                    cluster=self.cluster,
+                    placement=core,
+                    server=component,
+                    opts=child,
+                )
+        load_test = None
+        if spec.load_test:
+            with faults_under("load_test"):
+                load_test = LoadTest(
+                    f"{name}-load-test",
+                    spec.load_test,
+                    cluster=self.cluster,
+                    placement=core,
+                    servers=self.servers,
+                    hardware=workers,
+                    hugging_face_token=hugging_face_token,
+                    opts=child,
+                )
 
         self.outputs: Mapping[str, Any] = {
             "clusterName": name,
             "kubeconfigCommand": control_plane.kubeconfig_command,
             "endpoints": {server: component.endpoint for server, component in self.servers.items()},
-            "next": _next_steps(control_plane.kubeconfig_command, self.servers),
+            "next": [
+                control_plane.kubeconfig_command,
+                f"eks-inference verify {pulumi.get_stack()}",
+                *_access(self.servers),
+                *([web_ui.port_forward_command] if web_ui else []),
+                *([load_test.log_command] if load_test and load_test.log_command else []),
+            ],
         }
         self.register_outputs(self.outputs)
 
@@ -123,6 +206,8 @@ class InferencePlatform(pulumi.ComponentResource):
                 region=region,
                 profile=aws.get("profile"),
                 hugging_face_token=config.get_secret("huggingFaceToken"),
+                grafana_admin_password=config.get_secret("grafanaAdminPassword"),
+                open_webui_admin_password=config.get_secret("openWebUiAdminPassword"),
                 opts=opts,
             )
         except SpecError as error:
@@ -134,9 +219,9 @@ def _families(spec: StackSpec) -> list[str]:
     return sorted({instance.family for pool in spec.pools.values() for instance in pool.instances()})
 
 
-def _next_steps(kubeconfig_command: str, servers: Mapping[str, RayServeVllm]) -> list[str]:
+def _access(servers: Mapping[str, RayServeVllm]) -> list[str]:
     """The commands that take a person from a deployed stack to an answer of the model."""
-    steps = [kubeconfig_command, "kubectl get nodes"]
+    steps = []
     for server in servers.values():
         forward = f"kubectl -n {server.namespace} port-forward svc"
         steps += [
@@ -144,4 +229,4 @@ def _next_steps(kubeconfig_command: str, servers: Mapping[str, RayServeVllm]) ->
             f"{forward}/{server.serve_service_name} {HEAD_PORTS['serve']}",
             f"{forward}/{server.head_service_name} {HEAD_PORTS['dashboard']}",
         ]
-    return steps
+    return [*steps, "eks-inference chat"] if steps else []

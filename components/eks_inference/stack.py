@@ -3,15 +3,21 @@
 import json
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from eks_inference.accelerators.spec import NeuronSpec
+from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
-from eks_inference.faults import Fault, SpecError
+from eks_inference.faults import Fault, SpecError, format_path
+from eks_inference.images import plan as images_plan
+from eks_inference.images.spec import InClusterImage
+from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
+from eks_inference.pools import plan as pools_plan
 from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
@@ -58,6 +64,8 @@ class StackSpec(Spec):
     )
     servers: dict[ResourceName, ServerSpec] = Field(default_factory=dict, description="Model servers by name.")
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
+    clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
+    load_test: LoadTestSpec | None = Field(default=None, description="A load test of the model servers. Absent: none.")
 
     def settings(self, region: str, profile: str | None = None) -> StackSettings:
         """What every component of the stack shares."""
@@ -124,14 +132,37 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
             given=f"{core.kind} pool of {', '.join(i.name for i in core.instances()[:3])}",
             allowed="a managed pool without taints and accelerators",
         )
-    namespaces: dict[str, str] = {}
+    taken: dict[str, tuple[str, ...]] = {}
+    for path, namespace in _namespaces(spec):
+        first = taken.setdefault(namespace, path)
+        if first != path:
+            hint = f"{format_path(first)} has it already; each makes a namespace of its own"
+            yield Fault(path, "this namespace is taken", given=namespace, hint=hint)
     for name, server in spec.servers.items():
-        first = namespaces.setdefault(server.namespace, name)
-        if first != name:
-            hint = f"server '{first}' has it already; each server makes a namespace of its own"
-            yield Fault(("servers", name, "namespace"), "this namespace is taken", given=server.namespace, hint=hint)
+        if isinstance(server.image, InClusterImage) and isinstance(core, ManagedPoolSpec):
+            given, needed = pools_plan.root_volume_gib(core), images_plan.smallest_root_volume_gib(server.image)
+            if given < needed:
+                path = ("pools", spec.core_pool, "root_volume_gib")
+                hint = f"image of server '{name}'"
+                yield Fault(path, "an image build does not fit the nodes' disk", str(given), f"at least {needed}", hint)
         for role, wish in (("head", server.head), ("worker", server.worker)):
             yield from _placement_faults(("servers", name, role), wish.pool, wish.instance_type, spec)
+
+
+def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every namespace the stack makes, with the key that names it."""
+    for name, server in spec.servers.items():
+        yield ("servers", name, "namespace"), server.namespace
+    if spec.servers:
+        yield ("kuberay", "namespace"), spec.kuberay.namespace
+    if spec.observability.prometheus:
+        yield ("observability", "prometheus", "namespace"), spec.observability.prometheus.namespace
+    if spec.observability.neuron_monitor:
+        yield ("observability", "neuron_monitor", "namespace"), spec.observability.neuron_monitor.namespace
+    if spec.clients.open_webui:
+        yield ("clients", "open_webui", "namespace"), spec.clients.open_webui.namespace
+    if spec.load_test:
+        yield ("load_test", "namespace"), spec.load_test.namespace
 
 
 def _placement_faults(path: tuple[str, ...], pool_name: str, wanted: str | None, spec: StackSpec) -> Iterator[Fault]:
@@ -158,9 +189,13 @@ def _no_such_pool(path: tuple[str | int, ...], given: str, spec: StackSpec) -> F
     return Fault(path, "there is no pool of this name", given=given, allowed=", ".join(sorted(spec.pools)), hint=hint)
 
 
+@cache
+def _schema() -> dict[str, Any]:
+    return StackSpec.model_json_schema()
+
+
 def _shape_faults(error: ValidationError, text: str) -> Iterator[Fault]:
-    data = json.loads(text)
-    schema = StackSpec.model_json_schema()
+    data, schema = json.loads(text), _schema()
     for problem in error.errors(include_url=False):
         yield _shape_fault(problem, data, schema)
 
@@ -232,11 +267,14 @@ def _resolve(place: dict[str, Any], data: Any, schema: dict[str, Any]) -> dict[s
             if not isinstance(tag, str) or tag not in mapping:
                 return place
             place = {"$ref": mapping[tag]}
-        elif "anyOf" in place:
-            wanted = [option for option in place["anyOf"] if option.get("type") != "null"]
+        elif "anyOf" in place or "oneOf" in place:
+            options = [option for option in place.get("anyOf", place.get("oneOf", ())) if option.get("type") != "null"]
+            # A text or an object, say: the kind of the data tells which is meant.
+            is_object = isinstance(data, dict)
+            wanted = options if len(options) == 1 else [option for option in options if ("$ref" in option) == is_object]
             if len(wanted) != 1:
                 return place
-            place = wanted[0] | {k: v for k, v in place.items() if k not in ("anyOf", "default")}
+            place = wanted[0] | {k: v for k, v in place.items() if k not in ("anyOf", "oneOf", "default")}
         else:
             return place
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from eks_inference.spec import Spec
+from eks_inference.spec import ResourceName, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
 
@@ -26,9 +26,56 @@ class CloudWatchSpec(Spec):
     )
 
 
+class PrometheusSpec(Spec):
+    """Prometheus, Grafana and what feeds them, by the chart kube-prometheus-stack; with this library's dashboards and rules."""
+
+    namespace: ResourceName = Field(
+        default="monitoring",
+        description="Namespace of Prometheus and Grafana; made here, and a second one, <namespace>-nodes, for what reads nodes.",
+    )
+    scrape_interval_seconds: int = Field(
+        default=30,
+        ge=15,
+        description="How often metrics are read and rules evaluated. At least 15: Ray renews its metrics every 10 seconds and "
+        "hands out each value once.",
+    )
+    retention_days: int = Field(default=7, ge=1, description="How long metrics are kept.")
+    volume_gib: int = Field(
+        default=50,
+        ge=10,
+        description="Volume of Prometheus (gp3). When metrics fill 85 percent of it, the oldest go before their time.",
+    )
+    alertmanager: bool = Field(
+        default=False,
+        description="Install Alertmanager, which sends alerts on; where to is up to values. Without it they only show in "
+        "Prometheus and Grafana, as in the source systems.",
+    )
+    grafana_volume_gib: int | None = Field(
+        default=None,
+        ge=1,
+        description="Volume of Grafana (gp3), for what people make in its pages. Default: none; everything of this library comes "
+        "back at each start.",
+    )
+    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kube-prometheus-stack chart, merged last.")
+
+
+class NeuronMonitorSpec(Spec):
+    """The Neuron monitor: use, memory and errors of Neuron devices for Prometheus, from every node that has some."""
+
+    namespace: ResourceName = Field(default="neuron-monitor", description="Namespace of the monitor; made here.")
+
+
 class ObservabilitySpec(Spec):
     """Metrics and logs of the cluster and its workloads. Sections that are absent make nothing."""
 
     cloudwatch: CloudWatchSpec | None = Field(
         default=None, description="Metrics (also of Neuron and NVIDIA devices) and container logs in CloudWatch. Absent: none."
+    )
+    prometheus: PrometheusSpec | None = Field(
+        default=None, description="Prometheus and Grafana inside the cluster, which also read the model servers. Absent: none."
+    )
+    neuron_monitor: NeuronMonitorSpec | None = Field(
+        default=None,
+        description="Neuron devices for Prometheus; needs accelerators.neuron. The CloudWatch add-on brings an exporter of its "
+        "own for CloudWatch: with both sections, two run on each Neuron node.",
     )

@@ -80,6 +80,8 @@ class ManagedPool(pulumi.ComponentResource):
                 max_unavailable=spec.max_unavailable,
                 update_strategy=(spec.update_strategy or ("minimal" if accelerated else "default")).upper(),
             ),
+            # A disruption budget may keep a node from draining for long; unforced, EKS gives an update up after 15 minutes.
+            force_update_version=True,
             node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(enabled=True) if spec.node_repair else None,
             labels=plan.pool_labels(spec, self.pool),
             taints=[aws.eks.NodeGroupTaintArgs(**plan.eks_taint(taint)) for taint in plan.pool_taints(spec)],

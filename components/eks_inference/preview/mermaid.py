@@ -2,17 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from eks_inference.preview.composition import Composition, is_component, is_opaque, is_read
 from eks_inference.preview.describe import CHART_TYPE, describe, short_component_type, short_type
 from eks_inference.preview.graph import Graph
+from eks_inference.preview.layers import without_shortcuts
 from eks_inference.preview.values import shorten, text
 
 _MOST_NODES = 60
 _MOST_LABEL = 40
-
-Edge = tuple[str, str]
 
 
 def render_mermaid(graph: Graph) -> str:
@@ -62,7 +61,7 @@ class _Diagram:
             one, many = _LOOSE.get(package, (f"{package} resource", f"{package} resources"))
             self._add(f"{box}|{package}", box, _label(f"{count} {one if count == 1 else many}"))
         edges = {(self._home(other), self._home(urn)) for urn, others in composition.needs.items() for other in others}
-        self.edges = _without_shortcuts(edge for edge in edges if not self._around(*edge) and not self._around(*reversed(edge)))
+        self.edges = without_shortcuts(edge for edge in edges if not self._around(*edge) and not self._around(*reversed(edge)))
 
     def render(self) -> str:
         ids = _ids({**{box: self._name(box) for box in self._boxes if box}, **{key: self._name(key) for key in self.labels}})
@@ -147,34 +146,6 @@ _LOOSE = {
 
 def _package(type_: str) -> str:
     return text(type_).partition(":")[0]
-
-
-def _without_shortcuts(edges: Iterable[Edge]) -> set[Edge]:
-    """The edges without those that a way through others implies. Edges within a circle all stay."""
-    edges = set(edges)
-    after: dict[str, set[str]] = {}
-    for first, second in edges:
-        after.setdefault(first, set()).add(second)
-    reach = {key: _reachable(key, after) for key in {key for edge in edges for key in edge}}
-
-    def circle(one: str, other: str) -> bool:
-        return one in reach[other] and other in reach[one]
-
-    def implied(first: str, second: str) -> bool:
-        ways = (way for way in reach[first] if way not in (first, second) and second in reach[way])
-        return not circle(first, second) and any(not circle(first, way) and not circle(way, second) for way in ways)
-
-    return {edge for edge in edges if not implied(*edge)}
-
-
-def _reachable(start: str, after: Mapping[str, Iterable[str]]) -> set[str]:
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        fresh = set(after.get(waiting.pop(), ())) - found
-        found |= fresh
-        waiting += fresh
-    return found
 
 
 def _ids(names: Mapping[str, str]) -> dict[str, str]:

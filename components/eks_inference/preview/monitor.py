@@ -33,7 +33,7 @@ _FEATURES = [
     resource_pb2.RESOURCE_MONITOR_FEATURE_ERROR_HOOKS,
 ]
 
-_SDK_FILE = re.compile(r"[/\\]site-packages[/\\]pulumi(_\w+)?[/\\]")
+SDK_FILE = re.compile(r"[/\\]site-packages[/\\]pulumi(_\w+)?[/\\]")
 
 
 class RegistrationError(Exception):
@@ -276,7 +276,7 @@ class Recorder:
             return ""
         for frame in request.stackTrace.frames:
             path = unquote(urlparse(frame.pc.uri).path)
-            if path and not _SDK_FILE.search(path):
+            if path and not SDK_FILE.search(path):
                 return f"{self._locate(path)}:{frame.pc.line}"
         return ""
 

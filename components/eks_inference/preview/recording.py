@@ -1,7 +1,9 @@
 """Run a Pulumi program against the recorder."""
 
 import asyncio
+import contextlib
 import contextvars
+import functools
 import gc
 import inspect
 import logging
@@ -10,19 +12,21 @@ import runpy
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pulumi
 import pulumi.runtime
+from pulumi.runtime import resource as sdk_resource
 from pulumi.runtime._callbacks import _CallbackServicer
+from pulumi.runtime.proto import source_pb2
 from pulumi.runtime.settings import SETTINGS
 
 from eks_inference.preview.errors import Problem, ProgramError
 from eks_inference.preview.graph import Graph
-from eks_inference.preview.monitor import Recorder
+from eks_inference.preview.monitor import SDK_FILE, Recorder
 
 
 def record(
@@ -96,9 +100,8 @@ def _run(
         if isinstance(program, Path):
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
-            target = str(program.resolve())
-            loop.run_until_complete(_settled(lambda: runpy.run_path(target, run_name="__main__") and None))
-        else:
+            program = functools.partial(_run_path, str(program.resolve()))
+        with _short_traces():
             loop.run_until_complete(_settled(program))
     except (Exception, SystemExit) as error:
         raise ProgramError([_problem(error, recorder, root)]) from error
@@ -111,6 +114,10 @@ def _run(
             gc.enable()
 
 
+def _run_path(path: str) -> None:
+    runpy.run_path(path, run_name="__main__")
+
+
 async def _settled(program: Callable[[], Any]) -> None:
     """Run a program and let its outputs resolve before the SDK waits for them.
 
@@ -121,12 +128,39 @@ async def _settled(program: Callable[[], Any]) -> None:
         result = program()
         if inspect.isawaitable(result):
             await result
-        while pending := [output for output in SETTINGS.outputs if not output.done()]:
+        # pyright does not follow how the SDK declares its settings.
+        while pending := [output for output in SETTINGS.outputs if not output.done()]:  # pyright: ignore[reportAttributeAccessIssue]
             done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
             if any(output.cancelled() or output.exception() for output in done):
                 return
 
     await pulumi.runtime.run_in_stack(run)
+
+
+@contextlib.contextmanager
+def _short_traces() -> Iterator[None]:
+    """Register resources with the one frame that graphs show. The SDK sends the whole stack, and reads every file on it first."""
+    whole = sdk_resource._get_stack_trace
+    sdk_resource._get_stack_trace = _program_frame
+    try:
+        yield
+    finally:
+        sdk_resource._get_stack_trace = whole
+
+
+def _program_frame() -> source_pb2.StackTrace:
+    """As the SDK, from what called the third constructor on: Resource's, Custom- or ComponentResource's, the type's own."""
+    frame = inspect.currentframe()
+    constructors = 0
+    while frame is not None and constructors < 3:
+        constructors += frame.f_code.co_name == "__init__"
+        frame = frame.f_back
+    while frame is not None and (SDK_FILE.search(frame.f_code.co_filename) or not os.path.isabs(frame.f_code.co_filename)):
+        frame = frame.f_back
+    if frame is None:
+        return source_pb2.StackTrace()
+    position = source_pb2.SourcePosition(uri=Path(frame.f_code.co_filename).as_uri(), line=frame.f_lineno)
+    return source_pb2.StackTrace(frames=[source_pb2.StackFrame(pc=position)])
 
 
 class _Executor(ThreadPoolExecutor):

@@ -1,8 +1,7 @@
 """The graph as a person reads it: what is inside what, then what matters about it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from eks_inference.preview.composition import Composition, is_component, is_opaque, is_read
 from eks_inference.preview.describe import (
@@ -14,8 +13,9 @@ from eks_inference.preview.describe import (
     short_type,
     tells_all,
 )
-from eks_inference.preview.facts import Facts, NodeCapacity, facts_of, opaque
+from eks_inference.preview.facts import Facts, facts_of, opaque
 from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.layers import branches, division
 from eks_inference.preview.lines import (
     GAP,
     INDENT,
@@ -29,6 +29,18 @@ from eks_inference.preview.lines import (
     listing,
     painted,
     wrapped,
+)
+from eks_inference.preview.phrases import (
+    asks,
+    by_path,
+    counted,
+    counts,
+    label,
+    node_kind,
+    node_traits,
+    nodes,
+    not_seen,
+    selected_nodes,
 )
 from eks_inference.preview.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
 from eks_inference.preview.workloads import requested
@@ -65,43 +77,12 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
 
 def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Line]:
     yield fitted([Span(text(graph.stack), "bold"), Span(f"{GAP}project {text(graph.project)}", "dim")], width)
-    shown = [graph.by_urn[urn] for urn in composition.parent]
-    made = [resource for resource in shown if not is_read(resource)]
-    kinds = Counter(_family(resource) for resource in made)
-    counts = [_counted(kinds[family], *words) for family, words in _FAMILIES.items() if kinds[family]]
-    head = f"would create {_counted(len(made), 'resource', 'resources')}"
-    yield from wrapped([*counts], width, first=f"{head}: " if counts else head, style="bold")
-    others = []
-    if len(shown) > len(made):
-        others.append(f"reads {_counted(len(shown) - len(made), 'existing resource', 'existing resources')}")
-    if hidden := sum(resource.is_default_provider for resource in graph.resources):
-        others.append(f"{_counted(hidden, 'default provider', 'default providers')} not listed")
-    if others:
-        yield fitted([Span("; ".join(others), "dim")], width)
-
-
-_FAMILIES = {
-    "aws": ("AWS", "AWS"),
-    "kubernetes": ("Kubernetes", "Kubernetes"),
-    "other": ("other", "other"),
-    "provider": ("provider", "providers"),
-    "component": ("component", "components"),
-    "opaque": ("chart or remote component (not seen inside)", "charts and remote components (not seen inside)"),
-}
-
-
-def _family(resource: Resource) -> str:
-    if is_opaque(resource):
-        return "opaque"
-    if is_component(resource):
-        return "component"
-    if resource.is_provider:
-        return "provider"
-    return resource.package if resource.package in ("aws", "kubernetes") else "other"
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+    found = counts(composition)
+    parts = [f"{number} {words}" for number, words in found.families.values()]
+    head = f"would create {counted(found.made, 'resource')}"
+    yield from wrapped(parts, width, first=f"{head}: " if parts else head, style="bold")
+    if found.asides:
+        yield fitted([Span("; ".join(found.asides), "dim")], width)
 
 
 # -- tree ------------------------------------------------------------------------------------------------------------------------
@@ -110,7 +91,7 @@ _LABEL_WIDTH = 34
 
 
 def _tree(composition: Composition, width: int) -> Iterator[Line]:
-    yield from _inside(composition, "", "", _spacious(composition), width)
+    yield from _inside(composition, "", "", division(composition), width)
 
 
 def _inside(composition: Composition, parent: str, prefix: str, spacious: str, width: int) -> Iterator[Line]:
@@ -134,25 +115,16 @@ def _inside(composition: Composition, parent: str, prefix: str, spacious: str, w
         yield from _inside(composition, members[0].urn, below, spacious, width)
 
 
-def _spacious(composition: Composition) -> str:
-    """The outermost resource with more than one component inside; a component around everything is no division."""
-    parent = ""
-    while len(branches := _rows(composition, parent)[1]) == 1:
-        parent = branches[0].urn
-    return parent
-
-
 def _rows(composition: Composition, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
     """Resources with nothing inside, those of a type together, then components and other resources with something inside."""
     leaves: dict[str, list[Resource]] = {}
-    branches = []
+    below = branches(composition, parent)
+    urns = {resource.urn for resource in below}
     for resource in composition.ordered(parent):
-        if is_component(resource) or composition.children.get(resource.urn):
-            branches.append(resource)
-        else:
+        if resource.urn not in urns:
             alone = is_opaque(resource) or is_read(resource) or resource.is_provider
             leaves.setdefault(resource.urn if alone else resource.type, []).append(resource)
-    return [tuple(members) for members in leaves.values()], branches
+    return [tuple(members) for members in leaves.values()], below
 
 
 def _label(members: Sequence[Resource]) -> str:
@@ -166,7 +138,7 @@ def _branch(lead: Span, composition: Composition, resource: Resource, width: int
     facts = "" if is_component(resource) else describe(resource)
     spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
     spans.append(Span(_marks(resource), "opaque", whole=True))
-    return fitted(spans, width, right=_counted(count, "resource", "resources"))
+    return fitted(spans, width, right=counted(count, "resource"))
 
 
 def _within(resource: Resource, owner: str) -> str:
@@ -178,11 +150,11 @@ def _within(resource: Resource, owner: str) -> str:
 
 def _leaf(lead: Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int, width: int) -> Iterator[Line]:
     """A resource, or those of one type with what tells them apart: their facts in up to two lines, or else their names in one."""
-    label = Span(f"{shorten(_label(members), column):{column}}", "type")
+    title = Span(f"{shorten(_label(members), column):{column}}", "type")
     one = members[0]
     if len(members) == 1:
         facts = describe(one)
-        spans = [lead, label, Span(GAP + names[0]), Span(GAP + facts if facts else ""), Span(_marks(one), "opaque", whole=True)]
+        spans = [lead, title, Span(GAP + names[0]), Span(GAP + facts if facts else ""), Span(_marks(one), "opaque", whole=True)]
         yield fitted(spans, width)
         return
     marks = _parenthesis(_common(protection(member) for member in members))
@@ -192,13 +164,13 @@ def _leaf(lead: Span, under: str, members: Sequence[Resource], names: Sequence[s
         facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
     if is_kubernetes_object(one) or not all(facts) or not facts:
         shown = braced(names, room)
-        yield fitted([lead, label, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
+        yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
         return
     facts = unique(facts)
     begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
     more = facts[begin:]
     shown = ", ".join(facts[:begin]) + ("," if more else "")
-    yield fitted([lead, label, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
+    yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
     if more:
         start = f"{under}{' ' * (column + len(GAP))}"
         yield fitted([Span(start, "dim"), Span(listed(more, width - len(start)))], width)
@@ -234,42 +206,18 @@ def _clusters(facts: Facts, width: int) -> Iterator[Line]:
 
 def _capacity(facts: Facts, width: int) -> Iterator[Line]:
     rows = []
-    for nodes in facts.capacity:
-        limits = [f"{value} {key}".strip() for key, value in nodes.limits.items()]
-        unlimited = "no limit" if nodes.manager == "Karpenter" and not limits else ""
-        details = {
-            "": [
-                f"at most {' and '.join(limits)}" if limits else unlimited,
-                nodes.image,
-                nodes.root_disk,
-                nodes.interfaces,
-                *nodes.requirements,
-            ],
-            "labels": [_pair(key, value) for key, value in nodes.labels.items()],
-            "taints": nodes.taints,
-        }
-        kind = joined(nodes.manager, " or ".join(nodes.capacity_types), by=", ")
-        rows.append(Row((nodes.name, _nodes(nodes), kind), details))
+    for pool in facts.capacity:
+        labels = [label(key, value) for key, value in pool.labels.items()]
+        details = {"": node_traits(pool), "labels": labels, "taints": pool.taints}
+        rows.append(Row((pool.name, nodes(pool), node_kind(pool)), details))
     return listing(("POOL", "NODES", "KIND"), rows, width)
-
-
-def _nodes(nodes: NodeCapacity) -> str:
-    families = f"any {'/'.join(_few(nodes.families))}" if nodes.families else ""
-    types = " or ".join(unique((*_few(nodes.instance_types), families))) or "any instance type"
-    return f"{nodes.size or ('as needed' if nodes.manager == 'Karpenter' else '?')} × {types}"
-
-
-def _few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
-    return names if len(names) <= limit + 1 else (*names[:limit], f"{len(names) - limit} more")
 
 
 def _workloads(facts: Facts, width: int) -> Iterator[Line]:
     rows = []
     for workload in facts.workloads:
-        asks = [f"{resource.rpartition('/')[2]} {amount}" for resource, amount in workload.accelerators.items()]
-        asks += [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
-        selector = [_pair(key, "/".join(_few(value.split(", ")))) for key, value in workload.node_selector.items()]
-        rows.append(Row((workload.title, workload.replicas, ", ".join(asks)), {"": workload.images, "on": selector}))
+        details = {"": workload.images, "on": selected_nodes(workload)}
+        rows.append(Row((workload.title, workload.replicas, ", ".join(asks(workload))), details))
     yield from listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
     if total := requested(facts.workloads):
         amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
@@ -297,7 +245,7 @@ def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
 def _outputs(graph: Graph, width: int) -> Iterator[Line]:
     """Values beside their names where they fit, else below: people copy commands from here."""
     short: list[Row] = []
-    found = list(_flat(plain(graph.outputs)))
+    found = list(by_path(plain(graph.outputs)))
     column = max((len(key) for key, _ in found), default=0)
     for key, values in found:
         if len(values) == 1 and len(INDENT) + column + len(GAP) + len(values[0]) <= width:
@@ -311,24 +259,10 @@ def _outputs(graph: Graph, width: int) -> Iterator[Line]:
     yield from listing((), short, width, column=column)
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-    """The outputs' values by path; lists of texts stay together."""
-    if isinstance(value, Mapping) and value:
-        for key in sorted(value):
-            yield from _flat(value[key], f"{path}.{text(key)}" if path else text(key))
-    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        for number, item in enumerate(value):
-            yield from _flat(item, f"{path}[{number}]")
-    elif path:
-        yield path, [text(item) for item in value] if isinstance(value, list) and value else [text(value)]
-
-
 def _opaque(facts: Facts, width: int) -> Iterator[Line]:
     if not facts.opaque:
         return
-    kinds = Counter(item.kind for item in facts.opaque)
-    counts = [_counted(number, kind, f"{kind}s") for kind, number in sorted(kinds.items())]
-    yield fitted([Span(f"{INDENT}{' and '.join(counts)}: what they make is known when they are deployed", "opaque")], width)
+    yield fitted([Span(f"{INDENT}{not_seen(facts.opaque)}", "opaque")], width)
     rows = [Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
     yield from listing((), rows, width)
 
@@ -336,11 +270,6 @@ def _opaque(facts: Facts, width: int) -> Iterator[Line]:
 def _warnings(graph: Graph, width: int) -> Iterator[Line]:
     for warning in graph.warnings:
         yield from wrapped(text(warning).split(" "), width, first=f"{INDENT}! ", by=" ", style="warning")
-
-
-def _pair(key: str, value: str) -> str:
-    """A label without the domain that names its owner: ``instance-type=inf2.8xlarge``."""
-    return "=".join(unique((key.rpartition("/")[2], value)))
 
 
 def _legend(shown: str) -> str:

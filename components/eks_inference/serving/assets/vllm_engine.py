@@ -29,6 +29,8 @@ class Settings:
     max_num_seqs: int
     startup_timeout_s: float
     model_revision: str = ""
+    model_folder: str = ""
+    """Where the model's files are; empty: vLLM downloads ``model_id``."""
     engine_args: tuple[str, ...] = ()
     """Further flags; ``ENGINE_ARGS`` is a JSON list of strings."""
 
@@ -42,6 +44,7 @@ class Settings:
             max_num_seqs=int(environment["MAX_NUM_SEQS"]),
             startup_timeout_s=float(environment["STARTUP_TIMEOUT_S"]),
             model_revision=environment.get("MODEL_REVISION", ""),
+            model_folder=environment.get("MODEL_FOLDER", ""),
             engine_args=tuple(json.loads(environment.get("ENGINE_ARGS", "[]"))),
         )
 
@@ -49,10 +52,11 @@ class Settings:
 def command_line(settings: Settings, port: int) -> list[str]:
     """The server's command line, on loopback only. Of a flag given twice vLLM takes the last: ``engine_args`` come last."""
     revision = ["--revision", settings.model_revision] if settings.model_revision else []
+    source = [settings.model_folder, "--served-model-name", settings.model_id] if settings.model_folder else [settings.model_id]
     return [
         # The server ends when its replica dies without a word; left alone it would keep the NeuronCores for ever.
         *("setpriv", "--pdeathsig", "TERM"),
-        *("vllm", "serve", settings.model_id, *revision),
+        *("vllm", "serve", *source, *revision),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--tensor-parallel-size", str(settings.tensor_parallelism)),
         *("--max-model-len", str(settings.max_model_len)),
@@ -82,7 +86,13 @@ class Engine:
 
     def start(self) -> None:
         """Raises ``RuntimeError`` when the server ends first, ``TimeoutError`` when the time is up."""
-        self._process = subprocess.Popen(command_line(self.settings, self.port), cwd=self._folder, start_new_session=True)
+        environment = dict(os.environ)
+        if self.settings.model_folder:
+            # By default a local model's compiled artifacts go into its own folder, which is read-only and of all replicas.
+            environment.setdefault("NEURON_COMPILED_ARTIFACTS", os.path.join(self._folder, "compiled"))
+        self._process = subprocess.Popen(
+            command_line(self.settings, self.port), cwd=self._folder, env=environment, start_new_session=True
+        )
         deadline = time.monotonic() + self.settings.startup_timeout_s
         try:
             while not self._answers():

@@ -10,10 +10,12 @@ import os
 from collections.abc import AsyncIterator
 
 import httpx
+from drain import MARK
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from ray import serve
 from vllm_engine import Engine, Settings
+from vllm_metrics import Relay
 
 _TO_ENGINE = ("accept", "authorization", "content-type")
 _TO_CLIENT = ("content-length", "content-type", "x-request-id")
@@ -39,6 +41,7 @@ class VLLMDeployment:
     def __init__(self) -> None:
         self.engine = Engine(Settings.from_environment(os.environ))
         self.engine.start()
+        Relay(self.engine.url, serve.metrics.Gauge).start()
         # Generations take minutes and vLLM queues what exceeds its batch: neither is a fault.
         self.client = httpx.AsyncClient(
             base_url=self.engine.url,
@@ -62,7 +65,10 @@ class VLLMDeployment:
     @app.post("/v1/chat/completions")
     @app.post("/v1/completions")
     async def forward(self, request: Request) -> Response:
-        """Passes a request on and its answer back as it comes, streamed or not."""
+        """Passes a request on and its answer back as it comes, streamed or not. Refuses it while the pod is ending."""
+        if os.path.exists(MARK):
+            error = {"error": {"message": "this replica is ending, try again", "code": 503}}
+            return JSONResponse(error, status_code=503, headers={"retry-after": "1"})
         headers = {name: request.headers[name] for name in _TO_ENGINE if name in request.headers}
         onward = self.client.build_request(request.method, request.url.path, content=await request.body(), headers=headers)
         try:

@@ -51,6 +51,7 @@ class KubeRayOperator(pulumi.ComponentResource):
                 parent=self, provider=cluster.provider, depends_on=[namespace, *cluster.ready, *placement.ready]
             ),
         )
+        self.namespace: str = spec.namespace
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": spec.namespace})
 

@@ -8,22 +8,29 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.handle import DeviceScheduler
 from eks_inference.accelerators.plan import needs_scheduler
+from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
+from eks_inference.images.spec import InClusterImage
 from eks_inference.pools.placement import Placement
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.kuberay.handle import RayOperator
-from eks_inference.serving.ray_serve import plan
+from eks_inference.serving.ray_serve import plan, protection, storage_plan
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.ray_serve.storage import server_storage
 
 
 class RayServeVllm(pulumi.ComponentResource):
     """vLLM on Neuron devices behind Ray Serve, with an OpenAI API at ``endpoint``.
 
-    ``name`` is also the name of the RayService: a DNS label of at most 47 characters. Builds the namespace (Pod Security
-    "restricted"), the Serve script as a ConfigMap, a Secret when ``hugging_face_token`` is a value, the RayService and, once
-    that is there, the Service ``head_service_name`` in front of the Ray head. KubeRay makes the Service ``<name>-serve-svc``,
-    which only leads to pods that can answer: clients should use that one.
+    ``name`` is also the name of the RayService: a DNS label of at most 47 characters. Builds a namespace (Pod Security
+    "restricted", closed by NetworkPolicies but for API and metrics, with a quota of the devices the workers may take together),
+    the Serve script as a ConfigMap, the workers' service account with what the compile cache and the model need in AWS,
+    disruption budgets, a Secret when ``hugging_face_token`` is a value, the RayService and, once that is there, the Service
+    ``head_service_name`` in front of the Ray head. KubeRay makes the Service ``<name>-serve-svc``, which only leads to pods that
+    can answer: clients should use that one.
+
+    ``image`` is the reference of the image that ``spec.image`` says to build in the cluster, e.g. ``ImageBuild(...).reference``.
 
     Three layers scale it: Serve adds replicas by requests under way, Ray adds workers for replicas that find no NeuronCores, and
     the pool (Karpenter) adds nodes for workers that find no device. Nothing else may scale these pods.
@@ -34,8 +41,11 @@ class RayServeVllm(pulumi.ComponentResource):
     Deleting the RayCluster (``kubectl -n vllm delete raycluster --all``) applies what ``upgrade: none`` holds back; KubeRay makes
     a new one. The token is read under the name HF_TOKEN.
 
-    Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, or a number
-    of devices that needs the Neuron scheduler while none is given.
+    A pod that ends takes no new request and finishes those it has, for three minutes at most. Serve itself, without Anyscale's
+    additions, does not move replicas away from nodes that are drained (tried with Ray 2.52.1): the disruption budgets keep them.
+
+    Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, a number of
+    devices that needs the Neuron scheduler while none is given, or ``image`` missing or given twice.
     """
 
     def __init__(
@@ -48,10 +58,11 @@ class RayServeVllm(pulumi.ComponentResource):
         head: Placement,
         worker: Placement,
         scheduler: DeviceScheduler | None = None,
+        image: pulumi.Input[str] | None = None,
         hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = _faults(name, spec, worker, scheduler)
+        faults = _faults(name, spec, worker, scheduler, image is not None)
         if faults:
             raise SpecError(faults)
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
@@ -76,7 +87,16 @@ class RayServeVllm(pulumi.ComponentResource):
             data=plan.scripts(),
             opts=inside,
         )
-        before: list[pulumi.Resource] = [script]
+        account = k8s.core.v1.ServiceAccount(
+            f"{name}-worker-account",
+            metadata={"name": plan.worker_account(name), "namespace": spec.namespace},
+            # A worker runs downloaded models and has no business with the API server.
+            automount_service_account_token=False,
+            opts=inside,
+        )
+        storage = server_storage(name, spec, cluster=cluster, parent=self, namespace=namespace)
+        guards = self._guards(name, spec, operator, inside)
+        before: list[pulumi.Resource] = [script, account, *storage.ready, *guards]
         token = hugging_face_token
         if token is not None and not isinstance(token, SecretRef):
             secret = k8s.core.v1.Secret(
@@ -87,6 +107,7 @@ class RayServeVllm(pulumi.ComponentResource):
             )
             before.append(secret)
             token = SecretRef(f"{name}-hugging-face", "token")
+        worker_image = image if isinstance(spec.image, InClusterImage) else settings.image(spec.image)
         self.ray_service = k8s.apiextensions.CustomResource(
             f"{name}-rayservice",
             api_version="ray.io/v1",
@@ -97,9 +118,16 @@ class RayServeVllm(pulumi.ComponentResource):
                 spec,
                 head=head,
                 worker=worker,
-                head_image=settings.image(spec.head.image or spec.image),
-                worker_image=settings.image(spec.image),
+                head_image=settings.image(spec.head.image) if spec.head.image else worker_image,
+                worker_image=worker_image,
                 scheduler_name=scheduler.scheduler_name if scheduler else None,
+                storage=storage_plan.pod_storage(
+                    name,
+                    spec,
+                    cache_url=storage.cache_url,
+                    downloader_image=settings.image(versions.image("aws-cli")),
+                    security=plan.CONTAINER_SECURITY,
+                ),
                 token_env=secret_env("HF_TOKEN", token),
             ),
             opts=pulumi.ResourceOptions(
@@ -134,8 +162,28 @@ class RayServeVllm(pulumi.ComponentResource):
         self.ready: Sequence[pulumi.Resource] = (self.ray_service, head_service)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
+    def _guards(
+        self, name: str, spec: RayServeVllmSpec, operator: RayOperator, options: pulumi.ResourceOptions
+    ) -> list[pulumi.Resource]:
+        """What must be there before the first pod: who may reach it, how much it may take, what a drain may do."""
+        policies = protection.network_policies(name, spec, operator_namespace=operator.namespace)
+        budgets = protection.disruption_budgets(name, spec)
+        return [
+            *(
+                k8s.networking.v1.NetworkPolicy(f"{name}-network-{role}", **manifest, opts=options)
+                for role, manifest in policies.items()
+            ),
+            k8s.core.v1.ResourceQuota(f"{name}-quota", **protection.quota(spec), opts=options),
+            *(
+                k8s.policy.v1.PodDisruptionBudget(f"{name}-{role}-budget", **manifest, opts=options)
+                for role, manifest in budgets.items()
+            ),
+        ]
 
-def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, scheduler: DeviceScheduler | None) -> list[Fault]:
+
+def _faults(
+    name: str, spec: RayServeVllmSpec, worker: Placement, scheduler: DeviceScheduler | None, image_given: bool
+) -> list[Fault]:
     faults = []
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
         allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
@@ -147,4 +195,10 @@ def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, scheduler: Dev
         given = f"{spec.worker.device_count} of the {spec.worker.shape.devices} devices of {spec.worker.instance_type}"
         hint = "turn the Neuron scheduler on"
         faults.append(Fault(("worker", "devices"), "needs the Neuron scheduler", given, "1, all, or a scheduler", hint))
+    if isinstance(spec.image, InClusterImage) and not image_given:
+        hint = "build it with ImageBuild and pass its reference as image="
+        faults.append(Fault(("image",), "is built in the cluster, and the server was not given what was built", hint=hint))
+    if not isinstance(spec.image, InClusterImage) and image_given:
+        hint = "leave image= out, or let the spec say kind: in_cluster"
+        faults.append(Fault(("image",), "is given twice", given=spec.image, hint=hint))
     return faults

@@ -16,11 +16,14 @@ from eks_inference.accelerators.plan import DEVICE_RESOURCE, cores_of, needs_sch
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.plan import allocatable
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
+from eks_inference.serving.ray_serve.storage_plan import PodStorage, compile_cache_url, model_folder
+from eks_inference.serving.spec import HubModel
 
 SCRIPT_CONFIG_MAP = "vllm-serve-script"
-SCRIPT_FILES = ("vllm_engine.py", "vllm_serve.py")
+SCRIPT_FILES = ("drain.py", "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
 SCRIPT_FOLDER = "/home/ray/serve"
 SERVER_LABEL = "eks-inference/server"
+NODE_TYPE_LABEL = "ray.io/node-type"  # KubeRay puts head or worker on its pods
 
 MAX_NAME_LENGTH = 47
 """KubeRay appends to the name of a RayService; longer ones it refuses (ray-project/kuberay, MaxRayServiceNameLength)."""
@@ -28,10 +31,14 @@ MAX_NAME_LENGTH = 47
 HEAD_PORTS = {"metrics": 8080, "gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": 8000}
 """Ports of the head by the names KubeRay gives them; the source system's head Service has the same five."""
 
+AUTOSCALER_METRICS_PORT = 44217
+"""Of the autoscaler beside the head (Ray 2.52.1, ``AUTOSCALER_METRIC_PORT``)."""
+
 _WORKER_PORTS = {"metrics": HEAD_PORTS["metrics"], "serve": HEAD_PORTS["serve"]}
 _CORE_RESOURCE = "neuron_cores"  # Ray's own name: it turns an actor's share into NEURON_RT_VISIBLE_CORES
 _OBJECT_STORE_BYTES = 2 * 1024**3  # Ray would take 30 % of the memory; requests and answers are small
-_SHUTDOWN_SECONDS = 180  # a long generation, then the end of the engine
+_DRAIN_SECONDS = 180  # a long generation
+_STOP_SECONDS = 60  # the end of the engine, then of Ray
 
 # What the node's DaemonSets ask for together (network, DNS, Pod Identity, plugin, monitor, logs), rounded up; inferred.
 _DAEMONS_CPU_MILLIS = 1000
@@ -45,7 +52,7 @@ _POD_SECURITY = {
     "fsGroup": _USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def scripts() -> dict[str, str]:
@@ -109,17 +116,22 @@ def engine_args(spec: RayServeVllmSpec) -> list[str]:
 
 def environment(spec: RayServeVllmSpec) -> dict[str, str]:
     """Environment of the replicas, as ``assets/vllm_engine.py`` reads it."""
-    revision = {"MODEL_REVISION": spec.model.revision} if spec.model.revision else {}
+    model = spec.model
+    revision = {"MODEL_REVISION": model.revision} if isinstance(model, HubModel) and model.revision else {}
+    folder = model_folder(spec)
+    cache = compile_cache_url(spec, engine_args(spec))
     return {
         # Ray fills in the image's own path, which the variable of a container would replace.
         "PYTHONPATH": f"{SCRIPT_FOLDER}:${{PYTHONPATH}}",
-        "MODEL_ID": spec.model.id,
+        "MODEL_ID": model.id,
         **revision,
+        **({"MODEL_FOLDER": folder} if folder else {}),
         "TENSOR_PARALLELISM": str(spec.tensor_parallel),
         "MAX_MODEL_LEN": str(spec.max_model_len),
         "MAX_NUM_SEQS": str(spec.max_num_seqs),
         "ENGINE_ARGS": json.dumps(engine_args(spec)),
         "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec)),
+        **({"NEURON_COMPILE_CACHE_URL": cache} if cache else {}),
         **spec.extra_env,
     }
 
@@ -143,7 +155,7 @@ def serve_config(spec: RayServeVllmSpec) -> dict[str, Any]:
                             "max_replicas": spec.replicas.max,
                             "target_ongoing_requests": target_ongoing_requests(spec),
                         },
-                        "graceful_shutdown_timeout_s": _SHUTDOWN_SECONDS,
+                        "graceful_shutdown_timeout_s": _DRAIN_SECONDS,
                         "health_check_period_s": 10,
                         "health_check_timeout_s": 30,
                         "ray_actor_options": {
@@ -163,12 +175,16 @@ def ray_service(
     *,
     head: Placement,
     worker: Placement,
-    head_image: str,
-    worker_image: str,
+    head_image: Any,
+    worker_image: Any,
     scheduler_name: str | None,
+    storage: PodStorage,
     token_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """``spec`` of the RayService. ``scheduler_name`` is taken only where the devices need it; the head never needs it."""
+    """``spec`` of the RayService. ``scheduler_name`` is taken only where the devices need it; the head never needs it.
+
+    Images and what stands in ``storage`` and ``token_env`` may be values that are only known when deployed.
+    """
     devices = spec.worker.device_count
     resources = worker_resources(spec.worker)
     return {
@@ -180,7 +196,7 @@ def ray_service(
             "autoscalerOptions": {
                 "version": "v2",
                 "idleTimeoutSeconds": spec.idle_timeout_seconds,
-                "securityContext": _CONTAINER_SECURITY,
+                "securityContext": CONTAINER_SECURITY,
             },
             "headGroupSpec": {
                 # No replica and no task on the head: it has no accelerator and must stay responsive.
@@ -194,6 +210,10 @@ def ray_service(
                         "ports": _ports(HEAD_PORTS),
                         "resources": _guaranteed({"cpu": spec.head.cpu, "memory": spec.head.memory}),
                     },
+                    storage=PodStorage(),
+                    # It has no replica to wait for.
+                    stop_command="ray stop",
+                    terminationGracePeriodSeconds=_STOP_SECONDS,
                 ),
             },
             "workerGroupSpecs": [
@@ -214,11 +234,16 @@ def ray_service(
                         container={
                             "name": "ray-worker",
                             "image": worker_image,
-                            "env": [*token_env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
+                            "env": [*token_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
                             "ports": _ports(_WORKER_PORTS),
                             "resources": _guaranteed(resources),
                         },
+                        storage=storage,
                         shared_memory_gib=spec.worker.shared_memory_gib,
+                        stop_command=f"python {SCRIPT_FOLDER}/drain.py {_DRAIN_SECONDS}; ray stop",
+                        terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
+                        topologySpreadConstraints=_spread(name),
+                        serviceAccountName=worker_account(name),
                         # The head talks to the API server (its autoscaler does); a worker runs downloaded models and does not.
                         automountServiceAccountToken=False,
                         **({"schedulerName": scheduler_name} if needs_scheduler(devices, spec.worker.shape) else {}),
@@ -229,12 +254,39 @@ def ray_service(
     }
 
 
+def worker_account(name: str) -> str:
+    """Name of the workers' service account. The head has KubeRay's, which may change pods of the Ray cluster."""
+    return f"{name}-worker"
+
+
+def _spread(name: str) -> list[dict[str, Any]]:
+    """Workers over zones where there is a choice. Not over nodes: one worker a node would strand devices of large nodes."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}},
+        }
+    ]
+
+
 def _template(
-    name: str, placement: Placement, *, container: dict[str, Any], shared_memory_gib: int | None = None, **pod: Any
+    name: str,
+    placement: Placement,
+    *,
+    container: dict[str, Any],
+    stop_command: str,
+    storage: PodStorage,
+    shared_memory_gib: int | None = None,
+    **pod: Any,
 ) -> dict[str, Any]:
     """A pod of the Ray cluster. KubeRay adds command, probes, Ray's own variables and, where missing, /dev/shm."""
-    volumes: list[dict[str, Any]] = [{"name": "serve-script", "configMap": {"name": SCRIPT_CONFIG_MAP}}]
-    mounts: list[dict[str, Any]] = [{"name": "serve-script", "mountPath": SCRIPT_FOLDER, "readOnly": True}]
+    volumes: list[Mapping[str, Any]] = [{"name": "serve-script", "configMap": {"name": SCRIPT_CONFIG_MAP}}, *storage.volumes]
+    mounts: list[Mapping[str, Any]] = [
+        {"name": "serve-script", "mountPath": SCRIPT_FOLDER, "readOnly": True},
+        *storage.mounts,
+    ]
     if shared_memory_gib:
         volumes.append({"name": "shared-mem", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared_memory_gib}Gi"}})
         mounts.append({"name": "shared-mem", "mountPath": "/dev/shm"})
@@ -246,15 +298,15 @@ def _template(
             "tolerations": placement.tolerations(),
             # A Service named vllm would otherwise put VLLM_PORT=tcp://... into every pod, which vLLM takes for its port.
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": _SHUTDOWN_SECONDS,
             "securityContext": _POD_SECURITY,
             **pod,
+            **({"initContainers": list(storage.init_containers)} if storage.init_containers else {}),
             "containers": [
                 {
                     **container,
                     "imagePullPolicy": "IfNotPresent",
-                    "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
-                    "securityContext": _CONTAINER_SECURITY,
+                    "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", stop_command]}}},
+                    "securityContext": CONTAINER_SECURITY,
                     "volumeMounts": mounts,
                 }
             ],

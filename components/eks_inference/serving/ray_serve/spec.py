@@ -7,8 +7,9 @@ from pydantic import AfterValidator, Field, model_validator
 from eks_inference.accelerators.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.instances import InstanceType, instance_type
+from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.spec import HubModel, PinnedImage
+from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
 from eks_inference.spec import Quantity, ResourceName, Spec
 
 
@@ -114,10 +115,10 @@ class RayServeVllmSpec(Spec):
     kind: Literal["ray_serve_vllm"] = "ray_serve_vllm"
     namespace: ResourceName = Field(default="vllm", description="Namespace of the server; made here, one for each server.")
     head_service_name: ResourceName = Field(default="vllm", description="Name of the Service that selects the Ray head.")
-    model: HubModel = Field(description="The model.")
+    model: ModelSource = Field(description="The model, and where it comes from.")
     engine: EngineName = "neuron-2.28-vllm-0.13"
-    image: PinnedImage = Field(
-        description="Image with the engine profile's vLLM and Ray, e.g. built from serving/assets/Dockerfile. Tag or digest."
+    image: ServerImage = Field(
+        description="Image with the engine profile's vLLM and Ray: a reference with tag or digest, or one built in the cluster."
     )
     ray_version: str | None = Field(
         default=None, pattern=r"^2\.\d+\.\d+$", description="Ray release inside the image. Default: the engine profile's."
@@ -128,6 +129,13 @@ class RayServeVllmSpec(Spec):
     head: RayHeadSpec = Field(description="The Ray head.")
     worker: RayWorkerSpec = Field(description="The Ray workers.")
     replicas: ServeReplicasSpec = Field(default_factory=lambda: ServeReplicasSpec(), description="The Serve replicas.")
+    compile_cache: CompileCache = Field(
+        default_factory=lambda: S3CompileCache(),
+        description=(
+            "Where compiled graphs stay between starts. Default: S3, in a bucket of the server. A node's own disk goes with the "
+            "node, and an EBS volume stays in one zone, where there may be no accelerator to be had."
+        ),
+    )
     idle_timeout_seconds: int = Field(
         default=600,
         ge=60,
@@ -149,18 +157,43 @@ class RayServeVllmSpec(Spec):
             "model and its settings need neither: Serve replaces replicas in place."
         ),
     )
+    evictions: Literal["refused", "allowed"] = Field(
+        default="refused",
+        description=(
+            "Whether a drain may take the Ray head (all workers end with it) and workers below their min. refused: disruption "
+            "budgets hold it up, and with it the replacement of a node that is too old, until somebody deletes the pod or this "
+            "is set to allowed. Node failures and spot interruptions do not ask."
+        ),
+    )
+    client_namespaces: dict[str, str] = Field(
+        default_factory=dict,
+        description="Labels of the namespaces whose pods may call the API. Default: all namespaces of the cluster.",
+    )
+    metrics_namespaces: tuple[ResourceName, ...] = Field(
+        default=("monitoring",), description="Namespaces whose pods may read metrics, that is, where Prometheus runs."
+    )
     extra_args: dict[Argument, str | int | float | bool] = Field(
         default_factory=dict,
         description="Further flags of vllm serve, without the dashes; true and false become --flag and --no-flag. They win.",
     )
     extra_env: dict[str, str] = Field(
         default_factory=dict,
-        description="Further environment variables of the replicas, e.g. NEURON_COMPILE_CACHE_URL. They win.",
+        description="Further environment variables of the replicas, e.g. NEURON_CC_FLAGS. They win.",
     )
 
     @property
     def profile(self) -> EngineProfile:
         return engine(self.engine)
+
+    @model_validator(mode="after")
+    def _cache_can_be_shared(self) -> Self:
+        cache = self.compile_cache
+        if isinstance(cache, VolumeCompileCache) and cache.storage_class is None and self.worker.max > 1:
+            raise ValueError(
+                f"compile_cache: {self.worker.max} workers cannot share a volume of the default storage class; name one that "
+                "several nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fits_the_chip(self) -> Self:

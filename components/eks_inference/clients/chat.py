@@ -1,0 +1,345 @@
+"""A client of the OpenAI chat API that asks, measures and tells what went wrong: the command ``eks-inference chat``.
+
+Standard library only, Python 3.11 and newer: ``SmokeTest`` runs this very file in a pod. Exit codes: 0 every answer came; 1 the
+server is not there or answers badly; 2 what was given cannot be used. A key, where the server wants one, is read from the
+environment variable OPENAI_API_KEY.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+DEFAULT_URL = "http://localhost:8000/v1"
+_PAUSE_S = 5.0
+_LONGEST_MESSAGE = 300
+
+
+class ServerError(Exception):
+    """The server is not there, or did not answer as the API demands."""
+
+
+class GivenError(Exception):
+    """What was given cannot be used: the URL, the model, the key."""
+
+
+class Question(NamedTuple):
+    """A request for an answer. ``parameters`` are fields of the request such as ``temperature``."""
+
+    title: str
+    prompt: str
+    stream: bool = False
+    parameters: Mapping[str, Any] = MappingProxyType({})
+
+
+# max_tokens everywhere: a base model does not stop by itself, and 4096 tokens on a small chip take minutes.
+EXAMPLES = (
+    Question("A plain question", "What is the capital of Portugal?", parameters={"max_tokens": 128}),
+    Question(
+        "A question with parameters",
+        "Begin a short story about a lighthouse keeper who finds a message in a bottle.",
+        parameters={"temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.5, "max_tokens": 200},
+    ),
+    Question("A streamed answer", "Count from one to ten in words.", stream=True, parameters={"max_tokens": 128}),
+)
+"""The three requests of the source system's client, in our words."""
+
+
+class Answer(NamedTuple):
+    """What came, and when. Seconds count from sending the request.
+
+    ``tokens`` is None when the server does not say how many there are and they did not come one by one; ``first_token_s`` is
+    None for an answer that came whole.
+    """
+
+    text: str
+    tokens: int | None
+    seconds: float
+    first_token_s: float | None = None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of a streamed answer: after its first token, which stands for reading the prompt. Of a whole one: over all its time."""
+        if not self.tokens:
+            return None
+        if self.first_token_s is None:
+            return self.tokens / self.seconds if self.seconds > 0 else None
+        decoding = self.seconds - self.first_token_s
+        return (self.tokens - 1) / decoding if decoding > 0 and self.tokens > 1 else None
+
+    def figures(self) -> str:
+        """One line for people."""
+        count = "" if self.tokens is None else f"{self.tokens} token{'' if self.tokens == 1 else 's'} "
+        line = f"{count}in {self.seconds:.2f} s"
+        rate = self.tokens_per_second
+        pace = "" if rate is None else f"{rate:.1f} tokens/s"
+        if self.first_token_s is None:
+            return ", ".join(part for part in (line, pace) if part)
+        first = f"time to first token {self.first_token_s:.3f} s"
+        return f"{line}; {first}" + (f", then {pace}" if pace else "")
+
+
+class Chat:
+    """One server. ``url`` is the base of its API, with ``/v1``; ``timeout_s`` is how long nothing may come from it.
+
+    Connects directly: proxies of the environment are for other traffic than a port forward's or a cluster's.
+    """
+
+    def __init__(
+        self, url: str, *, key: str | None = None, timeout_s: float = 600, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            self._address = (parts.hostname, parts.port)
+        except ValueError as error:
+            raise GivenError(f"{url} is not a URL: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise GivenError(f"{url} is not a URL of a server; expected one such as {DEFAULT_URL}")
+        self.url = url.rstrip("/")
+        self._secure = parts.scheme == "https"
+        self._path = parts.path.rstrip("/")
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    def models(self) -> list[str]:
+        """The names of the models it serves."""
+        with self._open("GET", "/models", None) as response:
+            body = self._body(response)
+        try:
+            return [model["id"] for model in body["data"]]
+        except (KeyError, TypeError):
+            raise ServerError(f"{self.url}/models lists no models: {_message(body)}") from None
+
+    def ask(self, question: Question, *, model: str, show: Callable[[str], None] = lambda text: None) -> Answer:
+        """The answer; ``show`` gets its text as it comes. ``ServerError`` when none comes, or an empty or broken one."""
+        request = {"model": model, "messages": [{"role": "user", "content": question.prompt}], **question.parameters}
+        if question.stream:
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
+        began = self._clock()
+        with self._open("POST", "/chat/completions", request) as response:
+            answer = self._streamed(response, began, show) if question.stream else self._whole(response, began, show)
+        if not answer.text.strip():
+            raise ServerError("the answer has no text")
+        return answer
+
+    def wait(self, seconds: float, *, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> list[str]:
+        """The models, once the server lists any. ``tell`` hears each new reason why it does not yet."""
+        end = self._clock() + seconds
+        told = ""
+        while True:
+            try:
+                models = self.models()
+                if models:
+                    return models
+                reason = f"{self.url} serves no model yet"
+            except ServerError as error:
+                reason = str(error)
+            if self._clock() >= end:
+                raise ServerError(f"not ready after {seconds:.0f} s: {reason}")
+            if reason != told:
+                tell(reason)
+                told = reason
+            sleep(min(_PAUSE_S, max(end - self._clock(), 0)))
+
+    def _whole(self, response: "HTTPResponse", began: float, show: Callable[[str], None]) -> Answer:
+        body = self._body(response)
+        took = self._clock() - began
+        try:
+            text = body["choices"][0]["message"]["content"] or ""
+        except (KeyError, IndexError, TypeError):
+            raise ServerError(f"status 200, but no answer: {_message(body)}") from None
+        show(text)
+        return Answer(text, (body.get("usage") or {}).get("completion_tokens"), took)
+
+    def _streamed(self, response: "HTTPResponse", began: float, show: Callable[[str], None]) -> Answer:
+        if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            raise ServerError(f"status 200, but no stream: {_message(self._body(response))}")
+        pieces: list[str] = []
+        usage: Mapping[str, int] = {}
+        first_token_s = None
+        last = began
+        for event in self._events(response):
+            if "choices" not in event:
+                raise ServerError(f"an error in the stream after {len(pieces)} tokens: {_message(event)}")
+            usage = event.get("usage") or usage
+            text = "".join((choice.get("delta") or {}).get("content") or "" for choice in event["choices"])
+            if text:
+                last = self._clock()
+                first_token_s = last - began if first_token_s is None else first_token_s
+                pieces.append(text)
+                show(text)
+        # An event may hold several tokens: the server's own count comes first.
+        return Answer("".join(pieces), usage.get("completion_tokens", len(pieces)), last - began, first_token_s)
+
+    @contextmanager
+    def _open(self, method: str, path: str, body: Any) -> Iterator["HTTPResponse"]:
+        """The response of status 200; every other end is an exception of this module."""
+        import http.client  # takes longer to load than everything else here, and other commands load this module too
+
+        host, port = self._address
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(host or "", port, timeout=self._timeout_s)
+        try:
+            with self._network():
+                connection.request(method, self._path + path, None if body is None else json.dumps(body), self._headers)
+                response = connection.getresponse()
+                if response.status != 200:
+                    raise self._refusal(response.status, path, response.read())
+            yield response
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _network(self) -> Iterator[None]:
+        """Faults of the connection as ``ServerError``. Around nothing else: writing to a closed pipe is an OSError too."""
+        import http.client
+
+        try:
+            yield
+        except ConnectionRefusedError:
+            raise ServerError(f"nothing listens at {self.url}{self._forward_hint()}") from None
+        except TimeoutError:
+            raise ServerError(f"{self.url} sent nothing for {self._timeout_s:g} s") from None
+        except (http.client.HTTPException, OSError) as error:
+            raise ServerError(f"the connection to {self.url} broke: {str(error) or type(error).__name__}") from None
+
+    def _body(self, response: "HTTPResponse") -> Any:
+        with self._network():
+            data = response.read()
+        return _json(data)
+
+    def _events(self, response: "HTTPResponse") -> Iterator[dict[str, Any]]:
+        """The events of a stream, which must end with [DONE]."""
+        count = 0
+        while True:
+            with self._network():
+                line = response.readline()
+            if not line:
+                raise ServerError(f"the stream broke off after {count} events")
+            if line.startswith(b"data:"):
+                data = line.removeprefix(b"data:").strip()
+                if data == b"[DONE]":
+                    return
+                count += 1
+                yield _json(data)
+
+    def _refusal(self, status: int, path: str, body: bytes) -> Exception:
+        try:
+            message = _message(json.loads(body))
+        except ValueError:
+            message = _shortened(body.decode("utf-8", "replace"))
+        told = f"status {status} from {self.url}{path}: {message}"
+        if status in (401, 403):
+            return GivenError(f"{told} (is OPENAI_API_KEY set?)")
+        if status == 404 and not self._path:
+            return ServerError(f"{told} (should the URL end in /v1?)")
+        return ServerError(told)
+
+    def _forward_hint(self) -> str:
+        host, port = self._address
+        if host not in ("localhost", "127.0.0.1", "::1"):
+            return ""
+        forward = f"kubectl -n NAMESPACE port-forward svc/SERVER-serve-svc {port or 80}:8000"
+        return f" (is the port forward running? {forward}; `pulumi stack output next` has the names)"
+
+
+def _json(data: bytes) -> Any:
+    try:
+        body = json.loads(data)
+    except ValueError:
+        raise ServerError(f"this is not JSON: {_shortened(data.decode('utf-8', 'replace'))}") from None
+    if not isinstance(body, dict):
+        raise ServerError(f"this is not an answer: {_shortened(str(body))}")
+    return body
+
+
+def _message(body: Any) -> str:
+    """What an error body says; vLLM and Ray Serve differ in where."""
+    error = body.get("error", body) if isinstance(body, dict) else body
+    text = error.get("message", error) if isinstance(error, dict) else error
+    return _shortened(text if isinstance(text, str) else json.dumps(text))
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + "…"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command, and what runs it."""
+    parser.add_argument("--url", default=DEFAULT_URL, help="base of the server's API (default: %(default)s)")
+    parser.add_argument("--model", help="model to ask (default: the first one the server lists)")
+    parser.add_argument("--prompt", metavar="TEXT", help="what to ask (default: three examples)")
+    parser.add_argument("--no-stream", action="store_true", help="let every answer come whole")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=600, help="longest silence (default: %(default)s)")
+    parser.add_argument(
+        "--wait", metavar="SECONDS", type=float, default=0, help="how long to wait for a server that starts (default: not at all)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Asks and prints; the exit code."""
+    try:
+        _converse(options)
+    except GivenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ServerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    return 0
+
+
+def _converse(options: argparse.Namespace) -> None:
+    chat = Chat(options.url, key=os.environ.get("OPENAI_API_KEY"), timeout_s=options.timeout)
+    served = chat.wait(options.wait, tell=_tell) if options.wait else chat.models()
+    if not served:
+        raise ServerError(f"{chat.url} serves no model")
+    if options.model is not None and options.model not in served:
+        raise GivenError(f"{chat.url} does not serve {options.model}; it serves: {', '.join(served)}")
+    model = options.model or served[0]
+    print(f"{chat.url} serves {model}")
+    questions = EXAMPLES if options.prompt is None else (Question("", options.prompt, stream=True),)
+    for number, question in enumerate(questions, start=1):
+        if question.title:
+            print(f"\n{number}. {question.title}: {question.prompt}")
+        asked = Question(question.title, question.prompt, question.stream and not options.no_stream, question.parameters)
+        try:
+            answer = chat.ask(asked, model=model, show=_show)
+        finally:
+            print()
+        print(f"[{answer.figures()}]", flush=True)
+
+
+def _show(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _tell(reason: str) -> None:
+    print(f"waiting: {reason}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """As a script of its own, without the library."""
+    parser = argparse.ArgumentParser(prog="chat", description="Ask a server with an OpenAI API.")
+    configure(parser)
+    options = parser.parse_args(arguments)
+    return options.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

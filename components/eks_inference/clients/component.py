@@ -1,0 +1,201 @@
+"""Clients of model servers as resources."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.catalog import versions
+from eks_inference.clients import plan
+from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
+from eks_inference.cluster.handle import Cluster
+from eks_inference.faults import Fault, SpecError
+from eks_inference.network.policy import network_policy
+from eks_inference.pools.placement import Placement
+from eks_inference.secrets import SecretRef, secret_env
+from eks_inference.serving.handle import ModelServer
+
+_MAX_NAMESPACE_LENGTH = 63
+_RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+class OpenWebUI(pulumi.ComponentResource):
+    """Open WebUI: a chat in the browser with the models of ``servers``.
+
+    Builds a namespace with Pod Security "restricted", a network policy (nobody comes in; out only to the cluster's DNS and the
+    servers), a gp3 volume, the Deployment ``open-webui`` (one replica, uid 1000) on the nodes of ``placement`` and its Service,
+    port 80. A person reaches it by ``port_forward_command``, which goes through the node and past the policy, and opens
+    http://localhost:8081. To show it to more people, put an authenticating proxy in front and open the policy to that.
+
+    ``admin_password`` is the password of ``spec.admin_email``, at most 72 bytes; a ``SecretRef`` is to a Secret in
+    ``spec.namespace``, for which the pod waits. Open WebUI reads it at its first start only: change it in the web UI afterwards.
+    Without one the first to open the web UI chooses name and password of the administrator, as in the source system. Either way
+    sign-up is closed then, and the administrator adds further accounts.
+
+    The key that signs sessions is made by Open WebUI itself and stays on its volume: a key of ours would have to be derived from
+    the password (who knows it could forge any session) or be one more secret to configure.
+
+    With ``settings.protect`` the volume cannot be deleted. Raises ``SpecError`` when there are no servers.
+
+    Sources: Open WebUI 0.12.4; it starts as another user than root since 0.11.1 (open-webui/open-webui, issue 27651).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: OpenWebUISpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        servers: Mapping[str, ModelServer],
+        admin_password: SecretRef | pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        if not servers:
+            raise SpecError([Fault((), "a web UI needs a model server", allowed="one or more servers")])
+        super().__init__("eks-inference:index:OpenWebUI", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        settings = cluster.settings
+        self.namespace = spec.namespace
+        self.port_forward_command = plan.port_forward_command(spec.namespace)
+
+        namespace = k8s.core.v1.Namespace(
+            f"{name}-namespace",
+            metadata={"name": spec.namespace, "labels": _RESTRICTED},
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+        )
+        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy",
+            **network_policy(
+                plan.WEB_UI_NAME,
+                spec.namespace,
+                selector={},
+                ingress=[],
+                egress=plan.egress_to({server.endpoint: server.namespace for server in servers.values()}),
+            ),
+            opts=inside,
+        )
+        volume = k8s.core.v1.PersistentVolumeClaim(
+            f"{name}-volume",
+            **plan.web_ui_volume_claim(spec),
+            opts=pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(protect=settings.protect or None)),
+        )
+        before: list[pulumi.Resource] = [policy, volume]
+        password = admin_password
+        if password is not None and not isinstance(password, SecretRef):
+            secret = k8s.core.v1.Secret(
+                f"{name}-admin",
+                metadata={"name": f"{plan.WEB_UI_NAME}-admin", "namespace": spec.namespace},
+                string_data={"password": pulumi.Output.secret(password)},
+                opts=inside,
+            )
+            before.append(secret)
+            password = SecretRef(f"{plan.WEB_UI_NAME}-admin", "password")
+        account = [{"name": "WEBUI_ADMIN_EMAIL", "value": spec.admin_email}] if password else []
+        deployment = k8s.apps.v1.Deployment(
+            f"{name}-deployment",
+            **plan.web_ui_deployment(
+                spec,
+                image=settings.image(spec.image or versions.image("open-webui")),
+                endpoints=[server.endpoint for server in servers.values()],
+                secrets=[*account, *secret_env("WEBUI_ADMIN_PASSWORD", password)],
+                placement=placement,
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[*before, *placement.ready, *(ready for server in servers.values() for ready in server.ready)],
+                custom_timeouts=pulumi.CustomTimeouts(
+                    create=f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s", update=f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s"
+                ),
+            ),
+        )
+        k8s.core.v1.Service(
+            f"{name}-service",
+            metadata={"name": plan.WEB_UI_NAME, "namespace": spec.namespace},
+            spec={
+                "type": "ClusterIP",
+                "selector": {plan.APP_LABEL: plan.WEB_UI_NAME},
+                "ports": [{"name": "http", "port": 80, "target_port": "http"}],
+            },
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[deployment]),
+        )
+        self.ready: Sequence[pulumi.Resource] = (deployment,)
+        self.register_outputs({"namespace": spec.namespace, "portForwardCommand": self.port_forward_command})
+
+
+class SmokeTest(pulumi.ComponentResource):
+    """Asks a model server three questions from inside the cluster: a plain one, one with parameters, one streamed.
+
+    Builds a namespace of its own, named as the component and with Pod Security "restricted", a network policy (out only to the
+    cluster's DNS and the server), a ConfigMap with the client of ``eks-inference chat`` and a Job that runs it on the nodes of
+    ``placement``. It waits for the server as long as a cold start may take, and fails without three answers with text in them.
+    A changed script, image, server or ``spec.run`` makes another Job. ``logs_command`` shows questions, answers and figures.
+
+    Nothing waits for the Job unless ``spec.wait``: then creation takes up to the server's ``startup_seconds`` and 20 minutes.
+
+    Raises ``SpecError`` when ``name`` cannot be a namespace.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: SmokeTestSpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        server: ModelServer,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > _MAX_NAMESPACE_LENGTH:
+            allowed = f"a DNS label of at most {_MAX_NAMESPACE_LENGTH} characters that begins with a letter"
+            raise SpecError([Fault((), "a smoke test's name is its namespace's", given=name, allowed=allowed)])
+        super().__init__("eks-inference:index:SmokeTest", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        job = plan.smoke_test_job(
+            name,
+            image=cluster.settings.image(spec.image or versions.image("python")),
+            endpoint=server.endpoint,
+            model=server.model_id,
+            startup_seconds=server.startup_seconds,
+            wait=spec.wait,
+            run=spec.run,
+            placement=placement,
+        )
+        self.logs_command = f"kubectl -n {name} logs --follow job/{job['metadata']['name']}"
+
+        namespace = k8s.core.v1.Namespace(
+            f"{name}-namespace",
+            metadata={"name": name, "labels": _RESTRICTED},
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+        )
+        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy",
+            **network_policy(
+                plan.SMOKE_TEST_NAME,
+                name,
+                selector={},
+                ingress=[],
+                egress=plan.egress_to({server.endpoint: server.namespace}),
+            ),
+            opts=inside,
+        )
+        script = k8s.core.v1.ConfigMap(
+            f"{name}-script",
+            metadata={"name": plan.SMOKE_TEST_NAME, "namespace": name},
+            data=plan.smoke_test_script(),
+            opts=inside,
+        )
+        ran = k8s.batch.v1.Job(
+            f"{name}-job",
+            **job,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[policy, script, *placement.ready, *server.ready],
+                custom_timeouts=pulumi.CustomTimeouts(create=f"{plan.smoke_test_seconds(server.startup_seconds) + 60}s"),
+            ),
+        )
+        self.ready: Sequence[pulumi.Resource] = (ran,)
+        self.register_outputs({"namespace": name, "logsCommand": self.logs_command})

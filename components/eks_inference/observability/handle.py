@@ -1,0 +1,46 @@
+"""What whoever has metrics to offer needs to know of the Prometheus that reads them, whoever installed it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pulumi
+
+from eks_inference.cluster.handle import Cluster
+
+
+class Metrics(Protocol):
+    """A Prometheus with its operator: ``PrometheusStack`` or ``ExistingPrometheus``."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def namespace(self) -> str:
+        """Where Prometheus runs: the pods a NetworkPolicy has to let in."""
+        ...
+
+    @property
+    def monitor_labels(self) -> Mapping[str, str]:
+        """Labels a PodMonitor must carry for this Prometheus to read it."""
+        ...
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """What must exist before a PodMonitor and outlive it: the definition of its kind."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExistingPrometheus:
+    """A Prometheus the team already runs, with an operator whose PodMonitor knows ``attachMetadata``.
+
+    ``monitor_labels`` are what its ``podMonitorSelector`` asks for: with kube-prometheus-stack as it comes,
+    ``{"release": <name of the Helm release>}``. Its ``podMonitorNamespaceSelector`` has to cover the namespaces of the servers.
+    It should scrape every 15 seconds or less often, and be the only one that scrapes Ray: see ``ServerMetrics``.
+    """
+
+    cluster: Cluster
+    namespace: str
+    monitor_labels: Mapping[str, str] = field(default_factory=dict)
+    ready: Sequence[pulumi.Resource] = ()

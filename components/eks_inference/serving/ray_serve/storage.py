@@ -1,0 +1,125 @@
+"""The resources behind a server's compile cache and its model: bucket or claim, and leave to use them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from eks_inference import iam, naming
+from eks_inference.cluster.handle import Cluster
+from eks_inference.serving.ray_serve import plan, storage_plan
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache
+
+_BUCKET_NAME = 63
+
+
+@dataclass(frozen=True)
+class Storage:
+    """``cache_url`` is that of a cache in S3; ``ready`` must exist before the workers."""
+
+    cache_url: pulumi.Input[str] | None
+    ready: Sequence[pulumi.Resource]
+
+
+def server_storage(
+    name: str, spec: RayServeVllmSpec, *, cluster: Cluster, parent: pulumi.Resource, namespace: pulumi.Resource
+) -> Storage:
+    """What the spec asks for; nothing where it asks for nothing."""
+    ready: list[pulumi.Resource] = []
+    url = bucket = None
+    cache = spec.compile_cache
+    if isinstance(cache, VolumeCompileCache):
+        ready.append(
+            k8s.core.v1.PersistentVolumeClaim(
+                f"{name}-compile-cache",
+                **storage_plan.cache_claim(name, spec, cache),
+                opts=pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[namespace]),
+            )
+        )
+    if isinstance(cache, S3CompileCache):
+        bucket = cache.bucket or _bucket(name, cluster, parent)
+        url = pulumi.Output.concat("s3://", bucket, "/", cache.prefix)
+    if storage_plan.needs_role(spec):
+        ready += _role(name, spec, bucket, cluster, parent)
+    return Storage(url, ready)
+
+
+def _bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:
+    settings = cluster.settings
+    bucket = aws.s3.Bucket(
+        naming.within(_BUCKET_NAME, f"{name}-compile-cache"),
+        # A cache: what is lost with it is the time of one compilation. A stack that protects what it holds keeps it.
+        force_destroy=not settings.protect,
+        tags={**settings.tags, "Name": f"{name}-compile-cache"},
+        opts=pulumi.ResourceOptions(parent=parent, protect=settings.protect or None),
+    )
+    aws.s3.BucketPublicAccessBlock(
+        f"{name}-compile-cache-private",
+        bucket=bucket.bucket,
+        block_public_acls=True,
+        block_public_policy=True,
+        ignore_public_acls=True,
+        restrict_public_buckets=True,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    if settings.kms_key_arn:
+        aws.s3.BucketServerSideEncryptionConfiguration(
+            f"{name}-compile-cache-encryption",
+            bucket=bucket.bucket,
+            rules=[
+                aws.s3.BucketServerSideEncryptionConfigurationRuleArgs(
+                    apply_server_side_encryption_by_default=(
+                        aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
+                            sse_algorithm="aws:kms", kms_master_key_id=settings.kms_key_arn
+                        )
+                    ),
+                    bucket_key_enabled=True,
+                )
+            ],
+            opts=pulumi.ResourceOptions(parent=parent),
+        )
+    return bucket.bucket
+
+
+def _role(
+    name: str,
+    spec: RayServeVllmSpec,
+    bucket: pulumi.Input[str] | None,
+    cluster: Cluster,
+    parent: pulumi.Resource,
+) -> list[pulumi.Resource]:
+    """Role, permissions and association of the workers' service account."""
+    settings = cluster.settings
+    account = plan.worker_account(name)
+    role = aws.iam.Role(
+        naming.within(naming.IAM_ROLE, f"{name}-worker"),
+        description=f"Workers of model server {name} in the EKS cluster {cluster.name}",
+        assume_role_policy=iam.policy_json(
+            iam.pod_identity_trust(cluster=cluster.name, namespace=spec.namespace, service_account=account)
+        ),
+        permissions_boundary=settings.permissions_boundary_arn,
+        tags={**settings.tags, "Name": f"{name}-worker"},
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    permissions = aws.iam.RolePolicy(
+        f"{name}-worker-storage",
+        role=role.name,
+        policy=pulumi.Output.from_input(bucket).apply(
+            lambda known: iam.policy_json(storage_plan.role_policy(spec, settings, known))
+        ),
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    association = aws.eks.PodIdentityAssociation(
+        f"{name}-worker-identity",
+        cluster_name=cluster.name,
+        namespace=spec.namespace,
+        service_account=account,
+        role_arn=role.arn,
+        tags={**settings.tags, "Name": f"{name}-worker-identity"},
+        # The agent hands credentials out to pods that start after the association.
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.ready]),
+    )
+    return [permissions, association]

@@ -1,0 +1,721 @@
+"""Clients of model servers: the chat command against a server with known latencies, the web UI, the smoke test."""
+
+import ast
+import dataclasses
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from eks_inference.catalog import versions
+from eks_inference.clients import chat, plan
+from eks_inference.clients.chat import EXAMPLES, Answer, Chat, GivenError, Question, ServerError, main
+from eks_inference.clients.component import OpenWebUI, SmokeTest
+from eks_inference.clients.spec import ClientsSpec, OpenWebUISpec, SmokeTestSpec
+from eks_inference.faults import SpecError
+from eks_inference.pools.placement import Placement, Taint
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from eks_inference.secrets import SecretRef
+from golden import assert_golden
+from handles import existing_cluster, placement
+from openai_server import Fault, OpenAIServer
+
+SCRIPT = Path(chat.__file__)
+ASKED = Question("", "How are you?", parameters={"max_tokens": 8})
+STREAMED = ASKED._replace(stream=True)
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The URL of a port that is taken, so that nobody else gets it, and refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+
+
+# -- what comes, and how fast --------------------------------------------------------------------------------------------------
+
+TTFT_S = 0.3
+ITL_S = 0.05
+LAST_S = TTFT_S + 7 * ITL_S
+
+
+def least_delayed(question: Question) -> Answer:
+    """A busy machine only ever adds to a measurement: of some tries, the first that it left nearly alone, or else the last."""
+    with OpenAIServer(ttft_s=TTFT_S, itl_s=ITL_S) as server:
+        answer = Chat(server.url).ask(question, model="m")
+        for _ in range(9):
+            if answer.seconds < 1.1 * LAST_S and (answer.first_token_s or 0) < 1.1 * TTFT_S:
+                break
+            answer = Chat(server.url).ask(question, model="m")
+    return answer
+
+
+def test_a_streamed_answer_is_measured_as_its_server_makes_it() -> None:
+    answer = least_delayed(STREAMED)
+    assert answer.text == "word word1 word2 word3 word4 word5 word6 word7"
+    assert answer.tokens == 8
+    assert answer.first_token_s is not None
+    assert TTFT_S <= answer.first_token_s < 1.1 * TTFT_S
+    assert LAST_S <= answer.seconds < 1.1 * LAST_S
+    assert answer.tokens_per_second == pytest.approx(1 / ITL_S, rel=0.2)
+
+
+def test_a_whole_answer_takes_as_long_as_its_last_token() -> None:
+    answer = least_delayed(ASKED)
+    assert answer.first_token_s is None
+    assert answer.tokens == 8
+    assert LAST_S <= answer.seconds < 1.1 * LAST_S
+
+
+def test_the_text_of_a_stream_is_shown_while_it_comes() -> None:
+    shown: list[str] = []
+    with OpenAIServer() as server:
+        Chat(server.url).ask(STREAMED, model="m", show=shown.append)
+    assert len(shown) == 8
+
+
+def test_the_pace_of_a_stream_leaves_out_the_first_token() -> None:
+    assert Answer("…", tokens=11, seconds=1.5, first_token_s=0.5).tokens_per_second == 10
+    assert Answer("…", tokens=1, seconds=0.5, first_token_s=0.5).tokens_per_second is None
+
+
+def test_the_pace_of_a_whole_answer_is_over_all_its_time() -> None:
+    assert Answer("…", tokens=10, seconds=2.5).tokens_per_second == 4
+    assert Answer("…", tokens=None, seconds=2.5).tokens_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (Answer("…", 11, 1.5, 0.5), "11 tokens in 1.50 s; time to first token 0.500 s, then 10.0 tokens/s"),
+        (Answer("…", 1, 0.5, 0.5), "1 token in 0.50 s; time to first token 0.500 s"),
+        (Answer("…", 10, 2.5), "10 tokens in 2.50 s, 4.0 tokens/s"),
+        (Answer("…", None, 2.5), "in 2.50 s"),
+    ],
+)
+def test_figures_are_one_line(answer: Answer, line: str) -> None:
+    assert answer.figures() == line
+
+
+def test_tokens_are_the_servers_own_count_or_else_the_events() -> None:
+    with OpenAIServer(include_usage=False) as server:
+        assert Chat(server.url).ask(STREAMED, model="m").tokens == 8
+        assert Chat(server.url).ask(ASKED, model="m").tokens is None
+
+
+# -- what can go wrong ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("question", [ASKED, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("http_500", r"status 500 from .*/v1/chat/completions: the engine is dead$"),
+        ("error_body", r"^status 200, but no (answer|stream): the engine is dead$"),
+        ("no_content", r"^the answer has no text$"),
+        ("not_json", r"^this is not JSON: <html>welcome</html>$"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error(fault: Fault, told: str, question: Question) -> None:
+    with OpenAIServer(fault=fault) as server, pytest.raises(ServerError, match=told):
+        Chat(server.url).ask(question, model="m")
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("error_event", "an error in the stream after 0 tokens: the engine is dead"),
+        ("broken_stream", "the stream broke off after 5 events"),  # the role and four words
+    ],
+)
+def test_a_stream_that_does_not_end_as_it_should_is_an_error(fault: Fault, told: str) -> None:
+    with OpenAIServer(fault=fault) as server, pytest.raises(ServerError, match=told):
+        Chat(server.url).ask(STREAMED, model="m")
+
+
+def test_a_server_that_falls_silent_is_given_up() -> None:
+    with OpenAIServer(ttft_s=2) as server, pytest.raises(ServerError, match=r"sent nothing for 0\.1 s"):
+        Chat(server.url, timeout_s=0.1).ask(STREAMED, model="m")
+
+
+@pytest.mark.parametrize(
+    "body", [{"object": "error", "message": "too long"}, {"error": "too long"}, {"error": {"message": "too long"}}]
+)
+def test_error_bodies_of_several_servers_are_understood(body: dict[str, Any]) -> None:
+    assert chat._message(body) == "too long"
+
+
+def test_long_error_pages_are_shortened() -> None:
+    assert len(chat._message({"error": "x " * 1000})) < 310
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "localhost:8000/v1", "ftp://localhost/v1", "http://localhost:8o/v1", "http:///v1", ""]
+)
+def test_what_is_no_url_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(GivenError, match="is not a URL"):
+        Chat(url)
+
+
+def test_a_slash_behind_the_url_does_no_harm() -> None:
+    with OpenAIServer(model="llama") as server:
+        assert Chat(f"{server.url}/").models() == ["llama"]
+
+
+def test_a_pipe_that_the_reader_closed_is_no_fault_of_the_server() -> None:
+    def closed(text: str) -> None:
+        raise BrokenPipeError
+
+    with OpenAIServer() as server, pytest.raises(BrokenPipeError):
+        Chat(server.url).ask(STREAMED, model="m", show=closed)
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------------------
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.naps: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+    def clock(self) -> float:
+        return self.now
+
+
+def test_waiting_ends_with_the_budget_and_tells_each_reason_once(nowhere: str) -> None:
+    time, told = Time(), []
+    with pytest.raises(ServerError, match="not ready after 12 s: nothing listens"):
+        Chat(nowhere, clock=time.clock).wait(12, tell=told.append, sleep=time.sleep)
+    assert time.naps == [5, 5, 2]
+    assert len(told) == 1
+
+
+def test_waiting_ends_when_the_server_is_there(nowhere: str) -> None:
+    time = Time()
+    with OpenAIServer(model="llama") as server:
+        late = Chat(nowhere, clock=time.clock)
+
+        def start(seconds: float) -> None:
+            time.sleep(seconds)
+            if time.now >= 30:
+                late._address = ("127.0.0.1", server.port)
+
+        assert late.wait(3600, tell=lambda reason: None, sleep=start) == ["llama"]
+    assert time.now == 30
+
+
+# -- the command ---------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_prompt_it_asks_the_three_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer(model="llama") as server:
+        assert main(["--url", server.url]) == 0
+        plain, with_parameters, streamed = server.questions
+    assert not plain.get("stream")
+    assert not with_parameters.get("stream")
+    assert streamed["stream"]
+    assert with_parameters.keys() >= {"temperature", "top_p", "frequency_penalty", "max_tokens"}
+    assert {question["model"] for question in (plain, with_parameters, streamed)} == {"llama"}
+    shown = capsys.readouterr().out
+    assert all(question.prompt in shown for question in EXAMPLES)
+    assert len(re.findall(r"^\[\d+ tokens in ", shown, re.MULTILINE)) == 3
+    assert len(re.findall(r"; time to first token \d", shown)) == 1
+
+
+def test_a_prompt_of_ones_own_is_streamed_and_not_limited(capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer() as server:
+        assert main(["--url", server.url, "--prompt", "Why?"]) == 0
+        (question,) = server.questions
+    assert question["stream"]
+    assert "max_tokens" not in question
+    assert question["messages"] == [{"role": "user", "content": "Why?"}]
+    assert "word word1" in capsys.readouterr().out
+
+
+def test_without_streaming_every_answer_comes_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer() as server:
+        assert main(["--url", server.url, "--no-stream"]) == 0
+        assert not any(question.get("stream") for question in server.questions)
+    assert "time to first token" not in capsys.readouterr().out
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
+    """The one line a failing command prints to standard error."""
+    assert main([*arguments]) == code
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.startswith("error: ")
+    return told
+
+
+def test_where_nothing_listens_the_port_forward_is_named(nowhere: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = failed(capsys, "--url", nowhere, code=1)
+    assert f"kubectl -n NAMESPACE port-forward svc/SERVER-serve-svc {urlsplit(nowhere).port}:8000" in told
+    assert "pulumi stack output next" in told
+
+
+@pytest.mark.parametrize("fault", ["http_500", "error_body", "error_event", "broken_stream", "no_content", "not_json"])
+def test_a_failing_server_is_one_line_and_code_1(fault: Fault, capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer(fault=fault) as server:
+        failed(capsys, "--url", server.url, "--prompt", "Why?", code=1)
+
+
+def test_a_model_that_is_not_served_is_code_2_and_names_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer(model="llama") as server:
+        assert "it serves: llama" in failed(capsys, "--url", server.url, "--model", "lama", code=2)
+        assert server.questions == []
+
+
+def test_a_url_without_its_version_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with OpenAIServer() as server:
+        assert "should the URL end in /v1?" in failed(capsys, "--url", server.url.removesuffix("/v1"), code=1)
+
+
+def test_what_is_no_url_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not a URL" in failed(capsys, "--url", "localhost:8000", code=2)
+
+
+def test_the_key_comes_from_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with OpenAIServer(key="k") as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        assert main(["--url", server.url, "--prompt", "Why?"]) == 0
+        monkeypatch.delenv("OPENAI_API_KEY")
+        capsys.readouterr()
+        assert "is OPENAI_API_KEY set?" in failed(capsys, "--url", server.url, "--prompt", "Why?", code=2)
+
+
+def test_proxies_of_the_environment_are_not_asked(
+    nowhere: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, nowhere)
+    with OpenAIServer() as server:
+        assert main(["--url", server.url, "--prompt", "Why?"]) == 0
+
+
+def test_the_script_imports_only_the_standard_library() -> None:
+    tree = ast.parse(SCRIPT.read_text())
+    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in found} <= sys.stdlib_module_names
+
+
+# -- where the pods run --------------------------------------------------------------------------------------------------------
+
+
+CORE = placement("m5.2xlarge", pool="core")
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A model server as its clients see it."""
+
+    namespace: str = "vllm"
+    model_id: str = "NousResearch/Meta-Llama-3-8B-Instruct"
+    startup_seconds: int = 3600
+    port: int = 8000
+    ready: tuple[pulumi.Resource, ...] = ()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://llama3-serve-svc.{self.namespace}.svc.cluster.local:{self.port}/v1"
+
+
+def manifest(resource: Resource) -> str:
+    kept = {key: resource.inputs[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in resource.inputs}
+    return yaml.safe_dump(kept, sort_keys=False, width=1_000_000)
+
+
+def pod_of(resource: Resource) -> dict[str, Any]:
+    return resource.inputs["spec"]["template"]["spec"]
+
+
+def container_of(resource: Resource) -> dict[str, Any]:
+    (only,) = pod_of(resource)["containers"]
+    return only
+
+
+def environment_of(resource: Resource) -> dict[str, Any]:
+    env = container_of(resource)["env"]
+    assert len({entry["name"] for entry in env}) == len(env)
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in env}
+
+
+def egress_of(policy: Resource) -> dict[str, list[int]]:
+    """Namespaces a policy lets its pods out to, with the TCP ports."""
+    return {
+        peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]: [
+            port["port"] for port in rule["ports"] if port["protocol"] == "TCP"
+        ]
+        for rule in policy.inputs["spec"]["egress"]
+        for peer in rule["to"]
+    }
+
+
+def assert_admitted_as_restricted(graph: Graph, workload: Resource) -> None:
+    """The rules of Pod Security "restricted" that concern us (Kubernetes documentation, "Pod Security Standards")."""
+    (space,) = graph.of_type("kubernetes:core/v1:Namespace")
+    assert space.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    pod, container = pod_of(workload), container_of(workload)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert pod["automountServiceAccountToken"] is False
+
+
+# -- the web UI ----------------------------------------------------------------------------------------------------------------
+
+
+def web_ui(
+    *,
+    servers: dict[str, Server] | None = None,
+    password: Callable[[], Any] = lambda: None,
+    on: Placement = CORE,
+    settings: dict[str, Any] | None = None,
+    **spec: Any,
+) -> Graph:
+    def build() -> None:
+        OpenWebUI(
+            "chat",
+            OpenWebUISpec.model_validate(spec),
+            cluster=existing_cluster(**(settings or {})),
+            placement=on,
+            servers={"llama3": Server()} if servers is None else servers,
+            admin_password=password(),
+        )
+
+    return record(build)
+
+
+def test_the_web_uis_deployment() -> None:
+    graph = web_ui(password=lambda: "secret")
+    assert_golden("clients/open-webui.yaml", manifest(graph.named("chat-deployment")))
+
+
+def test_the_web_uis_network_policy() -> None:
+    assert_golden("clients/open-webui-policy.yaml", manifest(web_ui().named("chat-policy")))
+
+
+def test_the_web_ui_is_admitted_as_restricted() -> None:
+    graph = web_ui()
+    assert_admitted_as_restricted(graph, graph.named("chat-deployment"))
+
+
+def test_the_web_ui_knows_every_server_and_may_reach_each_at_its_port() -> None:
+    graph = web_ui(servers={"a": Server("vllm"), "b": Server("triton", port=9000)})
+    urls = environment_of(graph.named("chat-deployment"))["OPENAI_API_BASE_URLS"].split(";")
+    assert urls == [
+        "http://llama3-serve-svc.vllm.svc.cluster.local:8000/v1",
+        "http://llama3-serve-svc.triton.svc.cluster.local:9000/v1",
+    ]
+    assert len(environment_of(graph.named("chat-deployment"))["OPENAI_API_KEYS"].split(";")) == len(urls)
+    assert egress_of(graph.named("chat-policy")) == {"kube-system": [53], "vllm": [8000], "triton": [9000]}
+
+
+def test_nobody_comes_in_from_the_network() -> None:
+    policy = web_ui().named("chat-policy").inputs["spec"]
+    assert policy["ingress"] == []
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert policy["podSelector"] == {}
+
+
+def test_the_port_forward_ends_at_the_web_uis_port() -> None:
+    graph = web_ui(namespace="openai-webui")
+    service = graph.named("chat-service").inputs
+    (port,) = service["spec"]["ports"]
+    (named,) = container_of(graph.named("chat-deployment"))["ports"]
+    assert plan.port_forward_command("openai-webui") == "kubectl -n openai-webui port-forward svc/open-webui 8081:80"
+    assert service["metadata"] == {"name": "open-webui", "namespace": "openai-webui"}
+    assert (port["port"], port["targetPort"], named["containerPort"]) == (80, named["name"], 8080)
+    labels = graph.named("chat-deployment").inputs["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+
+
+def test_a_given_password_becomes_a_secret_and_is_seen_nowhere() -> None:
+    graph = web_ui(password=lambda: "correct horse", admin_email="admin@corp.example")
+    environment = environment_of(graph.named("chat-deployment"))
+    assert environment["WEBUI_ADMIN_EMAIL"] == "admin@corp.example"
+    assert environment["WEBUI_ADMIN_PASSWORD"] == {"secretKeyRef": {"name": "open-webui-admin", "key": "password"}}
+    assert graph.named("chat-admin").inputs["metadata"]["name"] == "open-webui-admin"
+    assert graph.named("chat-admin").urn in graph.named("chat-deployment").dependencies
+    assert "correct horse" not in graph.to_json()
+
+
+def test_a_password_that_is_already_in_the_cluster_is_only_referred_to() -> None:
+    graph = web_ui(password=lambda: SecretRef("accounts", "admin"))
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+    reference = environment_of(graph.named("chat-deployment"))["WEBUI_ADMIN_PASSWORD"]
+    assert reference == {"secretKeyRef": {"name": "accounts", "key": "admin"}}
+
+
+def test_without_a_password_the_first_to_come_is_the_administrator() -> None:
+    graph = web_ui()
+    environment = environment_of(graph.named("chat-deployment"))
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+    assert not {"WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD"} & set(environment)
+    assert environment["ENABLE_SIGNUP"] == "false"
+
+
+def test_what_has_to_stay_is_on_the_volume() -> None:
+    graph = web_ui(volume_gib=20, storage_class="gp3-retained")
+    deployment = graph.named("chat-deployment")
+    (mount,) = container_of(deployment)["volumeMounts"]
+    environment = environment_of(deployment)
+    assert environment["DATA_DIR"] == mount["mountPath"]
+    assert environment["WEBUI_SECRET_KEY_FILE"].startswith(f"{mount['mountPath']}/")
+    claim = graph.named("chat-volume").inputs
+    assert pod_of(deployment)["volumes"] == [
+        {"name": mount["name"], "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
+    ]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert claim["spec"]["storageClassName"] == "gp3-retained"
+
+
+def test_a_volume_that_waits_for_its_pod_does_not_hold_up_the_deployment() -> None:
+    claim = web_ui().named("chat-volume").inputs
+    assert claim["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+
+
+def test_one_node_mounts_the_volume_so_that_the_old_pod_goes_first() -> None:
+    deployment = web_ui().named("chat-deployment").inputs["spec"]
+    assert deployment["replicas"] == 1
+    assert deployment["strategy"] == {"type": "Recreate"}
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_only_the_volume_is_protected(protect: bool) -> None:
+    graph = web_ui(settings={"protect": protect})
+    protected = [resource.name for resource in graph.resources if resource.options.get("protect")]
+    assert protected == (["chat-volume"] if protect else [])
+
+
+def test_extra_variables_win() -> None:
+    environment = environment_of(
+        web_ui(
+            password=lambda: "secret",
+            extra_env={"ENABLE_SIGNUP": "true", "WEBUI_ADMIN_EMAIL": "root@corp.example", "ENABLE_TAGS_GENERATION": "false"},
+        ).named("chat-deployment")
+    )
+    assert environment["ENABLE_SIGNUP"] == "true"
+    assert environment["WEBUI_ADMIN_EMAIL"] == "root@corp.example"
+    assert environment["ENABLE_TAGS_GENERATION"] == "false"
+
+
+def test_pulumi_waits_longer_than_kubernetes_before_it_gives_up() -> None:
+    deployment = web_ui().named("chat-deployment")
+    deadline = deployment.inputs["spec"]["progressDeadlineSeconds"]
+    probe = container_of(deployment)["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= deadline
+    assert seconds(deployment.options["customTimeouts"]["create"]) > deadline
+
+
+def test_the_web_ui_goes_where_its_placement_says() -> None:
+    taint = Taint("core", "true", "NoSchedule")
+    pod = pod_of(web_ui(on=placement("m5.large", pool="apps", taints=(taint,))).named("chat-deployment"))
+    assert pod["nodeSelector"] == {"eks-inference/pool": "apps"}
+    assert pod["tolerations"] == [taint.toleration()]
+
+
+def test_images_come_from_the_mirrors() -> None:
+    mirrors = {"ghcr.io": "registry.example/ghcr", "public.ecr.aws": "registry.example/ecr"}
+    assert container_of(web_ui(settings={"mirrors": mirrors}).named("chat-deployment"))["image"].startswith(
+        "registry.example/ghcr/"
+    )
+    assert container_of(smoke_test(settings={"mirrors": mirrors}).named("t-job"))["image"].startswith("registry.example/ecr/")
+
+
+def test_a_web_ui_needs_a_server() -> None:
+    with pytest.raises(ProgramError) as failure:
+        web_ui(servers={})
+    assert isinstance(failure.value.__cause__, SpecError)
+
+
+# -- the smoke test ------------------------------------------------------------------------------------------------------------
+
+
+def seconds(duration: str) -> int:
+    return int(duration.removesuffix("s"))
+
+
+def smoke_test(
+    *, server: Server | None = None, on: Placement = CORE, name: str = "t", settings: dict[str, Any] | None = None, **spec: Any
+) -> Graph:
+    def build() -> None:
+        SmokeTest(
+            name,
+            SmokeTestSpec.model_validate(spec),
+            cluster=existing_cluster(**(settings or {})),
+            placement=on,
+            server=server or Server(),
+        )
+
+    return record(build)
+
+
+def test_the_smoke_tests_job() -> None:
+    text = manifest(smoke_test(name="llama3-smoke-test").named("llama3-smoke-test-job"))
+    # Its hash covers the script, which is not this file's subject.
+    assert_golden("clients/smoke-test.yaml", re.sub(r"smoke-test-[0-9a-f]{10}", "smoke-test-HASH", text))
+
+
+def test_the_smoke_test_is_admitted_as_restricted_and_writes_nowhere() -> None:
+    graph = smoke_test()
+    assert_admitted_as_restricted(graph, graph.named("t-job"))
+    assert container_of(graph.named("t-job"))["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_smoke_test_may_reach_its_server_and_nothing_else() -> None:
+    policy = smoke_test(server=Server("triton", port=9000)).named("t-policy")
+    assert policy.inputs["spec"]["ingress"] == []
+    assert egress_of(policy) == {"kube-system": [53], "triton": [9000]}
+
+
+def test_the_job_runs_the_command_the_user_runs(tmp_path: Path) -> None:
+    """Script and arguments out of the recorded objects, in an interpreter that knows nothing of the library."""
+    with OpenAIServer(model="llama") as server:
+        graph = smoke_test(server=Server(model_id="llama"))
+        (folder,) = container_of(graph.named("t-job"))["volumeMounts"]
+        for file, text in graph.named("t-script").inputs["data"].items():
+            (tmp_path / file).write_text(text)
+        command = [
+            word.replace(folder["mountPath"], str(tmp_path)).replace(Server().endpoint, server.url)
+            for word in container_of(graph.named("t-job"))["command"]
+        ]
+        assert command[0] == "python"
+        done = subprocess.run([sys.executable, "-I", *command[1:]], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert len(server.questions) == 3
+    assert "tokens/s" in done.stdout
+
+
+def test_the_script_the_pod_gets_is_the_commands_own_file() -> None:
+    assert smoke_test().named("t-script").inputs["data"] == {"chat.py": SCRIPT.read_text()}
+
+
+def test_the_job_waits_for_a_cold_start_and_is_waited_for_longer_still() -> None:
+    job = smoke_test(server=Server(startup_seconds=5000), wait=True).named("t-job")
+    command = container_of(job)["command"]
+    assert command[command.index("--wait") + 1] == "5000"
+    assert 5000 < job.inputs["spec"]["activeDeadlineSeconds"] < seconds(job.options["customTimeouts"]["create"])
+
+
+def test_by_default_nothing_waits_for_the_job() -> None:
+    assert smoke_test().named("t-job").inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+
+
+def test_a_job_that_is_waited_for_runs_again_after_a_failure() -> None:
+    assert smoke_test(wait=True).named("t-job").inputs["metadata"]["annotations"] == {"pulumi.com/replaceUnready": "true"}
+
+
+def job_name(**given: Any) -> str:
+    return smoke_test(**given).named("t-job").inputs["metadata"]["name"]
+
+
+def test_the_job_has_another_name_when_anything_in_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = job_name()
+    assert base == job_name()
+    others = {
+        job_name(server=Server("other")),
+        job_name(server=Server(model_id="other")),
+        job_name(image="python:3.14.1"),
+        job_name(run="again"),
+    }
+    with monkeypatch.context() as changed:
+        changed.setattr(plan, "smoke_test_script", lambda: {"chat.py": "print()"})
+        others.add(job_name())
+    assert len(others - {base}) == 5
+    assert all(len(name) <= 63 for name in others)
+
+
+def test_nothing_a_job_cannot_change_differs_between_waiting_and_not() -> None:
+    assert job_name(wait=True) == job_name(wait=False)
+
+
+@pytest.mark.parametrize("name", ["T", "t_1", "t" * 64, "1t"])
+def test_a_name_that_cannot_be_a_namespace_is_refused(name: str) -> None:
+    with pytest.raises(ProgramError) as failure:
+        smoke_test(name=name)
+    assert isinstance(failure.value.__cause__, SpecError)
+
+
+def test_the_pinned_python_can_run_the_script() -> None:
+    assert versions.image("python").startswith("public.ecr.aws/docker/library/python:3.1")
+
+
+# -- both ----------------------------------------------------------------------------------------------------------------------
+
+
+def after_a_server(client: str) -> Graph:
+    """The client stands on a server and a placement that are of the same program."""
+
+    def build() -> None:
+        cluster = existing_cluster()
+        there = pulumi.ResourceOptions(provider=cluster.provider)
+        server = Server(ready=(k8s.core.v1.Service("server", opts=there),))
+        on = dataclasses.replace(CORE, ready=(k8s.core.v1.ConfigMap("nodes", opts=there),))
+        if client == "t":
+            SmokeTest("t", SmokeTestSpec(), cluster=cluster, placement=on, server=server)
+        else:
+            OpenWebUI("chat", OpenWebUISpec(), cluster=cluster, placement=on, servers={"s": server}, admin_password="secret")
+
+    return record(build)
+
+
+@pytest.mark.parametrize(
+    ("client", "workload", "needs"),
+    [
+        ("chat", "chat-deployment", {"chat-policy", "chat-volume", "chat-admin", "server", "nodes"}),
+        ("t", "t-job", {"t-policy", "t-script", "server", "nodes"}),
+    ],
+)
+def test_the_workload_comes_after_all_it_needs_on_the_clusters_provider(client: str, workload: str, needs: set[str]) -> None:
+    graph = after_a_server(client)
+    (provider,) = graph.of_type("pulumi:providers:kubernetes")
+    children = [resource for resource in graph.resources if resource.parent == graph.named(client).urn]
+    assert {child.provider for child in children} == {provider.urn}
+    assert {graph.by_urn[urn].name for urn in graph.named(workload).dependencies} == needs
+    for name in needs - {"server", "nodes"}:
+        assert graph.named(f"{client}-namespace").urn in graph.named(name).dependencies
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ({"open_webui": {"admin_email": "nobody"}}, "admin_email"),
+        ({"open_webui": {"image": "ghcr.io/open-webui/open-webui:latest"}}, "image"),
+        ({"open_webui": {"volume_gib": 0}}, "volume_gib"),
+        ({"smoke_test": {"image": "python"}}, "image"),
+        ({"smoketest": {}}, "smoketest"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_key(section: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        ClientsSpec.model_validate(section)
+
+
+def test_absent_sections_make_nothing_and_empty_ones_are_enough() -> None:
+    assert ClientsSpec() == ClientsSpec(open_webui=None, smoke_test=None)
+    assert ClientsSpec.model_validate({"open_webui": {}, "smoke_test": {}}).open_webui == OpenWebUISpec()
+    assert json.dumps(ClientsSpec.model_json_schema())

@@ -1,0 +1,627 @@
+"""Images that are built in the cluster."""
+
+import base64
+import dataclasses
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from eks_inference.catalog import versions
+from eks_inference.catalog.engines import engine, engines
+from eks_inference.images import dockerfile, plan
+from eks_inference.images.component import ImageBuild
+from eks_inference.images.spec import InClusterImage, ServerImage
+from eks_inference.pools.placement import Placement, Taint
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from golden import assert_golden
+from graphs import stands_on
+from handles import existing_cluster, placement, stack_settings
+
+NAME = "llama3-image"
+CORE = placement("m5.2xlarge", pool="core", taints=(Taint("dedicated", "build", "NoSchedule"),))
+KEY = "arn:aws:kms:us-west-2:111122223333:key/0f1e"
+ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
+SMALL = "FROM public.ecr.aws/docker/library/busybox:1.37.0\n"
+
+
+def spec_of(**keys: Any) -> InClusterImage:
+    return InClusterImage.model_validate({"kind": "in_cluster", **keys})
+
+
+def built(
+    *,
+    name: str = NAME,
+    on: Placement = CORE,
+    settings: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, str] | None = None,
+    **keys: Any,
+) -> Graph:
+    """The graph of one build, and of a Deployment that runs its image (as a server would)."""
+
+    def build() -> None:
+        nodes, addon = (pulumi.CustomResource("test:index:Ready", kind) for kind in ("core-nodes", "pod-identity-agent"))
+        cluster = dataclasses.replace(existing_cluster(**(settings or {})), ready=(addon,))
+        image = ImageBuild(
+            name, spec_of(**keys), cluster=cluster, placement=dataclasses.replace(on, ready=(nodes,)), defaults=defaults
+        )
+        pulumi.CustomResource("test:index:Server", "server", {"image": image.reference})
+
+    return record(build, project="p", stack="s", config={"aws:region": "us-west-2"})
+
+
+def the(graph: Graph, kind: str) -> Resource:
+    (found,) = (resource for resource in graph.resources if resource.type.endswith(f":{kind}"))
+    return found
+
+
+def job(graph: Graph) -> dict[str, Any]:
+    return dict(the(graph, "Job").inputs)
+
+
+def pod(graph: Graph) -> dict[str, Any]:
+    return job(graph)["spec"]["template"]["spec"]
+
+
+def containers(graph: Graph) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in pod(graph)["initContainers"] + pod(graph)["containers"]}
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container["env"]}
+
+
+def build_arguments(graph: Graph) -> list[str]:
+    words = containers(graph)["build"]["args"]
+    assert set(words[::2]) <= {"--opt"}
+    return [word.removeprefix("build-arg:") for word in words[1::2]]
+
+
+def tag_of(**keys: Any) -> str:
+    spec = spec_of(**keys)
+    return plan.content_tag(spec, plan.arguments(spec, {}))
+
+
+# -- what a user may write -------------------------------------------------------------------------------------------------------
+
+
+def refusal_of(**keys: Any) -> str:
+    with pytest.raises(ValidationError) as caught:
+        spec_of(**keys)
+    return str(caught.value)
+
+
+def test_a_build_argument_the_dockerfile_does_not_declare_is_refused_with_those_it_does():
+    assert "no ARG RAY_VERSON; it declares: ENGINE_IMAGE, RAY_VERSION" in refusal_of(build_args={"RAY_VERSON": "2.52.1"})
+
+
+def test_a_path_in_the_place_of_a_dockerfile_is_refused():
+    assert "give the text of a Dockerfile, not the path to one" in refusal_of(dockerfile="./Dockerfile")
+
+
+def test_files_that_no_config_map_takes_are_refused():
+    assert "files: " in refusal_of(dockerfile=SMALL, files={"big.txt": "x" * 1_000_000})
+    assert "string_pattern_mismatch" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
+    assert "goes into 'dockerfile'" in refusal_of(dockerfile=SMALL, files={"Dockerfile": SMALL})
+
+
+def test_an_image_is_a_pinned_reference_or_a_recipe():
+    image = TypeAdapter(ServerImage)
+    assert image.validate_python("registry.example/vllm:1") == "registry.example/vllm:1"
+    assert image.validate_python({"kind": "in_cluster"}) == spec_of()
+    for wrong in ("registry.example/vllm", "registry.example/vllm:latest", {"kind": "somewhere"}, {"kind": "in_cluster", "x": 1}):
+        with pytest.raises(ValidationError) as caught:
+            image.validate_python(wrong)
+        assert len(caught.value.errors()) == 1, "one mistake, one message"
+
+
+@pytest.mark.parametrize("name", ["Image", "1st", "a" * 64, "a_b"])
+def test_a_name_that_no_namespace_can_have_is_refused(name: str):
+    with pytest.raises(ProgramError, match="also that of its namespace"):
+        built(name=name)
+
+
+def test_a_build_on_another_processor_than_the_servers_is_refused():
+    with pytest.raises(ProgramError, match=r"servers run on x86_64; given: .* \(arm64\)"):
+        built(on=dataclasses.replace(CORE, instance_type=dataclasses.replace(CORE.instance_type, architecture="arm64")))
+
+
+# -- Dockerfiles -----------------------------------------------------------------------------------------------------------------
+
+
+def test_declared_arguments_are_read_as_the_build_reads_them():
+    text = (
+        "# ARG COMMENTED=1\n"
+        "ARG BASE_IMAGE=busybox:1\n"
+        'FROM ${BASE_IMAGE}\narg B="two words" \\\n    C\n'
+        "ARG DERIVED=${B}-x\nARG TWICE=1\nFROM scratch\nARG TWICE=2\nARG BASE_IMAGE\n"
+    )
+    assert dockerfile.arguments(text) == {
+        "BASE_IMAGE": "busybox:1",
+        "B": "two words",
+        "C": None,
+        "DERIVED": None,
+        "TWICE": None,
+    }
+
+
+def test_the_library_s_own_dockerfile_declares_what_an_engine_profile_gives():
+    declared = dockerfile.arguments(dockerfile.own_dockerfile())
+    assert declared.keys() == {"ENGINE_IMAGE", "RAY_VERSION"}
+    assert (declared["ENGINE_IMAGE"], declared["RAY_VERSION"]) in {(e.image, e.ray) for e in engines().values()}
+
+
+# -- the tag ---------------------------------------------------------------------------------------------------------------------
+
+names = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)
+words = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S")), max_size=12)
+recipes = st.builds(
+    lambda args, files, given: {
+        "dockerfile": SMALL + "".join(f"ARG {name}\n" for name in sorted(args)),
+        "build_args": {name: value for name, value in args.items() if name in given},
+        "files": files,
+    },
+    st.dictionaries(names, words, max_size=3),
+    st.dictionaries(st.from_regex(r"[a-z]{1,6}\.txt", fullmatch=True), words, max_size=3),
+    st.sets(names, max_size=3),
+)
+
+
+@given(recipes, recipes)
+def test_tags_are_equal_exactly_when_the_content_is(first: dict, second: dict):
+    assert (tag_of(**first) == tag_of(**second)) == (first == second)
+
+
+@given(recipes, st.integers(10, 500), st.integers(5, 600), st.integers(1, 50))
+def test_how_and_where_it_is_built_does_not_change_the_tag(recipe: dict, disk: int, minutes: int, keep: int):
+    elsewhere = {"ephemeral_storage_gib": disk, "timeout_minutes": minutes, "keep_images": keep, "cpu": "7", "memory": "1Gi"}
+    assert tag_of(**recipe) == tag_of(**recipe, **elsewhere, repository="other", namespace="other")
+
+
+def test_the_order_of_keys_does_not_change_the_tag():
+    text = SMALL + "ARG A\nARG B\n"
+    assert tag_of(dockerfile=text, build_args={"A": "1", "B": "2"}) == tag_of(dockerfile=text, build_args={"B": "2", "A": "1"})
+
+
+def test_saying_a_default_again_is_the_same_image():
+    profile = engine("neuron-2.28-vllm-0.13")
+    assert tag_of() == tag_of(build_args={"RAY_VERSION": profile.ray, "ENGINE_IMAGE": profile.image})
+    assert tag_of() != tag_of(build_args={"RAY_VERSION": "2.52.2"})
+
+
+def test_a_mirror_does_not_change_the_tag_but_where_the_base_comes_from():
+    mirrored = built(settings={"mirrors": {"public.ecr.aws": "registry.example/public"}})
+    assert job(mirrored)["metadata"] == job(built())["metadata"]
+    (base,) = (argument for argument in build_arguments(mirrored) if argument.startswith("ENGINE_IMAGE="))
+    assert base.startswith("ENGINE_IMAGE=registry.example/public/neuron/")
+
+
+def test_arguments_of_the_engine_are_taken_where_declared_and_the_users_win():
+    defaults = {"ENGINE_IMAGE": "registry.example/engine:1", "RAY_VERSION": "2.1.0", "OTHER": "x"}
+    assert build_arguments(built(defaults=defaults, build_args={"RAY_VERSION": "2.2.0"})) == [
+        "ENGINE_IMAGE=registry.example/engine:1",
+        "RAY_VERSION=2.2.0",
+    ]
+    assert build_arguments(built(defaults=defaults, dockerfile=SMALL)) == []
+
+
+def test_kubernetes_does_not_fill_in_variables_of_an_argument():
+    (argument,) = build_arguments(built(dockerfile=SMALL + "ARG A\n", build_args={"A": "$(IMAGE) costs $5"}))
+    assert argument == "A=$$(IMAGE) costs $$5"
+
+
+# -- the repository --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_repository_is_immutable_scanned_and_named_after_cluster_and_component():
+    repository = the(built(settings={"tags": {"team": "x"}}), "Repository").inputs
+    assert repository["name"] == "c/llama3-image"
+    assert repository["imageTagMutability"] == "IMMUTABLE"
+    assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
+    assert repository["tags"] == {"team": "x", "Name": "c/llama3-image"}
+    assert "encryptionConfigurations" not in repository
+
+
+def test_the_repository_uses_the_stacks_key():
+    repository = the(built(settings={"kms_key_arn": KEY}), "Repository").inputs
+    assert repository["encryptionConfigurations"] == [{"encryptionType": "KMS", "kmsKey": KEY}]
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_the_repository_goes_with_its_images_unless_the_stack_is_protected(protect: bool):
+    repository = the(built(settings={"protect": protect}), "Repository")
+    assert repository.inputs["forceDelete"] is not protect
+    assert repository.options.get("protect", False) is protect
+
+
+def test_the_repository_keeps_the_newest_images():
+    graph = built(keep_images=3)
+    assert_golden(
+        "images/lifecycle-policy.json", json.dumps(json.loads(the(graph, "LifecyclePolicy").inputs["policy"]), indent=2)
+    )
+
+
+# -- permissions -----------------------------------------------------------------------------------------------------------------
+
+
+def statements(graph: Graph) -> dict[str, dict[str, Any]]:
+    document = json.loads(the(graph, "RolePolicy").inputs["policy"])
+    return {statement["Sid"]: statement for statement in document["Statement"]}
+
+
+def test_the_role_may_use_this_repository_and_nothing_else():
+    found = statements(built())
+    assert found.pop("Login") == {"Sid": "Login", "Effect": "Allow", "Action": ["ecr:GetAuthorizationToken"], "Resource": "*"}
+    assert [s["Resource"] for s in found.values()] == ["<llama3-image-repository.arn>"]
+    actions = {action for statement in found.values() for action in statement["Action"]}
+    assert not [action for action in actions if "*" in action or "Delete" in action or not action.startswith("ecr:")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ({"mirrors": {"public.ecr.aws": f"{ECR}/public"}}, {}),
+        ({}, {"dockerfile": f"FROM {ECR}/public/neuron/pytorch-inference-vllm-neuronx:1\n"}),
+    ],
+)
+def test_private_repositories_of_bases_can_be_read_but_not_written(settings: dict, keys: dict):
+    graph = built(settings=settings, **keys)
+    bases = statements(graph)["PullBases"]
+    assert bases["Resource"] == ["arn:aws:ecr:us-west-2:111122223333:repository/public/neuron/pytorch-inference-vllm-neuronx"]
+    assert not [action for action in bases["Action"] if "Put" in action or "Upload" in action]
+    assert environment(containers(graph)["prepare"])["REGISTRIES"] == ECR
+
+
+def test_only_the_builds_own_service_account_gets_the_role():
+    graph = built(settings={"permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary"})
+    role, association = the(graph, "Role"), the(graph, "PodIdentityAssociation")
+    (trust,) = json.loads(role.inputs["assumeRolePolicy"])["Statement"]
+    assert trust["Condition"]["StringEquals"] == {
+        "aws:RequestTag/eks-cluster-name": "c",
+        "aws:RequestTag/kubernetes-namespace": NAME,
+        "aws:RequestTag/kubernetes-service-account": "image-build",
+    }
+    assert (association.inputs["namespace"], association.inputs["serviceAccount"]) == (NAME, pod(graph)["serviceAccountName"])
+    assert role.inputs["permissionsBoundary"].endswith("/boundary")
+
+
+def test_the_build_has_no_access_to_the_kubernetes_api():
+    graph = built()
+    assert pod(graph)["automountServiceAccountToken"] is False
+    assert not [r for r in graph.resources if ":rbac." in r.type]
+
+
+def test_only_the_build_container_is_unconfined_and_nothing_is_privileged():
+    graph = built()
+    assert the(graph, "Namespace").inputs["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "privileged"}
+    assert pod(graph)["securityContext"] == {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000}
+    prepare, build = (containers(graph)[name]["securityContext"] for name in ("prepare", "build"))
+    assert prepare["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert prepare["allowPrivilegeEscalation"] is False
+    assert prepare["capabilities"] == {"drop": ["ALL"]}
+    assert build["privileged"] is False
+    assert build["seccompProfile"] == build["appArmorProfile"] == {"type": "Unconfined"}
+    assert not [key for key in pod(graph) if key.startswith("host")]
+
+
+def test_nobody_reaches_the_build_and_it_reaches_no_instance_metadata():
+    policy = the(built(), "NetworkPolicy").inputs["spec"]
+    assert policy["podSelector"] == {}
+    assert policy["ingress"] == []
+    blocks = [
+        (peer["ipBlock"], port["port"])
+        for rule in policy["egress"]
+        for peer in rule.get("to", [])
+        if "ipBlock" in peer
+        for port in rule["ports"]
+    ]
+    assert ({"cidr": "169.254.170.23/32"}, 80) in blocks
+    assert [block for block, port in blocks if port == 80 and block["cidr"] == "0.0.0.0/0"] == [
+        {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
+    ]
+
+
+# -- the Job ---------------------------------------------------------------------------------------------------------------------
+
+
+class _Readable(yaml.SafeDumper):
+    """Without anchors, and texts of several lines as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Readable.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+)
+
+
+def manifests(graph: Graph) -> str:
+    wanted = ("apiVersion", "kind", "metadata", "spec")
+    documents = [
+        {key: resource.inputs[key] for key in wanted if key in resource.inputs}
+        for kind in ("Namespace", "ServiceAccount", "NetworkPolicy", "Job")
+        for resource in [the(graph, kind)]
+    ]
+    return yaml.dump_all(documents, Dumper=_Readable, sort_keys=False, width=1_000_000)
+
+
+def test_manifests_of_the_library_s_own_image():
+    assert_golden("images/build.yaml", manifests(built()))
+
+
+def test_the_images_are_pinned_and_come_from_the_mirrors():
+    cli, buildkit = versions.image("aws-cli"), versions.image("buildkit")
+    assert {name: each["image"] for name, each in containers(built()).items()} == {"prepare": cli, "build": buildkit}
+    assert buildkit.endswith("-rootless")
+    mirrored = built(settings={"mirrors": {"public.ecr.aws": "a.example", "docker.io": "b.example"}})
+    assert containers(mirrored)["prepare"]["image"] == cli.replace("public.ecr.aws", "a.example")
+    assert containers(mirrored)["build"]["image"] == buildkit.replace("docker.io", "b.example")
+
+
+def test_the_job_is_named_by_its_content_and_stays():
+    graph = built()
+    found = job(graph)
+    assert found["metadata"]["name"] == f"build-{tag_of()}"
+    assert "ttlSecondsAfterFinished" not in found["spec"]
+    assert pod(graph)["restartPolicy"] == "Never"
+    recipe = graph.named(f"{NAME}-recipe").inputs
+    assert recipe["data"] == {"Dockerfile": dockerfile.own_dockerfile()}
+    assert {"name": "recipe", "configMap": {"name": recipe["metadata"]["name"]}} in pod(graph)["volumes"]
+
+
+def test_other_content_is_another_job_with_another_recipe():
+    before, after = built(), built(build_args={"RAY_VERSION": "2.52.2"})
+    for name in ("job", "recipe"):
+        names = [graph.named(f"{NAME}-{name}").inputs["metadata"]["name"] for graph in (before, after)]
+        assert names[0] != names[1]
+
+
+def test_the_job_ends_by_itself_before_pulumi_stops_waiting():
+    graph = built(timeout_minutes=90)
+    assert job(graph)["spec"]["activeDeadlineSeconds"] < 90 * 60
+    assert the(graph, "Job").options["customTimeouts"]["create"] == "90m"
+
+
+def test_a_build_that_fails_is_not_tried_again_by_the_job_but_by_the_next_update():
+    found = job(built())
+    fail = [rule for rule in found["spec"]["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
+    assert [rule["onExitCodes"]["containerName"] for rule in fail] == ["build"]
+    assert found["metadata"]["annotations"]["pulumi.com/replaceUnready"] == "true"
+
+
+def test_the_build_runs_where_it_is_placed_with_the_disk_it_needs():
+    graph = built(ephemeral_storage_gib=150)
+    assert pod(graph)["nodeSelector"] == CORE.node_selector
+    assert pod(graph)["tolerations"] == CORE.tolerations()
+    resources = containers(graph)["build"]["resources"]
+    assert resources["requests"]["ephemeral-storage"] == resources["limits"]["ephemeral-storage"] == "150Gi"
+
+
+@given(st.integers(10, 16000))
+def test_the_smallest_root_disk_has_room_for_the_build(gib: int):
+    disk = plan.smallest_root_volume_gib(spec_of(ephemeral_storage_gib=gib))
+    assert disk * 0.9 - 1 >= gib
+    assert disk <= gib * 1.12 + 25
+
+
+# -- order -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_waits_for_the_finished_build():
+    graph = built()
+    server = graph.named("server")
+    assert the(graph, "Job").urn in server.property_dependencies["image"]
+    assert server.inputs["image"] == f"<llama3-image-repository.repositoryUrl>:{tag_of()}"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Repository",
+        "RolePolicy",
+        "PodIdentityAssociation",
+        "Namespace",
+        "ServiceAccount",
+        "NetworkPolicy",
+    ],
+)
+def test_the_build_starts_once_all_it_needs_is_there(kind: str):
+    graph = built()
+    assert stands_on(graph, the(graph, "Job"), the(graph, kind))
+
+
+@pytest.mark.parametrize("name", [f"{NAME}-recipe", f"{NAME}-scripts", "core-nodes", "pod-identity-agent"])
+def test_the_build_starts_after(name: str):
+    graph = built()
+    assert stands_on(graph, the(graph, "Job"), graph.named(name))
+
+
+# -- the two scripts, with stand-ins for aws and BuildKit on PATH ----------------------------------------------------------------
+
+ASSETS = Path(str(files("eks_inference.images").joinpath("assets")))
+
+STAND_IN_AWS = """#!/bin/sh
+# Stands in for the AWS CLI: says what it was asked, answers as the test wants.
+echo "aws $*" >>"$CALLS"
+case "$2" in
+describe-images)
+    case "$ECR" in
+    has-it) echo sha256:0123 ;;
+    has-not) echo 'An error occurred (ImageNotFoundException) when calling the DescribeImages operation' >&2; exit 254 ;;
+    forbids) echo 'An error occurred (AccessDeniedException) when calling the DescribeImages operation' >&2; exit 254 ;;
+    esac ;;
+get-login-password) if [ "$LOGIN" = refused ]; then echo "no token" >&2; exit 254; fi; echo "password-of-$4" ;;
+*) exit 2 ;;
+esac
+"""
+
+STAND_IN_BUILDCTL = """#!/bin/sh
+# Stands in for buildctl-daemonless.sh: writes its arguments, one a line, and ends as the test wants.
+printf '%s\\n' "$@" >"$CALLS"
+exit "${BUILD_EXIT:-0}"
+"""
+
+
+class Pod:
+    """What the two containers of the Job share, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.recipe, self.tools = (folder / name for name in ("state", "recipe", "bin"))
+        for made in (self.state, self.recipe, self.tools):
+            made.mkdir()
+        self.calls = folder / "calls"
+        self.calls.touch()
+        self.tool("aws", STAND_IN_AWS)
+        self.tool("buildctl-daemonless.sh", STAND_IN_BUILDCTL)
+        self.user_namespaces = folder / "max_user_namespaces"
+        self.user_namespaces.write_text("28633\n")
+        # As the kubelet lays out a ConfigMap: links to a folder whose name changes.
+        (self.recipe / "..2026").mkdir()
+        (self.recipe / "..data").symlink_to("..2026")
+        for name, text in {"Dockerfile": SMALL, "a.txt": "a"}.items():
+            (self.recipe / "..2026" / name).write_text(text)
+            (self.recipe / name).symlink_to(f"..data/{name}")
+
+    def tool(self, name: str, text: str) -> None:
+        (self.tools / name).write_text(text)
+        (self.tools / name).chmod(0o755)
+
+    def run(self, script: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        variables = {
+            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "CALLS": str(self.calls),
+            "STATE": str(self.state),
+            "RECIPE": str(self.recipe),
+            "DOCKER_CONFIG": str(self.state / "docker"),
+            "IMAGE": f"{ECR}/c/llama3-image:0123456789abcdef",
+            "REGISTRIES": "",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23/v1/credentials",
+            "USER_NAMESPACES": str(self.user_namespaces),
+            "ECR": "has-not",
+            "LOGIN": "granted",
+            **more,
+        }
+        command = ["sh", str(ASSETS / script), *arguments]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=30)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Pod:
+    return Pod(tmp_path)
+
+
+@pytest.mark.parametrize("script", plan.SCRIPT_FILES)
+def test_scripts_are_shell(script: str):
+    assert subprocess.run(["sh", "-n", str(ASSETS / script)], timeout=30).returncode == 0
+
+
+def test_the_job_gives_the_scripts_what_they_read():
+    graph = built()
+    given = {name: environment(each).keys() for name, each in containers(graph).items()}
+    assert given["prepare"] >= {"IMAGE", "REGISTRIES", "RECIPE", "STATE", "DOCKER_CONFIG"}
+    assert given["build"] >= {"IMAGE", "STATE", "DOCKER_CONFIG"}
+    for name, container in containers(graph).items():
+        folders = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert {container["command"][1].rpartition("/")[0], environment(container)["STATE"]} <= set(folders), name
+    assert {f"/scripts/{name}" for name in graph.named(f"{NAME}-scripts").inputs["data"]} == {
+        container["command"][1] for container in containers(graph).values()
+    }
+
+
+def test_what_is_there_is_not_built(shared: Pod):
+    prepared = shared.run("prepare.sh", ECR="has-it")
+    assert prepared.returncode == 0
+    assert "there already as sha256:0123" in prepared.stdout
+    assert "get-login-password" not in shared.calls.read_text()
+    shared.calls.write_text("")
+    done = shared.run("build.sh")
+    assert done.returncode == 0
+    assert shared.calls.read_text() == ""
+
+
+def test_what_is_not_there_is_looked_for_by_its_tag_and_prepared(shared: Pod):
+    prepared = shared.run("prepare.sh")
+    assert prepared.returncode == 0, prepared.stderr
+    assert (
+        "aws ecr describe-images --region us-west-2 --repository-name c/llama3-image --image-ids imageTag=0123456789abcdef"
+        in shared.calls.read_text()
+    )
+    context = shared.state / "context"
+    assert {path.name: path.read_text() for path in context.iterdir()} == {"Dockerfile": SMALL, "a.txt": "a"}
+    assert not any(path.is_symlink() for path in context.iterdir())
+
+
+def test_logins_are_a_docker_configuration_nobody_else_can_read(shared: Pod):
+    other = "222233334444.dkr.ecr.eu-west-1.amazonaws.com"
+    assert shared.run("prepare.sh", REGISTRIES=f"{other} {ECR}").returncode == 0
+    path = shared.state / "docker" / "config.json"
+    logins = json.loads(path.read_text())["auths"]
+    assert {host: base64.b64decode(entry["auth"]).decode() for host, entry in logins.items()} == {
+        ECR: "AWS:password-of-us-west-2",
+        other: "AWS:password-of-eu-west-1",
+    }
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"ECR": "forbids"}, "AccessDeniedException"),
+        ({"LOGIN": "refused"}, "no token"),
+        ({"AWS_CONTAINER_CREDENTIALS_FULL_URI": ""}, "Pod Identity gave this pod no credentials"),
+    ],
+)
+def test_a_step_that_cannot_go_on_says_why_and_leaves_nothing_behind(shared: Pod, variables: dict, said: str):
+    failed = shared.run("prepare.sh", **variables)
+    assert failed.returncode != 0
+    assert said in failed.stderr
+    assert not (shared.state / "exists").exists()
+    assert not (shared.state / "docker" / "config.json").exists()
+
+
+def test_the_build_takes_the_context_pushes_the_image_and_passes_arguments_on(shared: Pod):
+    shared.run("prepare.sh")
+    done = shared.run("build.sh", "--opt", "build-arg:A=two words")
+    assert done.returncode == 0, done.stderr
+    words = shared.calls.read_text().splitlines()
+    assert words[0] == "build"
+    assert words[-2:] == ["--opt", "build-arg:A=two words"]
+    assert f"type=image,name={ECR}/c/llama3-image:0123456789abcdef,push=true" in words
+    assert [word for word in words if word.endswith(str(shared.state / "context"))] == [
+        f"context={shared.state}/context",
+        f"dockerfile={shared.state}/context",
+    ]
+
+
+def test_a_failed_build_fails_the_container_and_does_not_say_pushed(shared: Pod):
+    failed = shared.run("build.sh", BUILD_EXIT="7")
+    assert failed.returncode == 7
+    assert "pushed" not in failed.stdout
+
+
+def test_a_node_without_user_namespaces_is_named_as_the_reason(shared: Pod):
+    shared.user_namespaces.write_text("0\n")
+    failed = shared.run("build.sh")
+    assert failed.returncode == 1
+    assert "user.max_user_namespaces is 0" in failed.stderr
+
+
+def test_settings_of_another_partition_reach_the_permissions():
+    base = [dockerfile.PrivateRepository("host", "111122223333", "cn-north-1", "r")]
+    document = plan.permissions(
+        "arn:aws-cn:ecr:cn-north-1:111122223333:repository/x", base, stack_settings(region="cn-north-1").partition
+    )
+    assert document["Statement"][-1]["Resource"] == ["arn:aws-cn:ecr:cn-north-1:111122223333:repository/r"]

@@ -1,0 +1,109 @@
+"""The Neuron monitor as resources."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from eks_inference.accelerators.component import NeuronPlugin
+from eks_inference.accelerators.plan import neuron_instance_types
+from eks_inference.accelerators.spec import NeuronSpec
+from eks_inference.catalog import versions
+from eks_inference.observability.handle import ExistingPrometheus
+from eks_inference.observability.neuron_monitor import NeuronMonitor
+from eks_inference.observability.spec import NeuronMonitorSpec, ObservabilitySpec
+from eks_inference.preview.graph import Graph
+from eks_inference.preview.manifests import manifest
+from eks_inference.preview.recording import record
+from golden import assert_golden
+from handles import existing_cluster
+
+
+def the_monitor(*, prometheus: bool = True, namespace: str = "neuron-monitor", **settings: Any) -> Graph:
+    def build() -> None:
+        cluster = existing_cluster(**settings)
+        NeuronMonitor(
+            "nm",
+            NeuronMonitorSpec(namespace=namespace),
+            plugin=NeuronPlugin("neuron", NeuronSpec(), cluster=cluster),
+            metrics=ExistingPrometheus(cluster, "monitoring", {"release": "prometheus"}) if prometheus else None,
+        )
+
+    return record(build)
+
+
+def pod_of(graph: Graph) -> dict[str, Any]:
+    return graph.named("nm-daemonset").inputs["spec"]["template"]["spec"]
+
+
+def test_not_unless_asked_for() -> None:
+    assert ObservabilitySpec().neuron_monitor is None
+    assert ObservabilitySpec.model_validate({"neuron_monitor": {}}).neuron_monitor == NeuronMonitorSpec()
+
+
+def test_the_whole_of_it() -> None:
+    graph = the_monitor()
+    ours = [graph.named(f"nm-{role}") for role in ("namespace", "policy", "daemonset", "podmonitor")]
+    text = yaml.safe_dump_all([manifest(resource) for resource in ours], sort_keys=False, width=130)
+    assert_golden("observability/neuron-monitor.yaml", text)
+
+
+def test_it_runs_on_every_neuron_instance_type_whatever_the_taints() -> None:
+    """AWS's manifest leaves out Trn2 and tolerates nothing."""
+    pod = pod_of(the_monitor())
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (expression,) = term["matchExpressions"]
+    assert expression["values"] == neuron_instance_types()
+    assert "trn2.48xlarge" in expression["values"]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_it_takes_no_device_from_the_workloads() -> None:
+    (container,) = pod_of(the_monitor())["containers"]
+    assert not [key for key in container["resources"]["requests"] if "neuron" in key]
+    assert container["securityContext"] == {"privileged": True}, "which is how it sees the devices all the same"
+
+
+def test_the_image_is_pinned_and_may_be_mirrored() -> None:
+    assert pod_of(the_monitor())["containers"][0]["image"] == versions.image("neuron-monitor")
+    mirrored = pod_of(the_monitor(mirrors={"public.ecr.aws": "reg.example"}))["containers"][0]["image"]
+    assert mirrored.startswith("reg.example/neuron/neuron-monitor:")
+
+
+def test_it_stands_on_the_plugin() -> None:
+    graph = the_monitor()
+    waits_for = {graph.by_urn[urn].name for urn in graph.named("nm-daemonset").dependencies}
+    assert {"neuron-daemonset", "nm-namespace", "nm-policy"} <= waits_for
+
+
+def test_its_namespace_alone_is_privileged() -> None:
+    (namespace,) = the_monitor(namespace="elsewhere").of_type("kubernetes:core/v1:Namespace")
+    assert namespace.inputs["metadata"] == {
+        "name": "elsewhere",
+        "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("prometheus", "peers"),
+    [
+        (True, [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]),
+        (False, [{"namespaceSelector": {}}]),
+    ],
+)
+def test_who_may_read_it(prometheus: bool, peers: list[dict[str, Any]]) -> None:
+    (policy,) = the_monitor(prometheus=prometheus).of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+    assert policy.inputs["spec"]["ingress"] == [{"from": peers, "ports": [{"protocol": "TCP", "port": 8000}]}]
+
+
+def test_without_prometheus_there_is_no_monitor_of_it() -> None:
+    assert not [resource for resource in the_monitor(prometheus=False).resources if resource.inputs.get("kind") == "PodMonitor"]
+
+
+def test_series_carry_the_node_and_its_instance_type() -> None:
+    spec = the_monitor().named("nm-podmonitor").inputs["spec"]
+    assert spec["attachMetadata"] == {"node": True}, "or the node's labels are not there to take"
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert [relabeling["targetLabel"] for relabeling in endpoint["relabelings"]] == ["node", "instance_type"]
+    ports = pod_of(the_monitor())["containers"][0]["ports"]
+    assert {"name": endpoint["port"], "containerPort": 8000} in ports

@@ -1,0 +1,381 @@
+"""Prometheus and Grafana, and what makes Prometheus read a model server: specs, values of the chart, resources."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from eks_inference.catalog import versions
+from eks_inference.observability import prometheus_plan as plan
+from eks_inference.observability.handle import ExistingPrometheus, Metrics
+from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
+from eks_inference.observability.spec import ObservabilitySpec, PrometheusSpec
+from eks_inference.pools.placement import Taint
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.manifests import manifest
+from eks_inference.preview.recording import record
+from eks_inference.secrets import SecretRef
+from golden import assert_golden
+from handles import existing_cluster, placement, stack_settings
+
+
+@dataclass(frozen=True)
+class Server:
+    """A model server as its clients see it."""
+
+    namespace: str = "vllm"
+    endpoint: str = "http://llama3-serve-svc.vllm.svc.cluster.local:8000/v1"
+    model_id: str = "m"
+    startup_seconds: int = 60
+    ready: tuple[pulumi.Resource, ...] = ()
+
+
+def the_stack(spec: dict[str, Any] | None = None, *, password: Any = None, **settings: Any) -> Graph:
+    """Prometheus alone, on a cluster that is already there."""
+
+    def build() -> None:
+        PrometheusStack(
+            "p",
+            PrometheusSpec.model_validate(spec or {}),
+            cluster=existing_cluster(**settings),
+            placement=placement("m5.2xlarge", pool="core"),
+            grafana_admin_password=password,
+        )
+
+    return record(build)
+
+
+def the_server_metrics(*, existing: bool = False) -> Graph:
+    """A server's monitors, on our Prometheus or on one that is already there."""
+
+    def build() -> None:
+        cluster = existing_cluster()
+        metrics: Metrics = (
+            ExistingPrometheus(cluster, "prom", {"release": "prometheus"})
+            if existing
+            else PrometheusStack("p", PrometheusSpec(), cluster=cluster, placement=placement("m5.2xlarge", pool="core"))
+        )
+        deployed = k8s.core.v1.ConfigMap("server", opts=pulumi.ResourceOptions(provider=cluster.provider))
+        ServerMetrics("llama3-metrics", server=Server(ready=(deployed,)), metrics=metrics)
+
+    return record(build)
+
+
+def values_of(graph: Graph) -> dict[str, Any]:
+    return graph.named("p-release").inputs["values"]
+
+
+def values(spec: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    return plan.chart_values(
+        PrometheusSpec.model_validate(spec or {}),
+        placement("m5.2xlarge", pool="core"),
+        stack_settings(**settings),
+        cluster="c",
+        grafana_password=None,
+    )
+
+
+def names(graph: Graph, urns: Any) -> set[str]:
+    return {graph.by_urn[urn].name for urn in urns}
+
+
+def text_of(resources: list[Resource]) -> str:
+    return yaml.safe_dump_all([manifest(resource) for resource in resources], sort_keys=False, width=130)
+
+
+# -- what a user may write ------------------------------------------------------------------------------------------------------
+
+
+def test_no_prometheus_unless_asked_for() -> None:
+    assert ObservabilitySpec().prometheus is None
+    assert ObservabilitySpec.model_validate({"prometheus": {}}).prometheus == PrometheusSpec()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("scrape_interval_seconds", 10), ("retention_days", 0), ("volume_gib", 1), ("namespace", "Monitoring")]
+)
+def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=key):
+        PrometheusSpec.model_validate({key: value})
+
+
+# -- the chart ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_of_the_values() -> None:
+    assert_golden("observability/kube-prometheus-stack-values.yaml", yaml.safe_dump(values(), sort_keys=True, width=130))
+
+
+def test_the_release_is_pinned_and_waits_for_what_its_pods_need() -> None:
+    graph = the_stack(password="secret")
+    release = graph.named("p-release")
+    chart = versions.chart("kube-prometheus-stack")
+    assert (release.inputs["chart"], release.inputs["version"]) == (chart.reference, chart.version)
+    assert release.inputs["namespace"] == "monitoring"
+    assert {"p-namespace", "p-nodes-namespace", "p-policy", "p-grafana-secret", "p-dashboard-neuron"} <= names(
+        graph, release.dependencies
+    )
+
+
+def test_prometheus_reads_every_monitor_of_the_cluster() -> None:
+    """As the chart comes, it reads only what carries the label of its release."""
+    spec = values()["prometheus"]["prometheusSpec"]
+    selectors = {key: value for key, value in spec.items() if key.endswith("SelectorNilUsesHelmValues")}
+    assert selectors == dict.fromkeys(
+        (f"{kind}SelectorNilUsesHelmValues" for kind in ("podMonitor", "serviceMonitor", "probe", "scrapeConfig", "rule")), False
+    )
+
+
+def test_nothing_is_expected_of_what_eks_hides() -> None:
+    chart = values()
+    for part in ("kubeControllerManager", "kubeEtcd", "kubeProxy", "kubeScheduler"):
+        assert chart[part] == {"enabled": False}
+    assert not any(chart["defaultRules"]["rules"].values())
+
+
+def test_volumes_are_of_our_storage_class_and_never_fill() -> None:
+    spec = values({"volume_gib": 100, "retention_days": 30})["prometheus"]["prometheusSpec"]
+    claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
+    assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("gp3", "100Gi")
+    assert (spec["retention"], spec["retentionSize"]) == ("30d", "85GiB")
+    assert spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete"
+
+
+def test_the_interval_is_that_of_scrapes_and_rules() -> None:
+    spec = values({"scrape_interval_seconds": 15})["prometheus"]["prometheusSpec"]
+    assert (spec["scrapeInterval"], spec["evaluationInterval"]) == ("15s", "15s")
+
+
+def test_one_prometheus_scrapes() -> None:
+    assert values()["prometheus"]["prometheusSpec"]["replicas"] == 1, "Ray hands out each value once"
+
+
+def test_every_pod_but_the_node_exporters_is_on_the_core_pool() -> None:
+    taint = Taint("role", "core", "NoSchedule")
+    where = placement("m5.2xlarge", pool="core", taints=(taint,))
+    chart = plan.chart_values(PrometheusSpec(), where, stack_settings(), cluster="c", grafana_password=None)
+    for path in (
+        ("prometheus", "prometheusSpec"),
+        ("alertmanager", "alertmanagerSpec"),
+        ("grafana",),
+        ("kube-state-metrics",),
+        ("prometheusOperator",),
+        ("prometheusOperator", "admissionWebhooks", "patch"),
+    ):
+        part = chart
+        for key in path:
+            part = part[key]
+        assert part["nodeSelector"] == {"eks-inference/pool": "core"}, path
+        assert part["tolerations"] == [taint.toleration()], path
+    assert "nodeSelector" not in chart["prometheus-node-exporter"]
+
+
+def test_alertmanager_is_off_unless_asked_for() -> None:
+    assert values()["alertmanager"]["enabled"] is False
+    chart = values({"alertmanager": True})
+    assert chart["alertmanager"]["enabled"] is True
+    assert chart["defaultRules"]["rules"]["alertmanager"] is True
+    assert chart["grafana"]["sidecar"]["datasources"]["alertmanager"] == {"enabled": True}
+
+
+def test_grafana_keeps_nothing_unless_it_gets_a_volume() -> None:
+    assert "persistence" not in values()["grafana"]
+    grafana = values({"grafana_volume_gib": 5})["grafana"]
+    assert grafana["persistence"] == {"enabled": True, "size": "5Gi", "storageClassName": "gp3"}
+    assert grafana["deploymentStrategy"] == {"type": "Recreate"}, "two pods cannot share the volume"
+
+
+def test_grafanas_sidecar_reads_its_own_namespace_only() -> None:
+    grafana = values({"namespace": "metrics"})["grafana"]
+    assert grafana["rbac"] == {"namespaced": True}
+    assert grafana["sidecar"]["dashboards"]["searchNamespace"] == "metrics"
+
+
+def test_the_users_values_are_merged_last() -> None:
+    chart = values({"values": {"prometheus": {"prometheusSpec": {"retention": "1d"}}, "nodeExporter": {"enabled": False}}})
+    assert chart["prometheus"]["prometheusSpec"]["retention"] == "1d"
+    assert chart["prometheus"]["prometheusSpec"]["replicas"] == 1, "what they leave out stays ours"
+    assert chart["nodeExporter"] == {"enabled": False}
+
+
+# -- mirrors --------------------------------------------------------------------------------------------------------------------
+
+
+def test_without_mirrors_the_charts_own_images_stand() -> None:
+    assert "image" not in values()["prometheus"]["prometheusSpec"]
+
+
+def test_each_image_goes_to_the_mirror_of_its_registry() -> None:
+    mirrors = {"quay.io": "reg.example/quay", "docker.io": "hub.example", "registry.k8s.io": "reg.example/k8s"}
+    chart = values(mirrors=mirrors)
+    assert chart["prometheus"]["prometheusSpec"]["image"] == {
+        "registry": "reg.example",
+        "repository": "quay/prometheus/prometheus",
+    }
+    assert chart["grafana"]["image"] == {"registry": "hub.example", "repository": "grafana/grafana"}
+    assert chart["kube-state-metrics"]["image"] == {
+        "registry": "reg.example",
+        "repository": "k8s/kube-state-metrics/kube-state-metrics",
+    }
+    assert "image" not in chart["prometheusOperator"]["admissionWebhooks"]["patch"], "ghcr.io has no mirror here"
+    assert chart["prometheusOperator"]["prometheusConfigReloader"]["resources"], "what stood beside the image stays"
+
+
+def test_the_chart_comes_from_its_mirror() -> None:
+    release = the_stack(mirrors={"ghcr.io": "reg.example/ghcr"}).named("p-release")
+    assert release.inputs["chart"] == "oci://reg.example/ghcr/prometheus-community/charts/kube-prometheus-stack"
+
+
+# -- Grafana's password ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_password_goes_into_a_secret_and_nowhere_else() -> None:
+    graph = the_stack(password="geheim")
+    secret = graph.named("p-grafana-secret")
+    assert secret.inputs["metadata"]["name"] == "grafana-admin"
+    assert secret.inputs["metadata"]["namespace"] == "monitoring"
+    assert "geheim" not in str([resource.inputs for resource in graph.resources])
+    grafana = values_of(graph)["grafana"]
+    assert grafana["admin"] == {"existingSecret": "grafana-admin", "passwordKey": "admin-password"}
+
+
+def test_the_sidecars_know_the_administrators_name() -> None:
+    """Without it they cannot make Grafana read the data source they bring."""
+    grafana = values_of(the_stack(password="geheim"))["grafana"]
+    assert grafana["env"] == {"GF_SECURITY_ADMIN_USER": "admin"}
+    for sidecar in ("dashboards", "datasources"):
+        assert grafana["sidecar"][sidecar]["env"] == {"REQ_USERNAME": "admin"}
+
+
+def test_a_secret_that_is_there_is_named() -> None:
+    graph = the_stack(password=SecretRef("ours", "pw"))
+    assert values_of(graph)["grafana"]["admin"] == {"existingSecret": "ours", "passwordKey": "pw"}
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+
+
+def test_without_a_password_the_chart_makes_one() -> None:
+    grafana = values_of(the_stack())["grafana"]
+    assert "admin" not in grafana
+    assert "env" not in grafana
+
+
+# -- around the chart -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_node_exporters_are_in_a_privileged_namespace() -> None:
+    graph = the_stack({"namespace": "metrics"})
+    levels = {
+        namespace.inputs["metadata"]["name"]: namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for namespace in graph.of_type("kubernetes:core/v1:Namespace")
+    }
+    assert levels == {"metrics": "restricted", "metrics-nodes": "privileged"}
+    assert values_of(graph)["prometheus-node-exporter"]["namespaceOverride"] == "metrics-nodes"
+
+
+def test_other_namespaces_reach_the_webhook_only() -> None:
+    (policy,) = the_stack().of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+    assert policy.inputs["spec"] == {
+        "podSelector": {},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": {}}]}, {"ports": [{"protocol": "TCP", "port": 10250}]}],
+    }
+
+
+def test_dashboards_are_where_grafana_looks_and_rules_are_ours() -> None:
+    graph = the_stack()
+    for dashboard in plan.DASHBOARDS:
+        config_map = graph.named(f"p-dashboard-{dashboard}").inputs
+        assert config_map["metadata"]["namespace"] == "monitoring"
+        assert config_map["metadata"]["labels"] == {"grafana_dashboard": "1"}
+        assert config_map["data"] == {f"{dashboard}.json": plan.dashboard(dashboard)}
+    rules = graph.named("p-rules").inputs
+    assert (rules["kind"], rules["spec"]) == ("PrometheusRule", plan.rules())
+
+
+def test_kuberay_operators_are_read_in_whatever_namespace() -> None:
+    monitor = the_stack().named("p-kuberay").inputs["spec"]
+    assert monitor["namespaceSelector"] == {"any": True}
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is True, "name and namespace of a series are the RayService's, not the operator's"
+
+
+def test_custom_resources_come_after_their_definitions_and_go_before_them() -> None:
+    graph = the_stack()
+    for name in ("p-rules", "p-kuberay"):
+        assert "p-release" in names(graph, graph.named(name).dependencies)
+
+
+def test_whoever_stands_on_it_finds_it() -> None:
+    def build() -> None:
+        stack = PrometheusStack(
+            "p", PrometheusSpec(namespace="m"), cluster=existing_cluster(), placement=placement("m5.2xlarge", pool="core")
+        )
+        assert stack.url == "http://kube-prometheus-stack-prometheus.m.svc.cluster.local:9090"
+        assert (stack.namespace, stack.monitor_labels) == ("m", {})
+        pulumi.ComponentResource("t:t:T", "later", None, pulumi.ResourceOptions(depends_on=[*stack.ready]))
+
+    graph = record(build)
+    assert "p-release" in names(graph, graph.named("later").dependencies)
+
+
+def test_the_component_shows_what_the_user_wrote_and_owns_everything() -> None:
+    graph = the_stack({"retention_days": 3}, password="x")
+    component = graph.named("p")
+    assert component.inputs == PrometheusSpec(retention_days=3).model_dump(mode="json", exclude_none=True)
+    ours = [resource for resource in graph.resources if resource.name.startswith("p-")]
+    assert {resource.parent for resource in ours} == {component.urn}
+
+
+# -- a model server -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_of_a_servers_monitors() -> None:
+    graph = the_server_metrics()
+    ours = [graph.named(f"llama3-metrics-{role}") for role in ("head", "worker", "policy")]
+    assert_golden("observability/server-metrics.yaml", text_of(ours))
+
+
+def test_monitors_are_beside_the_server_and_name_it() -> None:
+    graph = the_server_metrics()
+    for role in ("head", "worker"):
+        monitor = graph.named(f"llama3-metrics-{role}").inputs
+        assert monitor["metadata"]["namespace"] == "vllm"
+        assert monitor["spec"]["selector"] == {"matchLabels": {"ray.io/node-type": role}}
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+            assert endpoint["port"] == "metrics", "the name KubeRay and our RayService give Ray's port"
+            assert "server" in [relabeling["targetLabel"] for relabeling in endpoint["relabelings"]]
+
+
+def test_the_autoscaler_is_read_from_the_head() -> None:
+    _, autoscaler = plan.ray_head_endpoints()
+    assert autoscaler["relabelings"][-1] == {
+        "sourceLabels": ["__meta_kubernetes_pod_ip"],
+        "targetLabel": "__address__",
+        "replacement": "$1:44217",
+    }
+
+
+def test_prometheus_may_come_in_and_nobody_else_by_this() -> None:
+    policy = the_server_metrics().named("llama3-metrics-policy").inputs
+    assert policy["metadata"] == {"name": "metrics", "namespace": "vllm"}
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    assert [port["port"] for port in rule["ports"]] == [8080, 44217]
+
+
+def test_monitors_go_before_prometheus_and_before_the_server() -> None:
+    graph = the_server_metrics()
+    for role in ("head", "worker"):
+        assert {"p-release", "server"} <= names(graph, graph.named(f"llama3-metrics-{role}").dependencies)
+
+
+def test_a_teams_own_prometheus_finds_its_labels() -> None:
+    graph = the_server_metrics(existing=True)
+    assert graph.named("llama3-metrics-head").inputs["metadata"]["labels"] == {"release": "prometheus"}
+    peers = graph.named("llama3-metrics-policy").inputs["spec"]["ingress"][0]["from"]
+    assert peers == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "prom"}}}]

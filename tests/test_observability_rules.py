@@ -1,0 +1,176 @@
+"""Our rules and dashboards: metrics that somebody exports, expressions that are PromQL, alerts that fire when they should."""
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from eks_inference.observability import prometheus_plan as plan
+
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on PATH")
+
+ALERTS = [rule for group in plan.rules()["groups"] for rule in group["rules"] if "alert" in rule]
+RECORDED = [rule for group in plan.rules()["groups"] for rule in group["rules"] if "record" in rule]
+BOARDS = {name: json.loads(plan.dashboard(name)) for name in plan.DASHBOARDS}
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACES = re.compile(r"\{[^}]*\}")
+_GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)")
+_RANGE = re.compile(r"\[[^\]]*\]")
+_NAME = re.compile(r"(?<![\w.])([a-zA-Z_][\w:]*)(?![\w:])(?!\s*\()")
+_WORDS = {"and", "or", "unless", "by", "on", "without", "bool", "offset", "Inf", "NaN"}
+
+
+def metric_names(expression: str) -> set[str]:
+    """Names of the metrics a PromQL expression asks for."""
+    text = expression
+    for noise in (_STRING, _BRACES, _GROUPING, _RANGE):
+        text = noise.sub(" ", text)
+    return {name for name in _NAME.findall(text) if name not in _WORDS}
+
+
+def documented() -> set[str]:
+    names: set[str] = set()
+    for exporter in tomllib.loads((ROOT / "tests" / "documented_metrics.toml").read_text()).values():
+        names |= {*exporter["gauges"], *exporter["counters"]}
+        names |= {f"{name}_{part}" for name in exporter["histograms"] for part in ("bucket", "sum", "count")}
+    return names | {f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:")}
+
+
+def rule_expressions() -> Iterator[tuple[str, str]]:
+    for rule in (*RECORDED, *ALERTS):
+        yield rule.get("record") or rule["alert"], rule["expr"]
+
+
+def panel_expressions() -> Iterator[tuple[str, str]]:
+    for name, board in BOARDS.items():
+        for panel in board["panels"]:
+            for target in panel["targets"]:
+                yield f"{name}: {panel['title']} {target['refId']}", target["expr"]
+
+
+def promtool(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
+    assert PROMTOOL
+    return subprocess.run([PROMTOOL, *arguments], cwd=where, capture_output=True, text=True, timeout=60, check=False)
+
+
+# -- names ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_found_in_expressions() -> None:
+    expression = 'sum by (node, le) (rate(a:b_total{x="c_d"}[5m]) or e) / clamp_min(max_over_time(f[1h]), 0.001) >= 0'
+    assert metric_names(expression) == {"a:b_total", "e", "f"}
+
+
+@pytest.mark.parametrize(("where", "expression"), [*rule_expressions(), *panel_expressions()])
+def test_every_metric_is_one_that_somebody_exports(where: str, expression: str) -> None:
+    known = documented() | {rule["record"] for rule in RECORDED}
+    assert metric_names(expression), where
+    assert metric_names(expression) <= known, where
+
+
+@pytest.mark.parametrize(("where", "expression"), [*rule_expressions(), *panel_expressions()])
+def test_the_engines_metrics_are_asked_for_in_both_spellings(where: str, expression: str) -> None:
+    names = metric_names(expression)
+    by_itself = {f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:")}
+    assert by_itself == {name for name in names if name.startswith("ray_vllm_")}, where
+
+
+# -- rules ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_says_what_is_wrong_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
+    assert alert["labels"]["severity"] in ("critical", "warning", "info")
+    assert set(alert["annotations"]) == {"summary", "description", "next"}
+
+
+def test_every_rule_has_a_case() -> None:
+    cases = "".join(path.read_text() for path in sorted((ROOT / "tests" / "promtool").glob("*.yaml")))
+    for name, _ in rule_expressions():
+        assert name in cases, name
+
+
+def test_the_rule_file_is_what_the_cluster_gets() -> None:
+    """A PrometheusRule's spec and a rule file of Prometheus are the same thing."""
+    assert set(plan.rules()) == {"groups"}
+
+
+@needs_promtool
+def test_the_rules_are_rules() -> None:
+    result = promtool("check", "rules", "--lint=all", "--lint-fatal", "rules.yaml", where=assets())
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@needs_promtool
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "promtool").glob("*.yaml")), ids=lambda path: path.name)
+def test_alerts_fire_when_they_should(path: Path) -> None:
+    result = promtool("test", "rules", path.name, where=path.parent)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def assets() -> Path:
+    return ROOT / "components" / "eks_inference" / "observability" / "assets"
+
+
+# -- dashboards -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plan.DASHBOARDS)
+def test_a_dashboard_can_be_linked_to_and_shows_whichever_prometheus_is_chosen(name: str) -> None:
+    board = BOARDS[name]
+    assert board["uid"] == f"eks-inference-{name}", "links and bookmarks hold on to it"
+    assert "id" not in board, "Grafana gives it one"
+    first, *others = board["templating"]["list"]
+    assert (first["name"], first["type"], first["query"]) == ("datasource", "datasource", "prometheus")
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    assert all(variable["datasource"] == source for variable in others)
+    for panel in board["panels"]:
+        assert panel["datasource"] == source
+        assert all(target["datasource"] == source for target in panel["targets"])
+
+
+@pytest.mark.parametrize("name", plan.DASHBOARDS)
+def test_panels_are_told_apart_and_explained(name: str) -> None:
+    panels = BOARDS[name]["panels"]
+    assert len(panels) <= 12
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["title"] and panel["description"] for panel in panels)
+
+
+@pytest.mark.parametrize("name", plan.DASHBOARDS)
+def test_no_panel_covers_another(name: str) -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in BOARDS[name]["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for cell in (
+            (x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])
+        ):
+            assert taken.setdefault(cell, panel["title"]) == panel["title"]
+
+
+@pytest.mark.parametrize("name", plan.DASHBOARDS)
+def test_the_files_are_written_one_way(name: str) -> None:
+    """So that a changed panel is a small diff."""
+    assert plan.dashboard(name) == json.dumps(BOARDS[name], indent=2, ensure_ascii=False) + "\n"
+
+
+@needs_promtool
+def test_every_panel_asks_in_promql(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"panel{index}", "expr": expression.replace("$__rate_interval", "2m")}
+        for index, (_, expression) in enumerate(panel_expressions())
+    ]
+    (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    result = promtool("check", "rules", "panels.yaml", where=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr

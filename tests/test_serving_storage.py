@@ -1,0 +1,356 @@
+"""Where a server's model and compiled graphs come from and stay, its image, and what it may do in AWS."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph
+from eks_inference.serving import ray_serve
+from eks_inference.serving.handle import ModelServer
+from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
+from eks_inference.serving.ray_serve import plan
+from eks_inference.serving.ray_serve.component import RayServeVllm
+from eks_inference.serving.spec import HubModel, ModelSource, S3Model, VolumeModel
+from golden import assert_golden
+from graphs import of_kind, stands_on
+from handles import existing_cluster
+from servers import HEAD, IMAGE, SMALL, container, head_pod, serve_application, served, spec_of, worker_pod, workers_on
+
+ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
+NAME = "vllm-llama3-inf2"
+S3 = {"kind": "s3", "uri": "s3://models/llama-3-8b/v1", "id": "llama-3-8b"}
+VOLUME = {"kind": "volume", "claim": "models", "path": "llama-3-8b/v1", "id": "llama-3-8b"}
+ROLE_POLICY = "aws:iam/rolePolicy:RolePolicy"
+NONE = {"kind": "none"}
+
+
+def from_(model: dict, **keys: Any) -> Graph:
+    """A server of that model; the base's own model is replaced, not merged into."""
+    return served(SMALL | {"model": model}, **keys)
+
+
+def cached(cache: dict, base: dict = SMALL, **keys: Any) -> Graph:
+    return served(base | {"compile_cache": cache}, **keys)
+
+
+def statements(graph: Graph) -> dict[str, dict]:
+    (policy,) = graph.of_type(ROLE_POLICY)
+    return {statement["Sid"]: statement for statement in json.loads(policy.inputs["policy"])["Statement"]}
+
+
+def cache_url(graph: Graph) -> str:
+    """As a replica sees it: Ray fills the worker's variable in."""
+    (place,) = [entry["value"] for entry in container(worker_pod(graph))["env"] if entry["name"] == "COMPILE_CACHE"]
+    return serve_application(graph)["runtime_env"]["env_vars"]["NEURON_COMPILE_CACHE_URL"].replace("${COMPILE_CACHE}", place)
+
+
+# -- the compile cache ----------------------------------------------------------------------------------------------------------
+
+
+def test_compiled_graphs_stay_in_s3_unless_said_otherwise() -> None:
+    graph = served()
+    prefix, _, key = cache_url(graph).rpartition("/")
+    assert prefix == f"s3://<{NAME}-compile-cache.bucket>/neuron-compile-cache"
+    assert len(key) == 16
+
+
+def test_what_a_server_may_do_in_aws() -> None:
+    graph = from_(S3, settings={"kms_key_arn": "arn:aws:kms:us-west-2:111122223333:key/k"})
+    (policy,) = graph.of_type(ROLE_POLICY)
+    assert_golden("serving/worker-policy.json", json.dumps(json.loads(policy.inputs["policy"]), indent=2))
+
+
+def test_a_bucket_of_yours_is_used_below_the_prefix_and_nowhere_else() -> None:
+    graph = cached({"kind": "s3", "bucket": "compiled", "prefix": "inf2/llama"})
+    assert not graph.of_type("aws:s3/bucket:Bucket")
+    assert cache_url(graph).startswith("s3://compiled/inf2/llama/")
+    allowed = statements(graph)
+    assert allowed["KeepCompiledGraphs"]["Resource"] == "arn:aws:s3:::compiled/inf2/llama/*"
+    assert set(allowed["KeepCompiledGraphs"]["Action"]) == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
+    assert allowed["FindCompiledGraphs"]["Resource"] == "arn:aws:s3:::compiled"
+
+
+def test_only_pods_of_the_workers_account_get_the_role() -> None:
+    graph = served(settings={"permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary"})
+    (association,) = graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    (account,) = of_kind(graph, "ServiceAccount")
+    assert account.inputs["metadata"] == {"name": association.inputs["serviceAccount"], "namespace": "vllm"}
+    assert association.inputs["namespace"] == "vllm"
+    assert worker_pod(graph)["serviceAccountName"] == association.inputs["serviceAccount"]
+    assert "serviceAccountName" not in head_pod(graph)
+    (role,) = graph.of_type("aws:iam/role:Role")
+    (trust,) = json.loads(role.inputs["assumeRolePolicy"])["Statement"]
+    assert trust["Condition"]["StringEquals"]["aws:RequestTag/kubernetes-service-account"] == account.inputs["metadata"]["name"]
+    assert role.inputs["permissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
+
+
+def test_the_leave_is_there_before_the_pods_and_outlives_them() -> None:
+    graph = served()
+    server = graph.named(f"{NAME}-rayservice")
+    for needed in (
+        *graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation"),
+        *graph.of_type(ROLE_POLICY),
+        *graph.of_type("aws:s3/bucket:Bucket"),
+    ):
+        assert stands_on(graph, server, needed)
+
+
+def test_the_bucket_is_private_and_goes_with_a_stack_that_protects_nothing() -> None:
+    graph = served()
+    (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
+    assert bucket.inputs["forceDestroy"] is True
+    assert not bucket.options.get("protect")
+    (block,) = graph.of_type("aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock")
+    assert all(block.inputs[key] for key in block.inputs if key != "bucket")
+    assert len([key for key in block.inputs if key != "bucket"]) == 4
+
+
+def test_a_protected_stack_keeps_the_bucket_and_its_key_encrypts_it() -> None:
+    key = "arn:aws:kms:us-west-2:111122223333:key/k"
+    graph = served(settings={"protect": True, "kms_key_arn": key, "tags": {"team": "x"}})
+    (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
+    assert bucket.inputs["forceDestroy"] is False
+    assert bucket.options["protect"] is True
+    assert bucket.inputs["tags"]["team"] == "x"
+    (encryption,) = [r for r in graph.resources if "ServerSideEncryptionConfiguration" in r.type]
+    (rule,) = encryption.inputs["rules"]
+    assert rule["applyServerSideEncryptionByDefault"]["kmsMasterKeyId"] == key
+    assert statements(graph)["UseStackKey"]["Condition"] == {"StringEquals": {"kms:ViaService": "s3.us-west-2.amazonaws.com"}}
+
+
+@pytest.mark.parametrize("name", ["llama", "a" * 47])
+def test_names_in_aws_fit_their_limits(name: str) -> None:
+    graph = served(name=name)
+    (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
+    (role,) = graph.of_type("aws:iam/role:Role")
+    assert len(bucket.name) + 8 <= 63
+    assert len(role.name) + 8 <= 64
+
+
+def test_without_a_cache_and_with_a_model_of_the_hub_nothing_of_aws_is_needed() -> None:
+    graph = cached(NONE)
+    assert not [r for r in graph.resources if r.type.startswith("aws:")]
+    assert "COMPILE_CACHE" not in graph.to_json()
+    assert worker_pod(graph)["serviceAccountName"] == of_kind(graph, "ServiceAccount")[0].inputs["metadata"]["name"]
+
+
+def test_a_cache_on_a_volume_for_one_worker_is_of_the_default_storage_class() -> None:
+    graph = cached({"kind": "volume", "size_gib": 30}, worker={"max": 1})
+    (claim,) = of_kind(graph, "PersistentVolumeClaim")
+    assert claim.inputs["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "30Gi"}}}
+    assert claim.inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+    assert stands_on(graph, graph.named(f"{NAME}-rayservice"), claim)
+    pod = worker_pod(graph)
+    (volume,) = [v for v in pod["volumes"] if "persistentVolumeClaim" in v]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim.inputs["metadata"]["name"]
+    (mount,) = [m for m in container(pod)["volumeMounts"] if m["name"] == volume["name"]]
+    assert cache_url(graph).startswith(mount["mountPath"] + "/")
+    assert not [r for r in graph.resources if r.type.startswith("aws:")]
+
+
+def test_several_workers_share_a_volume_only_where_they_can() -> None:
+    with pytest.raises(ValidationError, match="3 workers cannot share a volume of the default storage class"):
+        spec_of(SMALL | {"compile_cache": {"kind": "volume"}})
+    graph = cached({"kind": "volume", "storage_class": "efs"})
+    (claim,) = of_kind(graph, "PersistentVolumeClaim")
+    assert claim.inputs["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim.inputs["spec"]["storageClassName"] == "efs"
+
+
+def key_of(**keys: Any) -> str:
+    return plan.environment(spec_of(**keys))["NEURON_COMPILE_CACHE_URL"].rpartition("/")[2]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"image": "registry.example/vllm-ray-neuron:2"},
+        {"model": {"id": "NousResearch/Meta-Llama-3-8B"}},
+        {"model": {"revision": "abc"}},
+        {"tensor_parallel": 1},
+        {"max_model_len": 2048},
+        {"max_num_seqs": 4},
+        {"extra_args": {"dtype": "float16"}},
+        {"worker": {"instance_type": "trn1.2xlarge", "cpu": None, "memory": None}},
+    ],
+)
+def test_what_the_compiler_sees_has_a_folder_of_its_own(keys: dict) -> None:
+    assert key_of(**keys) != key_of()
+
+
+def test_an_image_built_in_the_cluster_is_told_by_its_recipe() -> None:
+    def built(**recipe: Any) -> str:
+        spec = spec_of(SMALL | {"image": {"kind": "in_cluster", **recipe}})
+        return plan.environment(spec)["NEURON_COMPILE_CACHE_URL"]
+
+    assert len({built(), built(build_args={"RAY_VERSION": "2.53.0"}), built(dockerfile="FROM registry.example/x:1\n")}) == 3
+    assert built(timeout_minutes=90, keep_images=3) == built()
+
+
+@given(st.integers(1, 9), st.integers(60, 5000), st.sampled_from(["a", "b"]))
+def test_what_it_does_not_see_does_not_change_the_folder(workers: int, timeout: int, namespace: str) -> None:
+    assert key_of(worker={"max": workers}, startup_timeout_seconds=timeout, namespace=namespace) == key_of()
+
+
+def test_a_cache_of_yours_in_the_environment_wins() -> None:
+    assert plan.environment(spec_of(extra_env={"NEURON_COMPILE_CACHE_URL": "/mine"}))["NEURON_COMPILE_CACHE_URL"] == "/mine"
+
+
+# -- the model ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_without_a_kind_is_of_the_hub() -> None:
+    source: TypeAdapter[Any] = TypeAdapter(ModelSource)
+    assert source.validate_python({"id": "a/b"}) == HubModel(id="a/b")
+    assert source.validate_json('{"kind": "hugging_face", "id": "a/b"}', strict=True) == HubModel(id="a/b")
+    assert isinstance(source.validate_python(S3), S3Model)
+    assert isinstance(source.validate_python(VOLUME), VolumeModel)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"kind": "s3", "uri": "s3://models", "id": "a"},
+        {"kind": "s3", "uri": "s3://models/a/", "id": "a"},
+        {"kind": "s3", "uri": "s3://models/*", "id": "a"},
+        {"kind": "s3", "uri": "https://models/a", "id": "a"},
+        {"kind": "volume", "claim": "models", "path": "/a", "id": "a"},
+        {"kind": "volume", "claim": "models", "path": "../a", "id": "a"},
+        {"kind": "ftp", "id": "a"},
+    ],
+)
+def test_a_wrong_source_is_refused(model: dict) -> None:
+    with pytest.raises(ValidationError):
+        spec_of(SMALL | {"model": model})
+
+
+def test_a_model_in_s3_is_copied_before_ray_starts() -> None:
+    graph = from_(S3)
+    pod = worker_pod(graph)
+    (download,) = pod["initContainers"]
+    assert download["command"] + download["args"][:2] == ["aws", "s3", "sync"]
+    source, target = download["args"][2:4]
+    assert source == S3["uri"]
+    (written,) = download["volumeMounts"]
+    assert written["mountPath"] == target
+    assert "readOnly" not in written
+    (read,) = [mount for mount in container(pod)["volumeMounts"] if mount["name"] == written["name"]]
+    assert read == {**written, "readOnly": True}
+    assert serve_application(graph)["runtime_env"]["env_vars"]["MODEL_FOLDER"] == target
+    assert "initContainers" not in head_pod(graph)
+
+
+def test_the_disk_of_a_copy_is_asked_for_and_bounded() -> None:
+    pod = worker_pod(from_(S3 | {"size_gib": 40}))
+    (download,) = pod["initContainers"]
+    assert download["resources"]["requests"]["ephemeral-storage"] == "40Gi"
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "model"]
+    assert volume["emptyDir"] == {"sizeLimit": "40Gi"}
+
+
+def test_the_copy_meets_pod_security_restricted_and_comes_from_the_mirror() -> None:
+    graph = from_(S3, settings={"mirrors": {"public.ecr.aws": "mirror.example/ecr-public"}})
+    (download,) = worker_pod(graph)["initContainers"]
+    assert download["securityContext"] == container(worker_pod(graph))["securityContext"]
+    assert download["image"].startswith("mirror.example/ecr-public/aws-cli/")
+
+
+def test_a_model_in_s3_may_be_read_and_nothing_beside_it() -> None:
+    allowed = statements(from_(S3, compile_cache=NONE))
+    assert set(allowed) == {"ListModel", "ReadModel"}
+    assert allowed["ReadModel"]["Action"] == ["s3:GetObject"]
+    assert allowed["ReadModel"]["Resource"] == "arn:aws:s3:::models/llama-3-8b/v1/*"
+    assert allowed["ListModel"]["Condition"] == {"StringLike": {"s3:prefix": "llama-3-8b/v1/*"}}
+
+
+def test_a_model_on_a_volume_is_mounted_read_only() -> None:
+    graph = from_(VOLUME)
+    pod = worker_pod(graph)
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "model"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+    (mount,) = [mount for mount in container(pod)["volumeMounts"] if mount["name"] == "model"]
+    assert mount["readOnly"] is True
+    assert mount["subPath"] == "llama-3-8b/v1"
+    assert serve_application(graph)["runtime_env"]["env_vars"]["MODEL_FOLDER"] == mount["mountPath"]
+    assert "initContainers" not in pod
+
+
+@pytest.mark.parametrize("model", [S3, VOLUME])
+def test_clients_ask_for_a_local_model_by_its_name(model: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ASSETS))
+    import vllm_engine  # pyright: ignore[reportMissingImports]
+
+    settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(SMALL | {"model": model})))
+    line = vllm_engine.command_line(settings, 1)
+    start = line.index("serve")
+    assert line[start : start + 4] == ["serve", settings.model_folder, "--served-model-name", "llama-3-8b"]
+    assert "--revision" not in line
+
+
+# -- the image ------------------------------------------------------------------------------------------------------------------
+
+
+def built_image() -> pulumi.Output[str]:
+    """A reference that is only known once something else is there."""
+    job = aws.sqs.Queue("build")
+    return pulumi.Output.concat("registry.example/built:", job.arn)
+
+
+BUILT = SMALL | {"image": {"kind": "in_cluster"}}
+
+
+def test_an_image_built_in_the_cluster_is_what_both_run_and_is_waited_for() -> None:
+    graph = served(BUILT, built=built_image)
+    assert container(worker_pod(graph))["image"] == container(head_pod(graph))["image"] == "registry.example/built:<build.arn>"
+    assert stands_on(graph, graph.named(f"{NAME}-rayservice"), graph.named("build"))
+
+
+def test_the_head_may_have_another_image_than_the_built_one() -> None:
+    graph = served(BUILT | {"head": {**SMALL["head"], "image": "registry.example/ray:2.52.1"}}, built=built_image)
+    assert container(head_pod(graph))["image"] == "registry.example/ray:2.52.1"
+
+
+def test_an_image_that_should_be_built_must_be_given() -> None:
+    with pytest.raises(ProgramError, match="image: is built in the cluster, and the server was not given what was built"):
+        served(BUILT)
+
+
+def test_an_image_is_not_given_twice() -> None:
+    with pytest.raises(ProgramError, match=f"image: is given twice; given: {IMAGE}"):
+        served(built=lambda: "registry.example/other:1")
+
+
+# -- what clients know ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_what_clients_stand_on() -> None:
+    from eks_inference.preview.recording import record
+
+    found: list[ModelServer] = []
+
+    def build() -> None:
+        spec = spec_of(SMALL | {"model": S3})
+        operator, worker = ExistingKubeRayOperator(), workers_on("inf2.8xlarge")
+        found.append(RayServeVllm("llama", spec, cluster=existing_cluster(), operator=operator, head=HEAD, worker=worker))
+
+    record(build)
+    (server,) = found
+    assert server.model_id == "llama-3-8b"
+    assert server.namespace == "vllm"
+    assert server.endpoint == "http://llama-serve-svc.vllm.svc.cluster.local:8000/v1"
+    assert server.startup_seconds >= 3000
+    assert server.ready
+
+
+def test_manifest_with_everything_from_s3() -> None:
+    pod = worker_pod(from_(S3))
+    assert_golden("serving/worker-pod-s3.yaml", yaml.safe_dump(pod, sort_keys=False, width=1_000_000))

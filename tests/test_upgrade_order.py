@@ -1,0 +1,149 @@
+"""A new Kubernetes minor version: what it changes, and in which order `pulumi up` gets to it.
+
+`pulumi up` changes a resource after everything it stands on, so the edges that make creation and deletion right are the order of
+an upgrade too. Kubernetes' version skew policy decides what the order must be: kube-proxy, kube-scheduler and kubelets are never
+newer than the control plane, and may be older.
+
+The second scheduler runs on the core pool and cannot be made before it, so it cannot be upgraded before it either; kubelets and
+kube-scheduler do not mind. Nodes of Karpenter's pools are not of this order: their image is an alias that follows the control
+plane, and Karpenter replaces them as it finds them drifted, as far as disruption budgets let it.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from conftest import recorded
+from eks_inference.catalog import versions
+from eks_inference.preview.graph import Graph, Resource
+from graphs import of_kind, stands_on
+from variants import recorded_with
+
+STACK = "inf2-llama3"
+BEFORE, AFTER = "1.35", "1.36"
+SCHEDULER = "inf2-llama3-neuron-scheduler-scheduler-deployment"
+
+
+@cache
+def upgraded() -> Graph:
+    return recorded_with({"cluster": {"version": AFTER}})
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if steps is None:
+        yield path, value
+    else:
+        for step, item in steps:
+            yield from leaves(item, (*path, step))
+
+
+def changes() -> dict[tuple[str, str], tuple[Any, Any]]:
+    """Resource and input → value before and after, of everything custom that the new version changes."""
+    before, after = recorded(STACK), upgraded()
+    assert before.by_urn.keys() == after.by_urn.keys(), "an upgrade makes and deletes nothing"
+    found = {}
+    for urn, old in before.by_urn.items():
+        new = after.by_urn[urn]
+        assert (old.dependencies, old.options) == (new.dependencies, new.options)
+        if old.custom or old.remote:
+            was, now = dict(leaves(dict(old.inputs))), dict(leaves(dict(new.inputs)))
+            for path in sorted(was.keys() | now.keys(), key=str):
+                if was.get(path) != now.get(path):
+                    found[old.name, ".".join(map(str, path))] = (was.get(path), now.get(path))
+    return found
+
+
+def changed_resources() -> list[Resource]:
+    names = {name for name, _ in changes()}
+    return [r for r in recorded(STACK).resources if r.name in names and (r.custom or r.remote)]
+
+
+def addon(graph: Graph, name: str) -> Resource:
+    (found,) = [r for r in graph.of_type("aws:eks/addon:Addon") if r.inputs["addonName"] == name]
+    return found
+
+
+def control_plane(graph: Graph) -> Resource:
+    (found,) = graph.of_type("eks:index:Cluster")
+    return found
+
+
+def test_a_new_minor_version_changes_versions_and_nothing_else():
+    pinned = {name: (versions.addon(name, BEFORE), versions.addon(name, AFTER)) for name in ("kube-proxy", "metrics-server")}
+    release = tuple(versions.ami_release("AL2023_x86_64_STANDARD", version) for version in (BEFORE, AFTER))
+    scheduler = tuple(versions.image("kube-scheduler", version) for version in (BEFORE, AFTER))
+    assert changes() == {
+        ("inf2-llama3-control-plane", "version"): (BEFORE, AFTER),
+        ("inf2-llama3-kube-proxy", "addonVersion"): pinned["kube-proxy"],
+        ("inf2-llama3-addons-metrics-server", "addonVersion"): pinned["metrics-server"],
+        ("inf2-llama3-core-nodes", "version"): (BEFORE, AFTER),
+        ("inf2-llama3-core-nodes", "releaseVersion"): release,
+        (SCHEDULER, "spec.template.spec.containers.0.image"): scheduler,
+    }
+
+
+@pytest.mark.parametrize("version", versions.kubernetes_versions())
+def test_nothing_is_of_another_minor_version_than_the_control_plane(version):
+    graph = recorded_with({"cluster": {"version": version}})
+    assert control_plane(graph).inputs["version"] == version
+    assert addon(graph, "kube-proxy").inputs["addonVersion"].startswith(f"v{version}.")
+    for group in graph.of_type("aws:eks/nodeGroup:NodeGroup"):
+        assert group.inputs["version"] == version
+        assert group.inputs["releaseVersion"].startswith(f"{version}.")
+    (container,) = graph.named(SCHEDULER).inputs["spec"]["template"]["spec"]["containers"]
+    assert f":v{version}." in container["image"]
+
+
+def test_the_control_plane_comes_before_everything_else_that_changes(llama3):
+    for resource in changed_resources():
+        if resource.urn != control_plane(llama3).urn:
+            assert stands_on(llama3, resource, control_plane(llama3)), f"{resource.name} could be newer than the control plane"
+
+
+def test_node_add_ons_come_before_the_nodes(llama3):
+    for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
+        for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
+            assert stands_on(llama3, group, addon(llama3, name))
+
+
+def test_add_ons_with_pods_come_after_the_core_nodes_and_before_what_needs_them(llama3):
+    for name in ("coredns", "aws-ebs-csi-driver"):
+        found = addon(llama3, name)
+        for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
+            assert stands_on(llama3, found, group)
+        assert stands_on(llama3, llama3.named(SCHEDULER), found)
+        for pool in of_kind(llama3, "NodePool"):
+            assert stands_on(llama3, pool, found)
+
+
+def test_the_scheduler_comes_after_add_ons_and_core_nodes_and_before_the_servers_that_use_it(llama3):
+    scheduler = llama3.named(SCHEDULER)
+    for name in ("vpc-cni", "kube-proxy", "coredns"):
+        assert stands_on(llama3, scheduler, addon(llama3, name))
+    for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
+        assert stands_on(llama3, scheduler, group)
+    for service in of_kind(llama3, "RayService"):
+        assert stands_on(llama3, service, scheduler)
+
+
+def test_karpenters_nodes_follow_the_control_plane_by_themselves(llama3):
+    """The alias names a release date; Karpenter takes the image of that date for the control plane's version."""
+    for graph in (llama3, upgraded()):
+        for node_class in of_kind(graph, "EC2NodeClass"):
+            (term,) = node_class.inputs["spec"]["amiSelectorTerms"]
+            assert term["alias"] == "al2023@v" + versions.ami_release("AL2023_x86_64_NEURON", BEFORE).partition("-")[2]
+
+
+def test_models_do_not_reload_for_an_upgrade(llama3):
+    for service in of_kind(llama3, "RayService"):
+        assert service.inputs == upgraded().by_urn[service.urn].inputs
+
+
+def test_a_disruption_budget_delays_the_update_of_nodes_and_does_not_end_it(llama3):
+    """EKS gives up on a node it cannot drain within 15 minutes, unless the update is forced."""
+    assert of_kind(llama3, "PodDisruptionBudget")
+    for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
+        assert group.inputs.get("forceUpdateVersion") is True

@@ -1,0 +1,407 @@
+"""The command ``eks-inference verify``: kubectl's answers and errors, waiting, reports. kubectl is a stand-in on PATH."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import recorded
+from eks_inference.preview.errors import PreviewError
+from eks_inference.preview.graph import Graph
+from eks_inference.verify import cluster_api
+from eks_inference.verify.checks import judge
+from eks_inference.verify.command import POLL_SECONDS, _show, add_parser, watch
+from eks_inference.verify.expected import Expected, expected_of
+from eks_inference.verify.observed import Observed
+from eks_inference.verify.report import render_json, render_table
+from eks_inference.verify.verdicts import Check, failed, ok, overall, unknown, wait
+from golden import assert_golden
+from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
+
+KUBECTL = Path(__file__).with_name("stand_in_kubectl.py")
+
+
+@pytest.fixture
+def cluster(llama3: Graph) -> HealthyCluster:
+    return HealthyCluster(llama3)
+
+
+# -- the command, through a process ----------------------------------------------------------------------------------------------
+
+
+class Cli:
+    """Runs the command in this process against the stand-in kubectl, and keeps what it printed."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.bin, self.states = folder / "bin", folder / "states"
+        self.bin.mkdir()
+        self.states.mkdir()
+        kubectl = self.bin / "kubectl"
+        # -S: without site-packages an interpreter starts in a third of the time.
+        kubectl.write_text(f"#!{sys.executable} -S\n{KUBECTL.read_text()}")
+        kubectl.chmod(0o755)
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text("the stand-in does not read it")
+        monkeypatch.setenv("PATH", str(self.bin))
+        monkeypatch.setenv("KUBECONFIG", str(self.kubeconfig))
+        monkeypatch.setenv("STAND_IN_CLUSTER", str(self.states))
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    def answer(self, *states: dict[str, Any]) -> None:
+        for number, state in enumerate(states):
+            (self.states / f"{number}.json").write_text(json.dumps(state))
+
+    def run(self, *arguments: str) -> int:
+        parser = argparse.ArgumentParser()
+        add_parser(parser.add_subparsers(), lambda options: recorded(options.stack))
+        options = parser.parse_args(["verify", "inf2-llama3", *arguments])
+        code = options.run(options)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def refused(self, *arguments: str) -> str:
+        """What is printed when nothing could be looked at: the command's entry point makes exit code 2 of it."""
+        with pytest.raises(PreviewError) as error:
+            self.run(*arguments)
+        return str(error.value)
+
+    def calls(self) -> list[list[str]]:
+        return [json.loads(line) for line in (self.states / "calls").read_text().splitlines()]
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys) -> Cli:
+    return Cli(tmp_path, monkeypatch, capsys)
+
+
+def error_text(name: str) -> str:
+    return vector("kubectl-errors")[name]
+
+
+def test_the_command_passes_a_healthy_cluster(cli, llama3, cluster):
+    cli.answer(cluster.state())
+    assert cli.run() == 0
+    assert cli.out.startswith("inf2-llama3  cluster inf2-llama3, context inf2-llama3\n")
+    assert f"{len(judge(expected_of(llama3), observed(cluster)))} ok\n" in cli.out
+    assert cli.err == ""
+
+
+def test_the_command_only_reads_and_reads_each_thing_once(cli, cluster):
+    cli.answer(cluster.state())
+    cli.run()
+    asked = [[word for word in call if not word.startswith("--request-timeout")] for call in cli.calls()]
+    assert all(call[0] == "get" or call[:2] == ["config", "view"] for call in asked)
+    assert len({json.dumps(call) for call in asked}) == len(asked)
+    assert all(any(word.startswith("--request-timeout=") for word in call) for call in cli.calls())
+
+
+def test_values_in_the_secrets_of_helm_are_never_asked_for(cli, cluster):
+    """A table of names and labels; with -o json or yaml kubectl would fetch and print the Secrets themselves."""
+    cli.answer(cluster.state())
+    cli.run()
+    (secrets,) = [call for call in cli.calls() if "secrets" in call]
+    assert not {"-o", "--output"} & set(secrets)
+
+
+def test_the_command_says_what_is_wrong_and_what_to_do(cli, cluster):
+    break_scheduler(cluster, "pod-status-crashing")
+    cli.answer(cluster.state())
+    assert cli.run() == 1
+    assert "1 failed" in cli.out
+    assert "  failed   Deployment kube-system/my-scheduler\n" in cli.out
+    assert "next      kubectl -n kube-system logs my-scheduler-0 -c main --previous\n" in cli.out
+
+
+def test_the_json_form_holds_the_same(cli, cluster):
+    break_scheduler(cluster, "pod-status-pending")
+    cli.answer(cluster.state())
+    assert cli.run("--format", "json") == 1
+    document = json.loads(cli.out)
+    assert (document["schema"], document["stack"], document["cluster"]) == (1, "inf2-llama3", "inf2-llama3")
+    assert document["verdict"] == "wait"
+    assert document["counts"]["wait"] == 1
+    (waiting,) = [check for check in document["checks"] if check["verdict"] == "wait"]
+    assert waiting["subject"] == SCHEDULER
+    assert set(waiting) == {"area", "subject", "verdict", "found", "expected", "next"}
+
+
+def test_options_for_kubectl_reach_it(cli, cluster, tmp_path):
+    cli.answer(cluster.state())
+    other = tmp_path / "other"
+    other.write_text("")
+    assert cli.run("--kubeconfig", str(other), "--context", "tunnel") == 0
+    assert all(call[:4] == ["--kubeconfig", str(other), "--context", "tunnel"] for call in cli.calls())
+
+
+def test_without_kubectl_nothing_is_checked(cli, cluster):
+    (cli.bin / "kubectl").unlink()
+    assert "there is no kubectl on PATH" in cli.refused()
+
+
+def test_without_a_kubeconfig_the_command_that_makes_one_is_named(cli, cluster, tmp_path, monkeypatch):
+    cli.answer(cluster.state())
+    said = cli.refused("--kubeconfig", str(tmp_path / "none"))
+    assert "there is no such kubeconfig" in said
+    assert "aws eks update-kubeconfig --region us-west-2 --name inf2-llama3 --alias inf2-llama3" in said
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "there is no kubeconfig" in cli.refused()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "172.20.0.1")
+    assert cli.run() == 0, "inside a pod kubectl needs no kubeconfig"
+
+
+def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli, cluster):
+    state = cluster.state()
+    state["config"]["current-context"] = "other"
+    cli.answer(state)
+    said = cli.refused()
+    assert "this context is of cluster other, the stack's is inf2-llama3" in said
+    assert "--context inf2-llama3" in said
+    assert [call for call in cli.calls() if "get" in call] == []
+    assert cli.run("--context", "inf2-llama3") == 0
+    assert "there is no such context" in cli.refused("--context", "nope")
+    state["config"]["current-context"] = ""
+    cli.answer(state)
+    assert "no current context" in cli.refused()
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "hint"),
+    [
+        ("refused", "The connection to the server 127.0.0.1:8443 was refused", "are you in its network?"),
+        ("refused-with-log", "The connection to the server 127.0.0.1:8443 was refused", "are you in its network?"),
+        ("no-such-host", "no such host", "the cluster is gone, or the kubeconfig is old: aws eks update-kubeconfig"),
+        ("certificate", "failed to verify certificate", "the kubeconfig is of another cluster"),
+        ("no-credential-command", "executable aws not found", "install it"),
+        ("credentials-expired", "executable aws failed", "aws sts get-caller-identity"),
+        ("unauthorized", "You must be logged in", "access entry"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_says_why(cli, cluster, error, said, hint):
+    state = cluster.state()
+    state["errors"] = {"get --raw": error_text(error)}
+    cli.answer(state)
+    message = cli.refused()
+    assert message.count("\n") <= 2, "one error, not five times the same"
+    assert said in message
+    assert hint in message
+    assert "memcache.go" not in message
+
+
+def test_a_kubeconfig_that_is_no_kubeconfig_is_said(cli, cluster):
+    state = cluster.state()
+    state["errors"] = {"config view": error_text("bad-kubeconfig")}
+    cli.answer(state)
+    assert "make a new kubeconfig" in cli.refused()
+
+
+def test_who_may_see_nothing_is_told_so(cli, cluster):
+    state = cluster.state()
+    state["errors"] = {"*": error_text("forbidden"), "get --raw": ""}
+    cli.answer(state)
+    assert 'User "nobody" cannot list resource "nodes"' in cli.refused()
+
+
+def test_who_may_see_a_part_gets_verdicts_on_that_part(cli, cluster):
+    state = cluster.state()
+    state["errors"] = {"get nodes": error_text("forbidden"), "get secrets": error_text("forbidden")}
+    cli.answer(state)
+    assert cli.run() == 2
+    assert "unknown  nodes of pool core" in cli.out
+    assert "ok       RayService vllm/vllm-llama3-inf2" in cli.out
+
+
+def test_a_kind_that_is_not_installed_is_a_failure(cli, cluster):
+    state = cluster.state()
+    state["errors"] = {"get nodepools.karpenter.sh": error_text("not-installed")}
+    cli.answer(state)
+    assert cli.run() == 1
+    assert "the cluster does not know this kind" in cli.out
+
+
+def test_an_answer_that_is_no_json_is_said(cli, cluster):
+    cli.answer(cluster.state())
+    (cli.bin / "kubectl").write_text("#!/bin/sh\necho hello\n")
+    assert "gave no JSON" in cli.refused()
+
+
+def test_a_kubectl_that_hangs_is_ended(cli, cluster, monkeypatch):
+    monkeypatch.setattr(cluster_api, "_COMMAND_TIMEOUT_S", 0.5)
+    cli.answer({**cluster.state(), "seconds": 30})
+    assert "no answer within 0.5 s" in cli.refused()
+
+
+def test_waiting_ends_when_all_is_well(cli, llama3, cluster, monkeypatch):
+    monkeypatch.setattr("eks_inference.verify.command.POLL_SECONDS", 0.2)
+    starting = HealthyCluster(llama3)
+    break_scheduler(starting, "pod-status-starting")
+    cli.answer(starting.state(), starting.state(), cluster.state())
+    assert cli.run("--wait", "60") == 0
+    assert sum("/version" in call for call in cli.calls()) == 3
+
+
+def test_what_is_not_there_after_the_wait_is_exit_code_1(cli, cluster, monkeypatch):
+    monkeypatch.setattr("eks_inference.verify.command.POLL_SECONDS", 0.2)
+    break_scheduler(cluster, "pod-status-starting")
+    cli.answer(cluster.state())
+    assert cli.run("--wait", "0.5") == 1
+
+
+@pytest.mark.parametrize("given_", ["-1", "soon", "nan", "inf"])
+def test_a_wait_that_is_no_time_is_refused(cli, given_, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.run("--wait", given_)
+    assert stopped.value.code == 2
+    assert "not a number of seconds" in capsys.readouterr().err
+
+
+def test_help_costs_nothing():
+    """The parser is built for every command of the tool, so its module loads nothing heavy."""
+    program = (
+        "import argparse, sys; from eks_inference.verify.command import add_parser; "
+        "add_parser(argparse.ArgumentParser().add_subparsers(), print); "
+        "sys.exit([m for m in sys.modules if m.split('.')[0] in ('pulumi', 'pydantic', 'yaml', 'subprocess')] or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=os.environ)
+    assert done.returncode == 0, done.stderr
+
+
+# -- waiting, with a clock of ours -----------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now, self.naps = 0.0, []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+def watched(llama3: Graph, states: list[Any], seconds: float) -> tuple[list[Check], Clock, list[float]]:
+    clock, shown, states = Clock(), [], list(states)
+
+    def read() -> Observed:
+        state = states.pop(0) if len(states) > 1 else states[0]
+        if isinstance(state, BaseException):
+            raise state
+        return observed(state)
+
+    checks = watch(
+        expected_of(llama3),
+        read,
+        seconds=seconds,
+        clock=clock,
+        sleep=clock.sleep,
+        show=lambda checks, left: shown.append(left),
+    )
+    return checks, clock, shown
+
+
+@pytest.fixture
+def starting(llama3: Graph) -> HealthyCluster:
+    cluster = HealthyCluster(llama3)
+    break_scheduler(cluster, "pod-status-starting")
+    return cluster
+
+
+def test_no_wait_means_one_look(llama3, starting):
+    checks, clock, shown = watched(llama3, [starting], 0)
+    assert overall(checks) == "wait"
+    assert clock.naps == shown == []
+
+
+def test_the_wait_never_outlasts_its_time(llama3, starting):
+    checks, clock, shown = watched(llama3, [starting], 25)
+    assert overall(checks) == "wait"
+    assert clock.naps == [POLL_SECONDS, POLL_SECONDS, 5]
+    assert shown == [25, 15, 5]
+
+
+def test_what_failed_is_not_waited_for(llama3, cluster):
+    break_scheduler(cluster, "pod-status-no-image")
+    checks, clock, _ = watched(llama3, [cluster], 600)
+    assert overall(checks) == "failed"
+    assert clock.naps == []
+
+
+def test_a_cluster_that_answers_again_is_taken_back(llama3, starting, cluster):
+    lost = cluster_api.AccessError([])
+    checks, _, _ = watched(llama3, [starting, lost, lost, cluster], 600)
+    assert overall(checks) == "ok"
+    with pytest.raises(cluster_api.AccessError):
+        watched(llama3, [starting, lost], 600)
+    with pytest.raises(cluster_api.AccessError):
+        watched(llama3, [lost, cluster], 600)
+
+
+def test_an_interrupt_ends_the_wait_with_what_was_seen(llama3, starting):
+    checks, _, _ = watched(llama3, [starting, KeyboardInterrupt()], 600)
+    assert overall(checks) == "wait"
+
+
+def test_progress_is_one_line_over_the_one_before(llama3, starting, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    _show(judge(expected_of(llama3), observed(starting)), 125.4)
+    shown = capsys.readouterr().err
+    assert shown.startswith("\r\033[K")
+    assert "1 wait; 2:05 left: Deployment kube-system/my-scheduler: 0 of 1 ready" in shown
+    assert "\n" not in shown
+
+
+# -- reports ---------------------------------------------------------------------------------------------------------------------
+
+EXPECTED = Expected("s", "c", "1.35", "", ("Part",), (), (), (), (), {"ConfigMap": 2, "Role": 1})
+CHECKS = [
+    Check("Cluster", "Kubernetes API", ok("v1.35.6-eks-1")),
+    Check("Part", "Deployment apps/server", ok("2 of 2 ready")),
+    Check(
+        "Part",
+        "Deployment apps/worker",
+        wait(
+            "0 of 1 ready; pod worker-5d8 is Pending: 0/3 nodes are available: 3 Insufficient aws.amazon.com/neuron. preemption: "
+            "0/3 nodes are available: 3 No preemption victims found for incoming pod.",
+            "1 ready",
+            "kubectl -n apps describe pod worker-5d8",
+        ),
+    ),
+    Check("Part", "Job apps/once", failed("failed: BackoffLimitExceeded", "complete", "kubectl -n apps logs job/once")),
+    Check("Part", "nodes of pool a-pool-with-a-rather-long-name-of-its-own", ok("2 ready: 2 × inf2.8xlarge")),
+    Check("Other pods", "namespace apps", unknown("pods is forbidden")),
+]
+
+
+def test_the_table():
+    assert_golden("verify/table.txt", render_table(EXPECTED, CHECKS, context="ctx"))
+    assert_golden("verify/table-narrow.txt", render_table(EXPECTED, CHECKS, width=60))
+
+
+def test_colours_only_add_colour():
+    painted = render_table(EXPECTED, CHECKS, colour=True)
+    plain = painted
+    for code in ("0", "1", "2", "1;4", "31", "32", "33", "35"):
+        plain = plain.replace(f"\x1b[{code}m", "")
+    assert plain == render_table(EXPECTED, CHECKS)
+    assert painted != plain
+
+
+def test_words_of_the_cluster_cannot_steer_a_terminal():
+    check = Check("Part", "Pod a", failed("\x1b[31mred\x07\n\nsecond", "calm\x1b[0m", "kubectl\x1b]0;title\x07"))
+    assert not {"\x1b", "\x07"} & set(render_table(EXPECTED, [check]))
+
+
+def test_the_gravest_check_decides():
+    assert overall([]) == "ok"
+    assert overall(CHECKS) == "failed"
+    assert json.loads(render_json(EXPECTED, CHECKS))["verdict"] == "failed"
+    assert overall([check for check in CHECKS if check.verdict != "failed"]) == "wait"
+    assert overall([check for check in CHECKS if check.verdict in ("ok", "unknown")]) == "unknown"
