@@ -26,6 +26,18 @@ def values_of(key: str, value: Any) -> Iterator[Any]:
             yield from values_of(key, item)
 
 
+def chart_repositories(value: Any) -> Iterator[str]:
+    """Repositories in chart values, which write them in one text or in two."""
+    if isinstance(value, dict):
+        if isinstance(value.get("repository"), str):
+            yield "/".join(filter(None, (value.get("registry"), value["repository"])))
+        for item in value.values():
+            yield from chart_repositories(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from chart_repositories(item)
+
+
 def test_every_role_has_the_permissions_boundary():
     graph = recorded_with({"permissions_boundary_arn": BOUNDARY})
     roles = graph.of_type("aws:iam/role:Role")
@@ -46,17 +58,12 @@ def test_every_volume_and_the_clusters_secrets_use_the_key():
 
 
 def test_every_image_and_chart_comes_from_the_mirrors():
-    registries = (
-        "public.ecr.aws",
-        "quay.io",
-        "ghcr.io",
-        "https://ray-project.github.io/kuberay-helm",
-        "111122223333.dkr.ecr.us-west-2.amazonaws.com",
-    )
-    graph = recorded_with({"mirrors": dict.fromkeys(registries, MIRROR)})
+    registries = ("public.ecr.aws", "quay.io", "ghcr.io", "docker.io", "registry.k8s.io", "https://ray-project.github.io/kuberay-helm")
+    server = {"vllm-llama3-inf2": {"image": "quay.io/team/vllm-ray-neuron:1"}}
+    graph = recorded_with({"mirrors": dict.fromkeys(registries, MIRROR), "servers": server})
     documents = [r.inputs for r in graph.resources if r.package == "kubernetes"]
     images = [i for i in values_of("image", documents) if isinstance(i, str)]
-    repositories = list(values_of("repository", documents))
+    repositories = list(chart_repositories(documents))
     charts = [r.inputs for r in graph.of_type("kubernetes:helm.sh/v3:Release")]
     assert len(images) >= 5
     assert len(charts) == 4

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eks_inference.clients import chat
 from eks_inference.verify import command as verify
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="eks-inference", description="Serve LLMs on Amazon EKS with Neuron chips or NVIDIA GPUs.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands: Any = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     preview = commands.add_parser("preview", help="what `pulumi up` of a new stack would create, without CLI or credentials")
     preview.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3")
