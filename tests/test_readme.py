@@ -146,7 +146,7 @@ GUIDE = ROOT / "docs" / "stacks" / f"{STACK}.md"
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says():
-    bigger, managed, eager = (yaml.safe_load(b.text) for b in blocks(GUIDE))
+    bigger, managed, eager, sweep, image = (yaml.safe_load(b.text) for b in blocks(GUIDE) if b.language == "yaml")
     (service,) = recorded_with(bigger).of_type("kubernetes:ray.io/v1:RayService")
     (group,) = service.inputs["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert "24" in group["rayStartParams"]["resources"]
@@ -160,6 +160,33 @@ def test_the_settings_of_the_stacks_page_do_what_it_says():
     (service,) = recorded_with(eager).of_type("kubernetes:ray.io/v1:RayService")
     (deployment,) = yaml.safe_load(service.inputs["spec"]["serveConfigV2"])["applications"][0]["deployments"]
     assert deployment["autoscaling_config"]["target_ongoing_requests"] == 1
+
+    (test,) = recorded_with(sweep).of_type("eks-inference:index:LoadTest")
+    assert test.inputs["users"] == [2, 4, 8, 16]
+
+    graph = recorded_with(image)
+    assert not graph.of_type("eks-inference:index:ImageBuild")
+    (service,) = graph.of_type("kubernetes:ray.io/v1:RayService")
+    assert image["servers"]["vllm-llama3-inf2"]["image"] in json.dumps(service.inputs)
+
+
+def test_the_commands_of_the_stacks_page_name_what_exists(capsys):
+    """Run against a cluster by nobody; here: the Services, namespaces and options they name are real."""
+    graph = recorded(STACK)
+    services = {
+        (r.inputs["metadata"]["namespace"], r.inputs["metadata"]["name"]) for r in graph.of_type("kubernetes:core/v1:Service")
+    }
+    made_by_others = {("vllm", "vllm-llama3-inf2-serve-svc"), ("monitoring", "kube-prometheus-stack-grafana")}
+    (commands,) = (b.text.splitlines() for b in blocks(GUIDE) if b.language == "sh")
+    for words in (command.split() for command in commands):
+        if words[0] == "eks-inference":
+            with pytest.raises(SystemExit) as left:
+                main([words[1], "--help"])
+            assert left.value.code == 0
+            said = capsys.readouterr().out
+            assert all(word in said for word in words if word.startswith("--"))
+        else:
+            assert (words[2], words[4].removeprefix("svc/")) in services | made_by_others
 
 
 @pytest.mark.parametrize("document", [README, *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name)
