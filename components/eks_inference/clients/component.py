@@ -12,12 +12,12 @@ from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.policy import network_policy
+from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.handle import ModelServer
 
 _MAX_NAMESPACE_LENGTH = 63
-_RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 class OpenWebUI(pulumi.ComponentResource):
@@ -61,7 +61,7 @@ class OpenWebUI(pulumi.ComponentResource):
 
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": _RESTRICTED},
+            metadata={"name": spec.namespace, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
         inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
@@ -166,7 +166,7 @@ class SmokeTest(pulumi.ComponentResource):
 
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": name, "labels": _RESTRICTED},
+            metadata={"name": name, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
         inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from eks_inference.clients.spec import OpenWebUISpec
 from eks_inference.network.policy import DNS, Rule, allow_to, namespace
+from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
 
 APP_LABEL = "app.kubernetes.io/name"
@@ -33,15 +34,7 @@ _MARGIN_SECONDS = 300  # pull of a small image on a node that may have to be fil
 
 _DATA = "/data"
 _USER = 1000
-_POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-_CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_POD_SECURITY = {**restricted_pod(_USER), "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def egress_to(servers: Mapping[str, str]) -> list[Rule]:
@@ -89,7 +82,7 @@ def web_ui_deployment(
         "startupProbe": {**probe, "failureThreshold": 60},
         "readinessProbe": probe,
         "livenessProbe": {**probe, "failureThreshold": 6},
-        "securityContext": _CONTAINER_SECURITY,
+        "securityContext": RESTRICTED_CONTAINER,
         "volumeMounts": [{"name": "data", "mountPath": _DATA}],
     }
     pod = {
@@ -158,7 +151,7 @@ def smoke_test_job(
         "command": command,
         "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        "securityContext": {**_CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "script", "mountPath": _SCRIPT_FOLDER, "readOnly": True}],
     }
     job = {

@@ -18,6 +18,7 @@ from eks_inference.images import dockerfile
 from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
 from eks_inference.network.policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
+from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.settings import StackSettings
 
@@ -26,7 +27,7 @@ SCRIPTS_CONFIG_MAP = "image-build-scripts"
 SCRIPT_FILES = ("prepare.sh", "build.sh")
 LABELS = {"app.kubernetes.io/name": "image-build"}
 
-POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}
+POD_SECURITY = enforce("privileged")
 """Labels of the build's namespace, and why they are not "restricted".
 
 Rootless BuildKit runs as uid 1000, not privileged. But each RUN step of a Dockerfile is a container inside the pod: making its

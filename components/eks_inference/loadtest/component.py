@@ -12,6 +12,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.loadtest import plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
+from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.handle import ModelServer
@@ -66,7 +67,7 @@ class LoadTest(pulumi.ComponentResource):
 
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            metadata={"name": spec.namespace, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
         inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])

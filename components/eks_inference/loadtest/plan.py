@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.merge import merged
 from eks_inference.network import policy
+from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
 
 SCHEMA = 1
@@ -40,18 +41,7 @@ _GRACE_SECONDS = 900  # what assets/load_test.py gives the tool beyond the measu
 _NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # or told otherwise
 
 _USER = 1001
-_POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-_CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-}
+_CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 
 @dataclass(frozen=True)
@@ -354,7 +344,7 @@ def _pod(placement: Placement) -> dict[str, Any]:
         "enableServiceLinks": False,
         "nodeSelector": dict(placement.node_selector),
         "tolerations": placement.tolerations(),
-        "securityContext": _POD_SECURITY,
+        "securityContext": restricted_pod(_USER),
     }
 
 

@@ -12,6 +12,7 @@ from eks_inference.network.policy import EVERY_NAMESPACE, addresses, allow_from,
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import neuron_monitor_endpoints, pod_monitor
 from eks_inference.observability.spec import NeuronMonitorSpec
+from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
 
 _NAME = "neuron-monitor"
@@ -55,7 +56,7 @@ class NeuronMonitor(pulumi.ComponentResource):
         # Privileged: see the docstring.
         own_namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+            metadata={"name": spec.namespace, "labels": enforce("privileged")},
             opts=options(*cluster.ready),
         )
         policy = k8s.networking.v1.NetworkPolicy(

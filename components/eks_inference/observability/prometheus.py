@@ -11,6 +11,7 @@ from eks_inference.network.policy import allow_from, namespace, network_policy, 
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.spec import PrometheusSpec
+from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.secrets import SecretRef
 from eks_inference.serving.handle import ModelServer
@@ -64,13 +65,13 @@ class PrometheusStack(pulumi.ComponentResource):
 
         own_namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            metadata={"name": spec.namespace, "labels": enforce("restricted")},
             opts=options(*cluster.ready),
         )
         # Node exporters use the node's network, process ids and file system.
         nodes_namespace = k8s.core.v1.Namespace(
             f"{name}-nodes-namespace",
-            metadata={"name": plan.nodes_namespace(spec), "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+            metadata={"name": plan.nodes_namespace(spec), "labels": enforce("privileged")},
             opts=options(*cluster.ready),
         )
         policy = k8s.networking.v1.NetworkPolicy(

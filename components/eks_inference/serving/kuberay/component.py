@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.merge import merged
+from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 
@@ -34,7 +35,7 @@ class KubeRayOperator(pulumi.ComponentResource):
         super().__init__("eks-inference:index:KubeRayOperator", name, spec.model_dump(mode="json", exclude_none=True), opts)
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            metadata={"name": spec.namespace, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
         chart = versions.chart("kuberay-operator")

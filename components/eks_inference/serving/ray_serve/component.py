@@ -12,6 +12,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
+from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.kuberay.handle import RayOperator
@@ -77,7 +78,7 @@ class RayServeVllm(pulumi.ComponentResource):
 
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            metadata={"name": spec.namespace, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
         inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
@@ -126,7 +127,7 @@ class RayServeVllm(pulumi.ComponentResource):
                     spec,
                     cache_url=storage.cache_url,
                     downloader_image=settings.image(versions.image("aws-cli")),
-                    security=plan.CONTAINER_SECURITY,
+                    security=RESTRICTED_CONTAINER,
                 ),
                 token_env=secret_env("HF_TOKEN", token),
             ),

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from eks_inference.accelerators.plan import DEVICE_RESOURCE, cores_of, needs_scheduler
+from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.plan import allocatable
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
@@ -45,14 +46,6 @@ _DAEMONS_CPU_MILLIS = 1000
 _DAEMONS_MEMORY_MIB = 2048
 
 _USER = 1000
-_POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def scripts() -> dict[str, str]:
@@ -196,7 +189,7 @@ def ray_service(
             "autoscalerOptions": {
                 "version": "v2",
                 "idleTimeoutSeconds": spec.idle_timeout_seconds,
-                "securityContext": CONTAINER_SECURITY,
+                "securityContext": RESTRICTED_CONTAINER,
             },
             "headGroupSpec": {
                 # No replica and no task on the head: it has no accelerator and must stay responsive.
@@ -298,7 +291,7 @@ def _template(
             "tolerations": placement.tolerations(),
             # A Service named vllm would otherwise put VLLM_PORT=tcp://... into every pod, which vLLM takes for its port.
             "enableServiceLinks": False,
-            "securityContext": _POD_SECURITY,
+            "securityContext": restricted_pod(_USER),
             **pod,
             **({"initContainers": list(storage.init_containers)} if storage.init_containers else {}),
             "containers": [
@@ -306,7 +299,7 @@ def _template(
                     **container,
                     "imagePullPolicy": "IfNotPresent",
                     "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", stop_command]}}},
-                    "securityContext": CONTAINER_SECURITY,
+                    "securityContext": RESTRICTED_CONTAINER,
                     "volumeMounts": mounts,
                 }
             ],
