@@ -152,6 +152,16 @@ def test_a_region_without_the_chip_is_refused(clone, capsys):
     assert "eks-inference:stack.network" in refused(capsys)
 
 
+def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
+    edit(clone, "NousResearch/Meta-Llama-3-8B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct")
+    report = refused(capsys)
+    assert "eks-inference:huggingFaceToken: this secret is needed and missing" in report
+    assert "pulumi config set --secret eks-inference:huggingFaceToken" in report
+    edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceToken: {secure: v1:abc}\n  aws")
+    assert main(["preview", STACK]) == 0
+    assert "v1:abc" not in capsys.readouterr().out
+
+
 def test_a_misspelt_secret_key_is_reported(clone, capsys):
     edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceTokn: {secure: abc}\n  aws")
     report = refused(capsys)

@@ -58,7 +58,14 @@ def test_every_volume_and_the_clusters_secrets_use_the_key():
 
 
 def test_every_image_and_chart_comes_from_the_mirrors():
-    registries = ("public.ecr.aws", "quay.io", "ghcr.io", "docker.io", "registry.k8s.io", "https://ray-project.github.io/kuberay-helm")
+    registries = (
+        "public.ecr.aws",
+        "quay.io",
+        "ghcr.io",
+        "docker.io",
+        "registry.k8s.io",
+        "https://ray-project.github.io/kuberay-helm",
+    )
     server = {"vllm-llama3-inf2": {"image": "quay.io/team/vllm-ray-neuron:1"}}
     graph = recorded_with({"mirrors": dict.fromkeys(registries, MIRROR), "servers": server})
     documents = [r.inputs for r in graph.resources if r.package == "kubernetes"]

@@ -1,6 +1,6 @@
 """A whole stack from a ``StackSpec``: which component stands on which, read from top to bottom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pulumi
@@ -24,6 +24,7 @@ from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS
+from eks_inference.serving.spec import HubModel
 from eks_inference.stack import StackSpec, parse_stack
 
 
@@ -201,17 +202,29 @@ class InferencePlatform(pulumi.ComponentResource):
             if not region:
                 raise SpecError([Fault((), "this key is required and missing", allowed="an AWS region", config_key="aws:region")])
             spec = parse_stack(config.require("stack"))
+            token = config.get_secret("huggingFaceToken")
+            if token is None and (missing := list(_missing_token(spec))):
+                raise SpecError(missing)
             return cls(
                 spec,
                 region=region,
                 profile=aws.get("profile"),
-                hugging_face_token=config.get_secret("huggingFaceToken"),
+                hugging_face_token=token,
                 grafana_admin_password=config.get_secret("grafanaAdminPassword"),
                 open_webui_admin_password=config.get_secret("openWebUiAdminPassword"),
                 opts=opts,
             )
         except SpecError as error:
             raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{error}") from error
+
+
+def _missing_token(spec: StackSpec) -> Iterator[Fault]:
+    for name, server in spec.servers.items():
+        if isinstance(server.model, HubModel) and server.model.needs_token:
+            key = "eks-inference:huggingFaceToken"
+            message = f"this secret is needed and missing: model {server.model.id} of server '{name}' is not public"
+            hint = f"accept its licence on the Hub, then: pulumi config set --secret {key}"
+            yield Fault((), message, allowed="a Hugging Face token", hint=hint, config_key=key)
 
 
 def _families(spec: StackSpec) -> list[str]:

@@ -23,6 +23,16 @@ class HubModel(Spec):
         pattern=r"^[\w./-]+$",
         description="Commit, tag or branch of the repository. Default: its main branch, which may change between two starts.",
     )
+    gated: bool | None = Field(
+        default=None,
+        description="Whether the repository wants its licence accepted first: then the secret huggingFaceToken is needed. "
+        "Default: true for repositories of meta-llama.",
+    )
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether nobody can download the model without a token (Hugging Face documentation, "Gated models")."""
+        return self.id.startswith("meta-llama/") if self.gated is None else self.gated
 
 
 class S3Model(Spec):

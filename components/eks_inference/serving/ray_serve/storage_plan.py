@@ -46,7 +46,8 @@ def cache_key(spec: RayServeVllmSpec, engine_args: Sequence[str]) -> str:
         "image": image if isinstance(image, str) else [image.dockerfile_text, image.files, image.build_args],
         "engine": spec.engine,
         "family": spec.worker.shape.family,
-        "model": spec.model.model_dump(mode="json"),
+        # Who may download a model does not change what is compiled of it.
+        "model": spec.model.model_dump(mode="json", exclude={"gated"}),
         "tensor_parallel": spec.tensor_parallel,
         "max_model_len": spec.max_model_len,
         "max_num_seqs": spec.max_num_seqs,
