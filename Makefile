@@ -16,7 +16,7 @@ test: .venv/.dev ## All tests that need Python only
 lint: .venv/.dev ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
