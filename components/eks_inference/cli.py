@@ -5,24 +5,23 @@ Ctrl-C.
 """
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eks_inference.clients import chat
+from eks_inference.preflight import command as check
 from eks_inference.verify import command as verify
 
 # Only what every command needs is imported here; the rest costs start-up time and comes with the command that uses it.
 if TYPE_CHECKING:
-    from eks_inference.preview.errors import PreviewError, Problem
+    from eks_inference.preview.errors import PreviewError
     from eks_inference.preview.graph import Graph
-    from eks_inference.preview.project import Document
 
 FORMATS = ("tree", "json", "manifests", "mermaid", "html")
 
@@ -63,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
     preview.set_defaults(run=_preview)
 
+    check.configure(commands.add_parser("check", help="whether a stack can run, by rules, with the arithmetic"))
     verify.add_parser(commands, _recorded_stack)
     chat.configure(commands.add_parser("chat", help="ask a model server, e.g. through a port forward"))
 
@@ -82,59 +82,19 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _preview(options: argparse.Namespace) -> int:
-    graph = _recorded_stack(options)
+    from eks_inference.program import program
+
+    stack = program(options.stack, options.program)
+    graph = check.refuse(stack, stack.record(strict=options.strict))
     _write(_render(graph, options.format, colour=options.output is None and _colour()), options.output)
     return 0
 
 
 def _recorded_stack(options: argparse.Namespace) -> "Graph":
-    """The graph of the stack that the options of a command name; only ``stack`` is an option of every command."""
-    import gc
+    """The graph of the stack that the options of a command name."""
+    from eks_inference.program import program
 
-    from eks_inference.preview.lazy_sdk import lazy_sdks
-
-    # A short process that leaves next to no garbage: looking for it costs about a tenth of the time.
-    gc.disable()
-    with lazy_sdks():
-        return _recorded(options)
-
-
-def _recorded(options: argparse.Namespace) -> "Graph":
-    from eks_inference.preview.errors import PreviewError, ProgramError
-    from eks_inference.preview.project import find_project
-
-    program: Path | None = getattr(options, "program", None)
-    if program is not None and not program.is_dir():
-        raise PreviewError([_problem("there is no such folder", file=str(program))])
-    project = find_project(program or Path.cwd())
-    document = project.stack_file(_stack(options.stack, project.stacks()))
-    optional_secrets: Sequence[str] = ()
-    if program is None and project.name == "eks-inference":
-        from eks_inference.secrets import CONFIG_SECRETS
-
-        optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    config = project.config(document, optional_secrets)
-
-    from eks_inference.preview.recording import record
-
-    stack = document.path.name.split(".", 1)[1].rpartition(".")[0]
-    try:
-        with _progress(stack) as progress, contextlib.redirect_stdout(sys.stderr):
-            graph = record(
-                project.main,
-                project=project.name,
-                stack=stack,
-                config=config.values,
-                secret_keys=config.secret_keys,
-                strict=getattr(options, "strict", False),
-                root=project.root,
-                progress=progress,
-            )
-    except ProgramError as error:
-        raise _located(error, document, f"{project.name}:stack") from error
-    for warning in config.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return graph
+    return program(options.stack).record()
 
 
 def _schema(options: argparse.Namespace) -> int:
@@ -144,16 +104,6 @@ def _schema(options: argparse.Namespace) -> int:
 
     _write(json.dumps(stack_file_schema(), indent=2, ensure_ascii=False) + "\n", options.output)
     return 0
-
-
-def _stack(given: str | None, stacks: Sequence[str]) -> str:
-    if given is not None:
-        return given
-    if len(stacks) == 1:
-        return stacks[0]
-    from eks_inference.preview.errors import PreviewError
-
-    raise PreviewError([_problem("name a stack", allowed=", ".join(stacks) or "none has a file yet")])
 
 
 def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
@@ -176,38 +126,6 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
     return render_tree(graph, colour=colour)
 
 
-def _located(error: "PreviewError", document: "Document", key: str) -> "PreviewError":
-    """Faults of the stack object, each with its line in the stack file; any other failure as it is."""
-    from eks_inference.faults import SpecError, format_path
-    from eks_inference.preview.errors import ProgramError
-
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, SpecError):
-        cause = cause.__cause__
-    if cause is None:
-        return error
-    return ProgramError(
-        [
-            _problem(
-                fault.message,
-                file=document.shown,
-                line=document.line(("config",) if fault.config_key else ("config", key, *fault.path)),
-                key=fault.config_key or format_path((key, *fault.path)),
-                given=fault.given,
-                allowed=fault.allowed,
-                hint=fault.hint,
-            )
-            for fault in cause.faults
-        ]
-    )
-
-
-def _problem(message: str, **place: "str | int") -> "Problem":
-    from eks_inference.preview.errors import Problem
-
-    return Problem(message, **place)  # type: ignore[arg-type]
-
-
 def _report(error: "PreviewError", *, debug: bool) -> None:
     count = len(error.problems)
     for problem in error.problems:
@@ -216,18 +134,6 @@ def _report(error: "PreviewError", *, debug: bool) -> None:
         print(f"{count} errors", file=sys.stderr)
     if debug and error.__cause__ is not None:
         traceback.print_exception(error.__cause__, file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _progress(stack: str) -> Iterator[Callable[[int], None] | None]:
-    """A counter on standard error while a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        yield lambda count: print(f"\rrecording {stack}: {count} resources", end="", file=sys.stderr, flush=True)
-    finally:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _colour() -> bool:
@@ -239,7 +145,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    from eks_inference.preview.errors import PreviewError
+    from eks_inference.preview.errors import PreviewError, Problem
 
     try:
         with tempfile.NamedTemporaryFile(
@@ -254,4 +160,4 @@ def _write(text: str, output: Path | None) -> None:
                 os.unlink(file.name)
                 raise
     except OSError as error:
-        raise PreviewError([_problem(f"cannot write here: {error.strerror}", file=str(output))]) from error
+        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error

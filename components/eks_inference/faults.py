@@ -16,12 +16,18 @@ class Fault:
     hint: str = ""
     config_key: str = ""
     """Set when the fault is about another configuration key than the stack object, e.g. a missing secret."""
+    rule: str = ""
+    """Id of the rule that found it; ``check --explain`` takes it."""
+    working: tuple[str, ...] = ()
+    """The arithmetic behind it, a line a step."""
 
     def __str__(self) -> str:
         place = self.config_key or format_path(self.path)
-        parts = [f"{place}: {self.message}" if place else self.message]
+        message = f"{self.rule}: {self.message}" if self.rule else self.message
+        parts = [f"{place}: {message}" if place else message]
         parts += [f"given: {self.given}"] if self.given else []
         parts += [f"allowed: {self.allowed}"] if self.allowed else []
+        parts += [f"because: {'; '.join(self.working)}"] if self.working else []
         return "; ".join(parts) + (f" ({self.hint})" if self.hint else "")
 
 

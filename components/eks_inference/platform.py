@@ -21,6 +21,7 @@ from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.preflight.check import check_spec
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS
@@ -46,15 +47,24 @@ class InferencePlatform(pulumi.ComponentResource):
         open_webui_admin_password: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public."""
+        """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
+
+        Raises ``SpecError`` before anything is registered when a rule says that the stack cannot run, and logs what rules warn of.
+        """
+        verdict = check_spec(spec, region)
+        if verdict.faults:
+            raise SpecError(verdict.faults)
         name = spec.name
         super().__init__("eks-inference:index:InferencePlatform", name, {"name": name, "region": region}, opts)
         settings = spec.settings(region, profile)
         child = pulumi.ResourceOptions(parent=self)
+        for finding in verdict.findings:
+            if not finding.reason:
+                pulumi.log.warn(str(finding.fault))
 
         with faults_under("network"):
             self.network = Vpc(
-                f"{name}-net", spec.network, settings=settings, cluster_name=name, families=_families(spec), opts=child
+                f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child
             )
         control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
 
@@ -225,11 +235,6 @@ def _missing_token(spec: StackSpec) -> Iterator[Fault]:
             message = f"this secret is needed and missing: model {server.model.id} of server '{name}' is not public"
             hint = f"accept its licence on the Hub, then: pulumi config set --secret {key}"
             yield Fault((), message, allowed="a Hugging Face token", hint=hint, config_key=key)
-
-
-def _families(spec: StackSpec) -> list[str]:
-    """Instance families of all pools: they decide which zones serve."""
-    return sorted({instance.family for pool in spec.pools.values() for instance in pool.instances()})
 
 
 def _access(servers: Mapping[str, RayServeVllm]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from eks_inference.spec import Arn, Spec
+from eks_inference.spec import Arn, Reason, RuleId, Spec
 
 
 class StackSettings(Spec):
@@ -21,6 +21,9 @@ class StackSettings(Spec):
     )
     mirrors: dict[str, str] = Field(default_factory=dict, description="Registry or chart repository → what replaces it.")
     protect: bool = Field(default=False, description="Refuse deletion of what holds data or everything else (cluster, VPC).")
+    silenced: dict[RuleId, Reason] = Field(
+        default_factory=dict, description="Rules that do not stop this stack: id → why, as the report then shows."
+    )
 
     @property
     def partition(self) -> str:

@@ -27,3 +27,8 @@ Quantity = Annotated[
 ]
 
 Arn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:", description="An Amazon Resource Name.")]
+
+RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
+RuleId = Annotated[str, Field(pattern=RULE_ID, description="Id of a rule, e.g. NEU008.")]
+
+Reason = Annotated[str, Field(pattern=r"\S+\s+\S+", description="Why, in words: who reads the report has only this.")]

@@ -1,6 +1,7 @@
 """One stack as plain data: the ``eks-inference:stack`` object of a stack file, assembled from the domains' specs."""
 
 import json
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
@@ -22,7 +23,7 @@ from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.settings import StackSettings
-from eks_inference.spec import Arn, ResourceName, Spec
+from eks_inference.spec import RULE_ID, Arn, Reason, ResourceName, RuleId, Spec
 
 ServerSpec = RayServeVllmSpec
 """A model server. The kinds are told apart by ``kind``; there is one so far."""
@@ -48,6 +49,9 @@ class StackSpec(Spec):
         description="Registry or chart repository → what replaces it, e.g. public.ecr.aws: registry.corp.example/ecr-public.",
     )
     protect: bool = Field(default=False, description="Refuse deletion of the cluster, the VPC and whatever holds data.")
+    silenced: dict[RuleId, Reason] = Field(
+        default_factory=dict, description="Rules that do not stop this stack: id → why, as the report then shows."
+    )
     network: NetworkSpec = Field(default_factory=lambda: NetworkSpec(), description="The VPC.")
     cluster: ClusterSpec = Field(default_factory=lambda: ClusterSpec(), description="The control plane.")
     addons: ClusterAddonsSpec = Field(
@@ -67,6 +71,10 @@ class StackSpec(Spec):
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
     load_test: LoadTestSpec | None = Field(default=None, description="A load test of the model servers. Absent: none.")
 
+    def families(self) -> list[str]:
+        """Instance families of all pools: they decide which zones serve."""
+        return sorted({instance.family for pool in self.pools.values() for instance in pool.instances()})
+
     def settings(self, region: str, profile: str | None = None) -> StackSettings:
         """What every component of the stack shares."""
         return StackSettings(
@@ -77,6 +85,7 @@ class StackSpec(Spec):
             kms_key_arn=self.kms_key_arn,
             mirrors=self.mirrors,
             protect=self.protect,
+            silenced=self.silenced,
         )
 
 
@@ -227,8 +236,9 @@ def _shape_fault(problem: Any, data: Any, schema: dict[str, Any]) -> Fault:
     nearest = get_close_matches(given, _choices(place), n=1) if isinstance(given, str) else []
     hint = f"did you mean '{nearest[0]}'?" if nearest else ""
     # What our own validators say is complete; for the others the schema knows what is allowed.
-    allowed = "" if kind == "value_error" else _allowed(place)
-    return Fault(path, message, given=_shown(given), allowed=allowed, hint=hint)
+    rule = kind if re.fullmatch(RULE_ID, kind) else ""
+    allowed = "" if kind == "value_error" or rule else _allowed(place)
+    return Fault(path, message, given=_shown(given), allowed=allowed, hint=hint, rule=rule)
 
 
 def _locate(loc: tuple[str | int, ...], data: Any, schema: dict[str, Any]) -> tuple[tuple[str | int, ...], Any, dict[str, Any]]:

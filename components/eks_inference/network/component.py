@@ -7,7 +7,7 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.network.handle import Subnet
-from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, plan_subnets
+from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
 from eks_inference.network.spec import Endpoint, NetworkSpec
 from eks_inference.settings import StackSettings
 
@@ -47,11 +47,7 @@ class Vpc(pulumi.ComponentResource):
         families: Sequence[str] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        zone_ids = (
-            check_zones(settings.region, spec.zone_ids)
-            if spec.zone_ids
-            else choose_zones(settings.region, families, count=spec.zones)
-        )
+        zone_ids = network_zones(settings.region, families, wanted=spec.zone_ids, count=spec.zones)
         inputs = spec.model_dump(mode="json", exclude={"zones"}) | {"zone_ids": list(zone_ids)}
         super().__init__("eks-inference:index:Vpc", name, inputs, opts)
         self._prefix = name

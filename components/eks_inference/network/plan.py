@@ -21,7 +21,7 @@ from eks_inference.faults import Fault, SpecError
 
 _BITS = 3
 """Address bits that tell the blocks of the grid apart: eight blocks; no region has more than six zones."""
-_RESERVED = 5
+RESERVED_ADDRESSES = 5
 """Addresses AWS keeps in every subnet (VPC user guide, "Subnet CIDR blocks")."""
 LARGEST_VPC, SMALLEST_VPC = 16, 21
 """Prefix lengths. AWS allows no VPC larger than /16. At /21 a public subnet is a /27, the smallest that the load balancers of
@@ -74,6 +74,13 @@ def plan_subnets(cidr: str, zone_ids: Sequence[str], *, public: bool = True) -> 
             raise ValueError(f"zone '{zone_id}' has no place in the grid: it has room for az1 to az{len(grid) - 1}")
         plans.append(ZonePlan(zone_id, grid[number], public_grid[number] if public else None))
     return tuple(plans)
+
+
+def network_zones(
+    region: str, families: Sequence[str], *, wanted: Sequence[str] = (), count: int | None = None
+) -> tuple[str, ...]:
+    """The zones of a network: those ``wanted``, or else ``count`` that suit the instance families. Raises ``SpecError``."""
+    return check_zones(region, wanted) if wanted else choose_zones(region, families, count)
 
 
 def check_zones(region: str, zone_ids: Sequence[str]) -> tuple[str, ...]:
@@ -163,4 +170,4 @@ def _zone_number(zone_id: str) -> int:
 
 def _usable(prefix: int) -> str:
     total = 2 ** (32 - prefix) if prefix <= 32 else 0
-    return f"{max(total - _RESERVED, 0)} addresses"
+    return f"{max(total - RESERVED_ADDRESSES, 0)} addresses"
