@@ -30,7 +30,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def mutate(stack: dict[str, Any], chance: random.Random) -> Mutation:
-    """One mistake a person could make: a misspelt key, a value of another type, or an invented key."""
+    """One mistake of shape, which is always refused: a misspelt key, a value of another type, or an invented key."""
     changed = copy.deepcopy(stack)
     spots = [path for path in paths(stack) if not FREE_FORM & set(path)]
     kind = chance.choice(["misspelt key", "wrong type", "invented key"])
@@ -50,6 +50,27 @@ def mutate(stack: dict[str, Any], chance: random.Random) -> Mutation:
         return Mutation(kind, path, changed)
     path = chance.choice(spots)
     at(changed, path[:-1])[path[-1]] = _other_type(at(stack, path), chance)
+    return Mutation(kind, path, changed)
+
+
+def change_value(stack: dict[str, Any], chance: random.Random) -> Mutation:
+    """One change that keeps the shape: another number, a misspelt name, a key or an entry less. It may be harmless."""
+    changed = copy.deepcopy(stack)
+    spots = [path for path in paths(stack) if not FREE_FORM & set(path)]
+    kind = chance.choice(["other number", "misspelt name", "key removed"])
+    fitting = {
+        "other number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+        "misspelt name": lambda value: isinstance(value, str) and value != "",
+        "key removed": lambda value: True,
+    }[kind]
+    path = chance.choice([path for path in spots if fitting(at(stack, path))])
+    parent, value = at(changed, path[:-1]), at(stack, path)
+    if kind == "key removed":
+        del parent[path[-1]]
+    elif kind == "other number":
+        parent[path[-1]] = chance.choice([-1, 0, 1, value + 1, value * 2, value * 7, 10**9])
+    else:
+        parent[path[-1]] = _misspelt(value, chance)
     return Mutation(kind, path, changed)
 
 

@@ -3,20 +3,21 @@
 import copy
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from conftest import STACKS
 from eks_inference.cli import main
-from eks_inference.faults import SpecError
+from eks_inference.faults import SpecError, format_path
 from eks_inference.stack import parse_stack
-from mutations import Mutation, mutate
+from mutations import Mutation, change_value, mutate
 
 ROOT = Path(__file__).parents[1]
 STACK = "inf2-llama3"
@@ -240,18 +241,52 @@ def test_a_misspelt_option_names_the_nearest():
 
 
 # The shape is judged before any resource exists: a thousand mistakes cost seconds, and none needs a program run.
-@settings(max_examples=1000, deadline=None)
-@given(st.randoms(use_true_random=False))
-def test_each_mistake_is_reported_at_the_key_that_has_it(chance: random.Random):
-    mutation = mutate(BASE, chance)
-    with pytest.raises(SpecError) as refusal:
-        parse_stack(json.dumps(mutation.stack))
-    reported = [fault.path for fault in refusal.value.faults]
-    assert any(concerns(path, mutation) for path in reported), f"{mutation.kind} at {mutation.path}, reported {reported}"
-    for fault in refusal.value.faults:
-        assert fault.message
+COMMANDS = ("check", "preview", "verify")
+REPORTED = re.compile(r"^(?:error: )?stacks/Pulumi\.[\w-]+\.yaml:\d+: eks-inference:stack\.?([^:\s]*): \S", re.MULTILINE)
 
 
-def concerns(reported: tuple[str | int, ...], mutation: Mutation) -> bool:
+@pytest.mark.parametrize("stack", STACKS)
+def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack, clone, capsys):
+    chance = random.Random(stack)
+    for case in range(1000 // len(STACKS)):
+        mutation = mutate(shipped_object(stack), chance)
+        write(clone, stack, mutation.stack)
+        for command in COMMANDS if case % 3 == 0 else COMMANDS[:1]:
+            assert main([command, stack]) == 2, f"{command}: {mutation.kind} at {mutation.path}"
+            said = capsys.readouterr()
+            assert "Traceback" not in said.err
+            keys = REPORTED.findall(said.out if command == "check" else said.err)
+            assert any(concerns(key, mutation) for key in keys), f"{command}: {mutation.kind} at {mutation.path}: {said}"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, capsys):
+    chance = random.Random(stack)
+    for _ in range(120 // len(STACKS)):
+        mutation = change_value(shipped_object(stack), chance)
+        write(clone, stack, mutation.stack)
+        command = chance.choice(COMMANDS[:2])
+        outcome = main([command, stack])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        assert outcome in (0, 2), f"{command}: {mutation.kind} at {mutation.path}"
+        if outcome == 2:
+            report = said.out if command == "check" else said.err
+            assert REPORTED.search(report), f"{command}: {mutation.kind} at {mutation.path}: {said}"
+
+
+def shipped_object(stack: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]["eks-inference:stack"]
+
+
+def write(clone: Path, stack: str, changed: dict[str, Any]) -> None:
+    """Put a changed stack object into the stack file."""
+    file = clone / "stacks" / f"Pulumi.{stack}.yaml"
+    config = yaml.safe_load((ROOT / "stacks" / file.name).read_text())["config"]
+    file.write_text(yaml.safe_dump({"config": {**config, "eks-inference:stack": changed}}, sort_keys=False))
+
+
+def concerns(reported: str, mutation: Mutation) -> bool:
     """The report names the key that is wrong, or something inside it."""
-    return reported[: len(mutation.path)] == mutation.path
+    wrong = format_path(mutation.path)
+    return reported == wrong or reported.startswith((f"{wrong}.", f"{wrong}["))

@@ -4,20 +4,93 @@ import dataclasses
 import gzip
 import json
 import re
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from eks_inference.catalog import versions, zones
+from eks_inference.catalog import amis, engines, instances, models, tables, versions, zones
+from eks_inference.catalog.amis import AmiType, ami_type, ami_type_for, ami_types
+from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.catalog.models import Model, find_model, model
+from eks_inference.catalog.tables import PROVENANCE, rows, table, version_numbers
 
+FILES = sorted(path.name for path in tables.FOLDER.glob("*.toml"))
 ALL_TYPES = sorted(instance_types().values(), key=lambda one: one.name)
+ALL_PROFILES = sorted(engines.engines().values(), key=lambda one: one.name)
+ALL_MODELS = sorted(models.models().values(), key=lambda one: one.name)
+ALL_AMIS = sorted(ami_types().values(), key=lambda one: one.name)
 MINORS = versions.kubernetes_versions()
 
 
 def names(types: list[InstanceType]) -> list[str]:
     return [one.name for one in types]
+
+
+each_type = pytest.mark.parametrize("one", ALL_TYPES, ids=names(ALL_TYPES))
+each_profile = pytest.mark.parametrize("profile", ALL_PROFILES, ids=[one.name for one in ALL_PROFILES])
+each_model = pytest.mark.parametrize("one", ALL_MODELS, ids=[one.name for one in ALL_MODELS])
+
+
+# -------------------------------------------------------------------------------------------------- sources
+
+
+def unsourced(row: Mapping[str, Any], path: str, around: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The tables that hold facts and neither say where they come from nor stand in one that does."""
+    known = around | (row.keys() & PROVENANCE)
+    if known < set(PROVENANCE) and any(not isinstance(value, dict) for value in rows(row).values()):
+        yield path
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from unsourced(value, f"{path}.{name}", known)
+
+
+def provenance(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if name in PROVENANCE:
+            yield name, value
+        elif isinstance(value, dict):
+            yield from provenance(value)
+
+
+def test_the_files_are_those_of_the_catalog():
+    assert FILES == ["amis.toml", "engines.toml", "instances.toml", "models.toml", "versions.toml", "zones.toml"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_row_says_where_it_comes_from(file: str):
+    assert list(unsourced(table(file), file.removesuffix(".toml"))) == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_sources_are_said_and_dates_are_dates(file: str):
+    said = list(provenance(table(file)))
+    assert said
+    for name, value in said:
+        pattern = r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?" if name == "read" else r"\S.{9,}\S"
+        assert isinstance(value, str), value
+        assert re.fullmatch(pattern, value), value
+
+
+def test_a_row_without_a_source_is_found():
+    toy = tomllib.loads('[a]\nsource = "s"\n[a.x]\nread = "2026-11"\nn = 1\n[a.y]\nn = 1\n[b]\n[b.z]\nn = 1\n')
+    assert list(unsourced(toy, "toy")) == ["toy.a.y", "toy.b.z"]
+
+
+@pytest.mark.parametrize("one", [*ALL_TYPES, *ALL_PROFILES, *ALL_MODELS, *ALL_AMIS], ids=lambda one: one.name)
+def test_a_loaded_row_carries_its_source(one: InstanceType | EngineProfile | Model | AmiType):
+    assert len(one.source) > 10
+    assert one.read.startswith("20")
+
+
+def test_a_file_is_parsed_once():
+    assert table("versions.toml") is table("versions.toml")
 
 
 # -------------------------------------------------------------------------------------------------- instance types
@@ -37,6 +110,29 @@ def test_the_types_of_the_source_systems_are_there_with_their_devices():
     assert instance_type("g4dn.xlarge").devices == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "setting", "degrees"),
+    [
+        ("inf2.48xlarge", 16, 1, (1, 2, 4, 8, 24)),
+        ("trn1.32xlarge", 16, 1, (1, 2, 8, 16, 32)),
+        ("trn2.48xlarge", 24, 2, (1, 2, 4, 8, 16, 32, 64)),
+        ("g4dn.12xlarge", 16, 0, (1, 2, 4)),
+        ("g5.48xlarge", 22, 0, (1, 2, 4, 8)),
+        ("m5.large", 0, 0, ()),
+    ],
+)
+def test_what_a_core_has_and_what_a_chip_takes(name: str, memory_gib: float, setting: int, degrees: tuple[int, ...]):
+    one = instance_type(name)
+    assert one.memory_per_core_gib == memory_gib
+    assert one.default_logical_core_setting == setting
+    assert one.tensor_parallel == degrees
+
+
+def test_only_gpus_before_ampere_lack_bfloat16():
+    assert {one.family for one in ALL_TYPES if one.accelerator and not one.has_bfloat16} == {"g4dn"}
+    assert not instance_type("m5.large").has_bfloat16
+
+
 def test_a_misspelt_type_is_answered_with_the_nearest_ones():
     with pytest.raises(KeyError, match=r"inf2\.48xlarge"):
         instance_type("inf2.48xlage")
@@ -47,42 +143,86 @@ def test_the_table_cannot_be_changed_through_a_type():
         instance_type("m5.large").vcpus = 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize("one", ALL_TYPES, ids=names(ALL_TYPES))
+@each_type
 def test_a_row_does_not_contradict_itself(one: InstanceType):
     assert one.name == f"{one.family}.{one.name.partition('.')[2]}"
     assert one.vcpus > 0
     assert one.memory_mib % 1024 == 0
-    assert (one.accelerator is None) == (one.devices == 0) == (one.device_memory_gib == 0)
+    assert (one.accelerator is None) == (one.devices == 0) == (one.device_memory_gib == 0) == (not one.tensor_parallel)
     assert (one.accelerator == "neuron") == bool(one.legal_device_counts) == bool(one.cores_per_device)
+    assert (one.accelerator == "neuron") == bool(one.physical_cores_per_device) == bool(one.logical_core_settings)
+    assert (one.accelerator == "nvidia") == (one.compute_capability is not None)
     if one.legal_device_counts:
         assert list(one.legal_device_counts) == sorted(set(one.legal_device_counts))
         assert one.legal_device_counts[0] == 1, "a single device is always a legal set"
         assert one.legal_device_counts[-1] == one.devices, "and so is the whole node"
+        assert one.default_logical_core_setting == one.logical_core_settings[-1], "AWS joins as many cores as it can by default"
+        assert one.default_logical_core_setting * one.cores_per_device == one.physical_cores_per_device
+    assert list(one.tensor_parallel) == sorted(set(one.tensor_parallel))
     # The pod limit is interfaces x (addresses - 1) + 2 with at least two addresses an interface.
     assert one.max_pods > 2
     assert one.efa_interfaces == 0 or one.efa_interfaces >= one.network_cards
 
 
-def moto_resource(name: str):
-    """A data file of the moto distribution, read without importing moto."""
+# ------------------------------------------------------------------------------------- against EC2, as moto keeps its answers
+
+# What the catalog says otherwise than the EC2 API, and why.
+EXCEPTIONS = {
+    ("trn2.3xlarge", "memory_gib"): (512, "the Neuron documentation says 96 GiB a chip, four banks of 24"),
+    ("trn2.48xlarge", "memory_gib"): (512, "the Neuron documentation says 96 GiB a chip, four banks of 24"),
+    ("trn2u.48xlarge", "accelerator"): (None, "the API reports no Neuron devices; the Neuron documentation says those of trn2"),
+    ("trn2u.48xlarge", "memory_gib"): (0, "as accelerator"),
+    ("trn2u.48xlarge", "devices"): (0, "as accelerator"),
+    ("trn2u.48xlarge", "cores"): (0, "as accelerator"),
+}
+
+# Sizes of catalogued accelerator families that the catalog leaves out, and why.
+LEFT_OUT = {
+    "g4dn.metal": "no hypervisor to share the node with: eight T4 that g4dn.12xlarge offers by four",
+    "p5.4xlarge": "offered in fewer zones than p5.48xlarge, and zones.toml speaks of whole families",
+}
+
+# developer.nvidia.com/cuda-gpus, by the names EC2 gives the GPUs.
+COMPUTE_CAPABILITIES = {
+    "T4": (7, 5),
+    "A100": (8, 0),
+    "A10G": (8, 6),
+    "L4": (8, 9),
+    "L40S": (8, 9),
+    "H100": (9, 0),
+    "H200": (9, 0),
+    "B200": (10, 0),
+}
+
+
+@cache
+def moto_resource(name: str) -> Any:
+    """A data file of the moto distribution, read without importing moto, which takes longer than all tests here."""
     found = find_spec("moto")
-    path = Path(*(found.submodule_search_locations or ()), "ec2", "resources", name) if found else None
-    if path is None or not path.exists():
-        pytest.skip("moto is not installed, or keeps this file elsewhere")
+    assert found, "moto carries the answers of EC2 these tests compare with: pip install -e '.[dev]'"
+    path = Path(*(found.submodule_search_locations or ()), "ec2", "resources", name)
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
-def test_every_row_agrees_with_ec2_as_moto_keeps_it():
-    answers = moto_resource("instance_types.json.gz")
-    differing = {
-        one.name: difference for one in ALL_TYPES if (difference := dict(_ec2(answers[one.name]).items() - _as_ec2(one).items()))
-    }
-    # instances.toml says why: the EC2 API contradicts the Neuron documentation on Trn2 memory, and knows no Trn2u devices.
-    assert differing == {
-        "trn2.3xlarge": {"memory_gib": 512},
-        "trn2.48xlarge": {"memory_gib": 512},
-        "trn2u.48xlarge": {"memory_gib": 0, "devices": 0},
-    }
+def ec2_types() -> dict[str, Any]:
+    return moto_resource("instance_types.json.gz")
+
+
+def differences(one: InstanceType) -> dict[tuple[str, str], Any]:
+    ours, theirs = _as_ec2(one), _ec2(ec2_types()[one.name])
+    assert ours.keys() == theirs.keys()
+    return {(one.name, column): theirs[column] for column in ours if ours[column] != theirs[column]}
+
+
+@each_type
+def test_a_row_agrees_with_ec2(one: InstanceType):
+    assert differences(one) == {key: value for key, (value, _) in EXCEPTIONS.items() if key[0] == one.name}
+
+
+def test_every_size_of_an_accelerator_family_is_there_or_left_out_for_a_reason():
+    families = {one.family for one in ALL_TYPES if one.accelerator}
+    sold = {name for name in ec2_types() if name.partition(".")[0] in families}
+    assert sold - instance_types().keys() == LEFT_OUT.keys()
 
 
 @pytest.mark.parametrize("region", zones.regions())
@@ -94,65 +234,368 @@ def test_every_type_is_offered_where_the_catalog_says_so(region: str):
     assert claimed - pairs == set()
 
 
-def _as_ec2(one: InstanceType) -> dict[str, int]:
+def _as_ec2(one: InstanceType) -> dict[str, Any]:
     return {
         "vcpus": one.vcpus,
         "memory_mib": one.memory_mib,
+        "architectures": [one.architecture],
         "max_pods": one.max_pods,
+        "accelerator": one.accelerator,
         "devices": one.devices,
+        "cores": one.physical_cores_per_device,
         "memory_gib": one.device_memory_gib,
+        "compute_capability": one.compute_capability,
         "efa": one.efa_interfaces,
         "cards": one.network_cards,
         "nvme_gb": one.nvme_gb,
     }
 
 
-def _ec2(answer: dict) -> dict[str, int]:
+def _ec2(answer: dict[str, Any]) -> dict[str, Any]:
     network = answer["NetworkInfo"]
     default_card = next(
         card for card in network["NetworkCards"] if card["NetworkCardIndex"] == network["DefaultNetworkCardIndex"]
     )
-    accelerators = answer.get("NeuronInfo", {}).get("NeuronDevices", []) + answer.get("GpuInfo", {}).get("Gpus", [])
-    accelerator = accelerators[0] if accelerators else {"Count": 0, "MemoryInfo": {"SizeInMiB": 0}}
+    neuron = answer.get("NeuronInfo", {}).get("NeuronDevices", [])
+    gpus = answer.get("GpuInfo", {}).get("Gpus", [])
+    device = (neuron + gpus)[0] if neuron or gpus else {"Count": 0, "MemoryInfo": {"SizeInMiB": 0}}
     return {
         "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
         "memory_mib": answer["MemoryInfo"]["SizeInMiB"],
+        "architectures": [one for one in answer["ProcessorInfo"]["SupportedArchitectures"] if one != "i386"],
         "max_pods": default_card["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2,
-        "devices": accelerator["Count"],
-        "memory_gib": accelerator["MemoryInfo"]["SizeInMiB"] // 1024,
-        "efa": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        "accelerator": "neuron" if neuron else device["Manufacturer"].lower() if gpus else None,
+        "devices": device["Count"],
+        "cores": device.get("CoreInfo", {}).get("Count", 0),
+        "memory_gib": device["MemoryInfo"]["SizeInMiB"] // 1024,
+        "compute_capability": COMPUTE_CAPABILITIES[device["Name"]] if gpus else None,
+        "efa": network["EfaInfo"]["MaximumEfaInterfaces"] if network["EfaSupported"] else 0,
         "cards": network["MaximumNetworkCards"],
         "nvme_gb": answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
     }
 
 
+# -------------------------------------------------------------------------------------------------- models
+
+GIB, KIB = 2**30, 2**10
+
+
+@pytest.mark.parametrize(
+    ("repository", "parameters"),
+    [
+        ("NousResearch/Llama-2-13b-chat-hf", 13_015_864_320),
+        ("NousResearch/Meta-Llama-3-8B-Instruct", 8_030_261_248),
+        ("Qwen/Qwen3-32B", 32_762_123_264),
+        ("Qwen/Qwen3-8B", 8_190_735_360),
+        ("facebook/opt-350m", 331_196_416),
+        ("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248),
+        ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
+        ("meta-llama/Llama-3.3-70B-Instruct", 70_553_706_496),
+        ("mistralai/Mistral-7B-Instruct-v0.3", 7_248_023_552),
+    ],
+)
+def test_model_shapes_give_the_published_number_of_parameters(repository: str, parameters: int):
+    """The numbers the Hub counts in the checkpoints."""
+    assert model(repository).parameters == parameters
+
+
+def test_the_count_of_opt_follows_from_its_layers():
+    """Two matrices in the MLP, biases everywhere, learned positions (two more than it uses), an embedding of half the width."""
+    opt = model("OPT-350M")
+    embedding = 512
+    attention = 4 * (opt.hidden * opt.hidden + opt.hidden)
+    mlp = 2 * opt.hidden * opt.mlp + opt.mlp + opt.hidden
+    layers = opt.layers * (attention + mlp + 2 * 2 * opt.hidden)
+    around = opt.vocabulary * embedding + (opt.max_positions + 2) * opt.hidden + 2 * embedding * opt.hidden
+    assert opt.parameters == layers + around
+
+
+@pytest.mark.parametrize(
+    ("name", "weights_gib", "kv_kib"),
+    [
+        ("Llama-2-13B", 24.24, 800),
+        ("Llama-3-8B", 14.96, 128),
+        ("Llama-3.3-70B", 131.42, 320),
+        ("OPT-350M", 0.617, 96),
+        ("Qwen3-32B", 61.02, 256),
+    ],
+)
+def test_the_memory_of_weights_and_of_one_token(name: str, weights_gib: float, kv_kib: int):
+    assert model(name).weight_bytes() / GIB == pytest.approx(weights_gib, rel=5e-4)
+    assert model(name).kv_bytes_per_token() == kv_kib * KIB
+
+
+def test_eight_bits_halve_the_weights_and_the_cache():
+    one = model("Llama-3.3-70B")
+    assert one.weight_bytes(1) * 2 == one.weight_bytes()
+    assert one.kv_bytes_per_token(bytes_per_element=1) * 2 == one.kv_bytes_per_token()
+
+
+@pytest.mark.parametrize(
+    ("name", "degree", "kv_heads"),
+    [
+        ("Llama-2-13B", 8, 40),
+        ("Llama-2-13B", 24, 40),
+        ("Llama-3-8B", 2, 8),
+        ("Llama-3-8B", 8, 8),
+        ("Llama-3-8B", 24, 24),
+        ("Llama-3-8B", 12, 32),
+        ("Llama-3.3-70B", 32, 32),
+        ("Llama-3.3-70B", 64, 64),
+    ],
+)
+def test_kv_heads_are_repeated_up_to_the_degree_or_made_as_many_as_query_heads(name: str, degree: int, kv_heads: int):
+    assert model(name).kv_heads_at(degree) == kv_heads
+
+
+def test_the_memory_measured_on_inf2_is_the_one_computed():
+    """The source system of Llama-3-8B on inf2.8xlarge measured 21.3 GB with 10 sequences of 4096 tokens over 2 cores."""
+    one = model("Llama-3-8B")
+    assert (one.weight_bytes() + one.kv_bytes_per_token(2) * 10 * 4096) / 1e9 == pytest.approx(21.3, rel=0.01)
+
+
+def test_a_request_of_the_disaggregated_pair_moves_a_whole_slot():
+    """20 GiB at 64 cores, 10 GiB at 32, for 8192 positions: what decides the time of a transfer."""
+    one = model("Llama-3.3-70B")
+    assert [one.kv_bytes_per_token(degree) * 8192 / GIB for degree in (64, 32)] == [20.0, 10.0]
+
+
+def test_only_degrees_that_divide_the_heads_split_a_model():
+    degrees = engine("neuron-2.28-vllm-0.13").tensor_parallel["inf2"]
+    assert [degree for degree in degrees if model("Llama-3-8B").splits_over(degree)] == [1, 2, 4, 8]
+
+
+@each_model
+def test_a_model_has_whole_groups_of_heads(one: Model):
+    assert one.heads % one.kv_heads == 0
+    assert one.repositories
+    assert (one.counted_parameters is not None) == (one.architecture == "opt")
+
+
+def test_a_repository_holds_one_model():
+    repositories = [repository for one in ALL_MODELS for repository in one.repositories]
+    assert len(set(repositories)) == len(repositories)
+    assert not {one.name.casefold() for one in ALL_MODELS} & {repository.casefold() for repository in repositories}
+
+
+def test_a_model_is_found_by_name_or_by_repository():
+    assert find_model("llama-2-13b") is find_model("meta-llama/Llama-2-13b-hf") is models.models()["Llama-2-13B"]
+    assert find_model("nobody/nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [("qwen3-32", "Qwen3-32B"), ("LLAMA-3-80B", "Llama-3-8B"), ("facebook/opt-350", "facebook/opt-350m")],
+)
+def test_a_misspelt_model_is_answered_with_the_nearest_names(text: str, nearest: str):
+    with pytest.raises(KeyError, match=rf"model '{text}' is not in the catalog; nearest: .*{re.escape(nearest)}"):
+        model(text)
+
+
+# -------------------------------------------------------------------------------------------------- engines
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+@each_profile
+def test_a_profile_is_named_by_what_is_in_its_image(profile: EngineProfile):
+    assert profile.name.endswith(f"-vllm-{minor(profile.vllm)}")
+    tag = profile.image.rpartition(":")[2]
+    if profile.accelerator == "neuron":
+        assert profile.sdk is not None
+        assert profile.name.startswith(f"neuron-{minor(profile.sdk)}-")
+        assert f"-sdk{profile.sdk}-" in tag
+        assert tag.startswith(profile.vllm) or profile.retired, "the images of old hold no vLLM"
+    elif profile.server == "triton":
+        assert profile.name.startswith(f"triton-{tag.removesuffix('-vllm-python-py3')}-")
+        assert profile.client_image == profile.image.replace("-vllm-python-py3", "-py3-sdk"), (
+            "server and clients are of one release"
+        )
+    else:
+        assert tag == f"v{profile.vllm}"
+
+
+@each_profile
+def test_a_profile_does_not_contradict_itself(profile: EngineProfile):
+    neuron = profile.accelerator == "neuron"
+    assert neuron == (profile.generation is not None) == (profile.sdk is not None)
+    assert neuron == (profile.minimum_compute_capability is None)
+    assert neuron or profile.minimum_driver is None
+    assert profile.minimum_driver or not neuron or profile.retired
+    assert (profile.server == "triton") == (profile.client_image is not None)
+    assert profile.tensor_parallel, "a profile is for some instance family"
+    for family, degrees in profile.tensor_parallel.items():
+        (accelerator,) = {one.accelerator for one in ALL_TYPES if one.family == family}
+        assert accelerator == profile.accelerator
+        assert degrees[0] == 1
+    assert set(profile.architectures) <= {one.architecture for one in ALL_MODELS}
+    assert profile.kv_connectors == () or profile.efa_userspace, "a KV cache between hosts goes over EFA"
+    startup = profile.startup
+    assert startup.total_s == startup.node_start_s + startup.image_pull_s + startup.engine_s
+    assert startup.total_s >= 1800, "peers' two minutes end servers that are still loading"
+
+
+@each_profile
+def test_flags_are_filled_in(profile: EngineProfile):
+    flags = profile.flags(max_num_seqs=24, max_model_len=4096)
+    assert len(flags) == len(profile.arguments)
+    assert all(flag.startswith("--") and "{max" not in flag for flag in flags)
+
+
+def test_the_flags_of_each_generation():
+    flags = {one.generation: one.flags(max_num_seqs=24, max_model_len=4096) for one in ALL_PROFILES if one.generation}
+    assert flags == {
+        "A": ["--block-size=4096"],
+        "B": ["--device=neuron", "--use-v2-block-manager", "--override-neuron-config={}"],
+        "C": ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"],
+        "D": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("instance", "usable"),
+    [
+        ("inf2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.28-vllm-0.13", "neuron-2.31-vllm-0.16"}),
+        ("trn2.48xlarge", {"neuron-2.26-vllm-0.9", "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24"}),
+        ("g4dn.xlarge", {"cuda-vllm-0.30", "triton-26.08-vllm-0.27", "triton-24.07-vllm-0.5"}),
+        ("m5.large", set()),
+    ],
+)
+def test_which_engines_run_on_what(instance: str, usable: set[str]):
+    assert {one.name for one in ALL_PROFILES if one.serves(instance_type(instance)) and not one.retired} == usable
+
+
+def test_degrees_are_those_of_the_chips():
+    assert engine("neuron-2.32-vllm-0.24").tensor_parallel == dict.fromkeys(("trn2", "trn2u"), (1, 2, 4, 8, 16, 32, 64))
+    assert engine("cuda-vllm-0.30").tensor_parallel["g4dn"] == (1, 2, 4)
+
+
+def test_opt_runs_on_gpus_only():
+    assert {one.accelerator for one in ALL_PROFILES if model("OPT-350M").architecture in one.architectures} == {"nvidia"}
+
+
+def test_what_is_retired_names_what_serves_instead():
+    (retired,) = [one for one in ALL_PROFILES if one.retired]
+    (instead,) = [one for one in ALL_PROFILES if one.name in retired.retired]
+    assert not instead.retired
+    assert instead.tensor_parallel.keys() >= retired.tensor_parallel.keys()
+    assert set(instead.architectures) >= set(retired.architectures)
+
+
+@pytest.mark.parametrize("profile", [one for one in ALL_PROFILES if one.ray], ids=lambda one: one.name)
+def test_ray_is_not_of_the_releases_whose_dashboard_hangs(profile: EngineProfile):
+    """KubeRay, "Upgrade guide": not 2.11 to 2.37."""
+    assert profile.ray is not None
+    assert version_numbers(profile.ray) > (2, 37)
+
+
+@pytest.mark.parametrize("profile", [one for one in ALL_PROFILES if one.minimum_driver], ids=lambda one: one.name)
+def test_the_oldest_driver_of_an_image_is_one_it_works_with_and_every_pinned_ami_has_it(profile: EngineProfile):
+    assert profile.sdk is not None
+    assert profile.minimum_driver is not None
+    oldest = version_numbers(profile.minimum_driver)
+    floor = versions.neuron_driver_floor(profile.sdk)
+    assert floor is None or oldest[:2] > version_numbers(floor)
+    assert oldest <= version_numbers(versions.neuron_sdk_driver(profile.sdk))
+    for kubernetes in MINORS:
+        release = versions.ami_release("AL2023_x86_64_NEURON", kubernetes)
+        assert version_numbers(versions.neuron_driver(release)) >= oldest
+
+
+def test_an_unknown_profile_names_the_nearest():
+    with pytest.raises(KeyError, match=r"neuron-2\.28-vllm-0\.13"):
+        engine("neuron-2.28")
+
+
+# -------------------------------------------------------------------------------------------------- AMI types
+
+
+@each_type
+@pytest.mark.parametrize("kubernetes", MINORS)
+def test_every_instance_type_has_an_image_on_every_supported_version(one: InstanceType, kubernetes: str):
+    found = ami_type_for(one)
+    assert found.covers(kubernetes)
+    assert not found.ended
+    assert versions.ami_release(found.name, kubernetes)
+
+
+def test_the_image_of_an_instance_type_is_the_one_for_its_devices():
+    chosen = {name: ami_type_for(instance_type(name)).name for name in ("inf2.xlarge", "g5.xlarge", "m5.large")}
+    assert chosen == {
+        "inf2.xlarge": "AL2023_x86_64_NEURON",
+        "g5.xlarge": "AL2023_x86_64_NVIDIA",
+        "m5.large": "AL2023_x86_64_STANDARD",
+    }
+    assert ami_type_for(dataclasses.replace(instance_type("g5.xlarge"), architecture="arm64")).name == "AL2023_ARM_64_NVIDIA"
+    with pytest.raises(KeyError, match=r"no AMI type of Amazon Linux 2023 for inf2\.xlarge"):
+        ami_type_for(dataclasses.replace(instance_type("inf2.xlarge"), architecture="arm64"))
+
+
+def test_amazon_linux_2_ended_with_kubernetes_1_32():
+    ended = [one for one in ALL_AMIS if one.ended]
+    assert {one.name for one in ended} == {"AL2_x86_64", "AL2_x86_64_GPU", "AL2_ARM_64"}
+    for one in ended:
+        assert (one.covers("1.29"), one.covers("1.32"), one.covers("1.33")) == (True, True, False)
+        assert any(other.name in one.note for other in ALL_AMIS if not other.ended), "it says what to use instead"
+
+
+def test_an_image_type_covers_nothing_before_its_first_version():
+    assert not ami_type("AL2023_x86_64_NVIDIA").covers("1.9")
+    assert ami_type("AL2023_x86_64_NVIDIA").covers("1.24")
+
+
+@pytest.mark.parametrize("one", ALL_AMIS, ids=lambda one: one.name)
+def test_an_image_type_is_spelt_as_eks_does_and_its_parameters_are_paths(one: AmiType):
+    name = one.name.casefold()
+    assert name.startswith(one.operating_system)
+    assert one.architecture.replace("arm64", "arm_64") in name
+    for parameter in (one.image_parameter, one.release_parameter):
+        path = parameter.format(kubernetes_version="1.35")
+        assert re.fullmatch(r"/aws/service/(eks|bottlerocket)(/[a-z0-9._-]+)+", path)
+        assert "1.35" in path
+        assert one.architecture in path or one.operating_system == "al2"
+    assert one.image_parameter.endswith("/image_id")
+
+
+def test_a_misspelt_image_type_is_answered_with_the_nearest_ones():
+    with pytest.raises(KeyError, match="AL2023_x86_64_NEURON"):
+        ami_type("al2023_x86_64_neurons")
+
+
 # -------------------------------------------------------------------------------------------------- versions
 
 
-def tables() -> dict:
-    return dict(versions._versions())
+def sections() -> dict[str, dict[str, Any]]:
+    return {name: rows(section) for name, section in table("versions.toml").items()}
+
+
+def pins(row: Any) -> list[str]:
+    return [row] if isinstance(row, str) else [row["reference"]] if "reference" in row else list(rows(row).values())
 
 
 def test_the_supported_minor_versions_are_those_of_the_design():
     assert MINORS == ("1.33", "1.34", "1.35", "1.36")
 
 
-@pytest.mark.parametrize("table", ["images", "addons", "ami_releases"])
-def test_what_depends_on_the_minor_version_covers_all_of_them(table: str):
-    gaps = {name: row for name, row in tables()[table].items() if isinstance(row, dict) and tuple(row) != MINORS}
-    assert gaps == {}
+@pytest.mark.parametrize("section", ["images", "addons", "ami_releases"])
+def test_what_depends_on_the_minor_version_covers_all_of_them(section: str):
+    depending = {name: rows(row) for name, row in sections()[section].items() if "reference" not in row}
+    assert depending
+    assert {name: row for name, row in depending.items() if tuple(row) != MINORS} == {}
 
 
-@pytest.mark.parametrize("table", ["charts", "images", "addons", "ami_releases", "neuron_drivers"])
-def test_the_tables_are_sorted(table: str):
-    rows = tables()[table]
-    plain = [name for name, row in rows.items() if not isinstance(row, dict)]
-    nested = [name for name, row in rows.items() if isinstance(row, dict)]
-    assert plain == sorted(plain)
-    assert nested == sorted(nested)
+@pytest.mark.parametrize("file", [file for file in FILES if file != "amis.toml"])
+def test_no_table_is_named_twice_and_versions_are_sorted(file: str):
+    headers = re.findall(r"^\[(.+)]$", (tables.FOLDER / file).read_text(), flags=re.MULTILINE)
+    assert len(set(headers)) == len(headers)
+    if file == "versions.toml":
+        for name, section in sections().items():
+            assert list(section) == sorted(section), name
 
 
-@pytest.mark.parametrize("name", sorted(tables()["charts"]))
+@pytest.mark.parametrize("name", sorted(sections()["charts"]))
 def test_a_chart_is_pinned_exactly(name: str):
     chart = versions.chart(name)
     assert chart.reference.startswith(("oci://", "https://"))
@@ -175,26 +618,45 @@ def test_a_chart_from_a_repository_is_located_by_name_there_and_below_its_mirror
     assert kuberay.location("oci://mirror.example/kuberay/") == ("oci://mirror.example/kuberay/kuberay-operator", None)
 
 
-@pytest.mark.parametrize("minor", MINORS)
-def test_what_must_match_the_cluster_matches_its_minor_version(minor: str):
-    assert versions.image("kube-scheduler", minor).partition(":")[2].startswith(f"v{minor}.")
-    assert versions.addon("kube-proxy", minor).startswith(f"v{minor}.")
-    assert all(re.fullmatch(r"v\d+\.\d+\.\d+-eksbuild\.\d+", versions.addon(name, minor)) for name in tables()["addons"])
-    for ami_type in tables()["ami_releases"]:
-        assert re.fullmatch(rf"{re.escape(minor)}\.\d+-\d{{8}}", versions.ami_release(ami_type, minor))
+@pytest.mark.parametrize("kubernetes", MINORS)
+def test_what_must_match_the_cluster_matches_its_minor_version(kubernetes: str):
+    assert versions.image("kube-scheduler", kubernetes).partition(":")[2].startswith(f"v{kubernetes}.")
+    assert versions.addon("kube-proxy", kubernetes).startswith(f"v{kubernetes}.")
+    assert all(re.fullmatch(r"v\d+\.\d+\.\d+-eksbuild\.\d+", versions.addon(name, kubernetes)) for name in sections()["addons"])
+    for name in sections()["ami_releases"]:
+        assert re.fullmatch(rf"{re.escape(kubernetes)}\.\d+-\d{{8}}", versions.ami_release(name, kubernetes))
+        assert ami_type(name).covers(kubernetes)
 
 
-@pytest.mark.parametrize("minor", MINORS)
-def test_the_driver_inside_every_pinned_neuron_ami_is_known(minor: str):
-    assert versions.neuron_driver(versions.ami_release("AL2023_x86_64_NEURON", minor)) == "2.29.0"
+@pytest.mark.parametrize("kubernetes", MINORS)
+def test_the_driver_inside_every_pinned_neuron_ami_is_known(kubernetes: str):
+    assert versions.neuron_driver(versions.ami_release("AL2023_x86_64_NEURON", kubernetes)) == "2.29.0"
+
+
+def test_the_driver_of_an_sdk_is_that_of_its_minor_release():
+    assert versions.neuron_sdk_driver("2.28.0") == versions.neuron_sdk_driver("2.28") == "2.26.5"
+    assert versions.neuron_sdk_driver("2.31.1") == "2.29.0"
+    with pytest.raises(KeyError, match=r"'2\.18' is not in versions\.toml"):
+        versions.neuron_sdk_driver("2.18.1")
+
+
+@pytest.mark.parametrize(("sdk", "floor"), [("2.9.0", None), ("2.29.1", None), ("2.30.0", "2.26"), ("2.32.0", "2.26")])
+def test_containers_of_sdk_2_30_and_later_need_a_newer_driver_than_2_26(sdk: str, floor: str | None):
+    assert versions.neuron_driver_floor(sdk) == floor
+
+
+def test_every_driver_inside_an_ami_came_with_an_sdk_or_patches_one_that_did():
+    released = {version_numbers(driver)[:2] for driver in sections()["neuron_sdk_drivers"].values()}
+    assert {version_numbers(driver)[:2] for driver in sections()["neuron_drivers"].values()} <= released
 
 
 def test_images_are_pinned_by_tag_or_digest_never_latest():
-    for name, row in tables()["images"].items():
-        for reference in row.values() if isinstance(row, dict) else [row]:
-            tag = reference.rpartition("/")[2].partition(":")[2]
-            assert tag, f"{name}: {reference} has no tag"
-            assert "latest" not in tag
+    references = [reference for row in sections()["images"].values() for reference in pins(row)]
+    references += [image for one in ALL_PROFILES for image in (one.image, one.client_image) if image]
+    for reference in references:
+        tag = reference.rpartition("/")[2].partition(":")[2]
+        assert tag, f"{reference} has no tag"
+        assert "latest" not in tag
 
 
 def test_what_is_not_pinned_is_answered_with_what_is():
@@ -204,6 +666,8 @@ def test_what_is_not_pinned_is_answered_with_what_is():
         versions.addon("vpc-cni", "1.32")
     with pytest.raises(KeyError, match="kube-scheduler has no pin for Kubernetes None"):
         versions.image("kube-scheduler")
+    with pytest.raises(KeyError, match="'source' is not in"):
+        versions.ami_release("source", "1.35")
 
 
 # -------------------------------------------------------------------------------------------------- zones
@@ -239,12 +703,130 @@ def test_a_region_has_two_zones_and_its_families_are_in_them(region: str):
 
 def test_every_key_of_a_region_is_a_family_of_the_catalog():
     families = {one.family for one in ALL_TYPES}
-    for region, table in zones._tables().items():
-        assert set(table) - {"zones"} <= families, region
+    for region, offered in rows(table("zones.toml")["regions"]).items():
+        assert set(offered) - {"zones"} <= families, region
 
 
 def test_an_unknown_region_or_family_is_answered_with_the_known_ones():
     with pytest.raises(KeyError, match="us-west-2"):
         zones.zone_ids("mars-north-1", "inf2")
+    with pytest.raises(KeyError, match="us-west-2"):
+        zones.region_zone_ids("source")
     with pytest.raises(KeyError, match="inf2"):
         zones.zone_ids("us-west-2", "inf9")
+
+
+# ------------------------------------------------------------------- the next instance type, engine or model is a row of data
+
+
+def forget() -> None:
+    for module in (tables, instances, engines, models, amis, zones):
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+@pytest.fixture
+def add_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Appends text to a data file, on a copy of the catalog's."""
+    for file in FILES:
+        shutil.copy(tables.FOLDER / file, tmp_path)
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+
+    def add(file: str, text: str) -> None:
+        with (tmp_path / file).open("a") as content:
+            content.write(text)
+        forget()
+
+    forget()
+    yield add
+    monkeypatch.undo()
+    forget()
+
+
+P6_B200 = """
+[p6-b200]
+source = "EC2 DescribeInstanceTypes (moto 5.2.5)"
+read = "2026-11"
+accelerator = "nvidia"
+compute_capability = [10, 0]
+device_memory_gib = 179
+efa_interfaces = 8
+network_cards = 8
+
+[p6-b200.sizes]
+48xlarge = { vcpus = 192, memory_mib = 2097152, max_pods = 198, devices = 8, nvme_gb = 30400 }
+"""
+
+NEURON_2_33 = """
+["neuron-2.33-vllm-0.29"]
+source = "Neuron documentation v2.33.0, setup/pytorch/dlc"
+read = "2026-11"
+accelerator = "neuron"
+server = "vllm"
+generation = "D"
+sdk = "2.33.0"
+vllm = "0.29.0"
+image = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04"
+architectures = ["llama", "qwen3"]
+families = ["trn2", "trn2u"]
+startup = { node_start_s = 600, image_pull_s = 600, download_s = 1800, compile_s = 2400, load_s = 1200 }
+"""
+
+QWEN3_14B = """
+["Qwen3-14B"]
+source = "config.json of Qwen/Qwen3-14B"
+read = "2026-11"
+repositories = ["Qwen/Qwen3-14B"]
+architecture = "qwen3"
+dtype = "bfloat16"
+hidden = 5120
+layers = 40
+heads = 40
+kv_heads = 8
+head_dim = 128
+mlp = 17408
+vocabulary = 151936
+max_positions = 40960
+query_key_norms = true
+"""
+
+
+def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], None]):
+    add_rows("instances.toml", P6_B200)
+    one = instance_type("p6-b200.48xlarge")
+    assert differences(one) == {}
+    assert one.tensor_parallel == (1, 2, 4, 8)
+    assert one.has_bfloat16
+    assert engine("cuda-vllm-0.30").serves(one)
+    assert ami_type_for(one).name == "AL2023_x86_64_NVIDIA"
+    assert zones.zone_ids("us-west-2", "p6-b200") == ()
+
+
+def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], None]):
+    add_rows("engines.toml", NEURON_2_33)
+    one = engine("neuron-2.33-vllm-0.29")
+    test_a_profile_is_named_by_what_is_in_its_image(one)
+    assert one.serves(instance_type("trn2.48xlarge"))
+    assert not one.serves(instance_type("inf2.48xlarge"))
+    assert one.tensor_parallel["trn2"][-1] == 64
+
+
+def test_a_model_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], None]):
+    add_rows("models.toml", QWEN3_14B)
+    assert model("Qwen/Qwen3-14B").parameters == 14_768_307_200
+    assert model("qwen3-14b").kv_bytes_per_token(8) == 160 * KIB
+
+
+def test_a_row_added_in_a_test_is_gone_after_it():
+    with pytest.raises(KeyError, match="p6-b200"):
+        instance_type("p6-b200.48xlarge")
+
+
+def test_the_model_no_source_document_names_has_its_place_on_trn2():
+    """Qwen3-32B over 8 logical cores, two chips: AWS's own tutorial for it."""
+    qwen, trn2, profile = model("Qwen3-32B"), instance_type("trn2.48xlarge"), engine("neuron-2.32-vllm-0.24")
+    assert qwen.architecture in profile.architectures
+    assert 8 in profile.tensor_parallel[trn2.family]
+    assert qwen.splits_over(8)
+    assert qwen.weight_bytes() / 8 / GIB < trn2.memory_per_core_gib / 2

@@ -42,20 +42,28 @@ def test_the_preview_imports_nothing_of_the_library_outside_itself():
 
 
 def test_specs_plans_and_the_catalog_never_import_pulumi():
+    pure = ("spec", "plan", "rules", "facts", "interfaces", "memory", "feasibility", "judgements")
     for name, path in modules().items():
         if (
-            name.startswith("catalog.")
-            or name.rpartition(".")[2] in ("spec", "plan", "karpenter_plan", "rules")
-            or name == "stack"
+            name.startswith(("catalog.", "preflight."))
+            or (name.endswith(pure) and not name.startswith("preview."))
+            or name in ("stack", "quantity", "faults")
         ):
             assert not any(module.split(".")[0].startswith("pulumi") for module in imports(path)), name
 
 
 def test_components_do_not_import_what_is_above_them():
-    above = {"platform", "stack", "cli"}
+    above = {"platform", "stack", "cli", "program", *(name for name in modules() if name.startswith("preflight"))}
     for name, path in modules().items():
         if name not in (*above, "__init__", "__main__"):
             assert not own(path) & above, name
+
+
+def test_the_rules_are_above_components_and_below_the_platform():
+    for name, path in modules().items():
+        if name.startswith("preflight"):
+            assert not own(path) & {"platform", "cli"}, name
+            assert not any(module.endswith("component") for module in own(path)), name
 
 
 def test_specs_load_without_pulumi_at_all():

@@ -129,7 +129,7 @@ class InferencePlatform(pulumi.ComponentResource):
                             placement=core,
                             defaults={
                                 "ENGINE_IMAGE": server_spec.profile.image,
-                                "RAY_VERSION": server_spec.ray_version or server_spec.profile.ray,
+                                "RAY_VERSION": server_spec.ray,
                             },
                             opts=child,
                         )

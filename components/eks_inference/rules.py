@@ -56,6 +56,20 @@ class Rule(Generic[S]):
 
 
 @dataclass(frozen=True)
+class ReadRule:
+    """A rule that reading a stack file keeps: what breaks it cannot be read into a spec, so it cannot be silenced either.
+
+    The validator that refuses raises ``PydanticCustomError`` with the id as its type, and the fault then carries it.
+    """
+
+    id: str
+    meaning: str
+    fix: str
+    source: str
+    severity: Severity = "error"
+
+
+@dataclass(frozen=True)
 class Finding:
     """A rule that does not hold. ``reason`` is why the stack file silences it; empty: it does not."""
 

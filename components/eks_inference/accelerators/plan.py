@@ -32,7 +32,7 @@ def neuron_instance_types() -> list[str]:
 
 
 def cores_of(devices: int, shape: InstanceType) -> int:
-    """NeuronCores a pod sees with that many devices, at the type's default logical-core setting."""
+    """NeuronCores a pod sees with that many devices. The instance type of a placement counts them as its pool sets them (LNC)."""
     return devices * shape.cores_per_device
 
 

@@ -1,12 +1,12 @@
 """Engine profiles as data: ``engines.toml`` and its typed loader."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
+
+from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.catalog.tables import missing, table
 
 
 @dataclass(frozen=True)
@@ -35,47 +35,78 @@ class EngineProfile:
     """One combination of engine, SDK, image and flags that belongs together."""
 
     name: str
-    generation: Literal["A", "B", "C", "D"]
-    """Generation of vLLM on Neuron; flags are not compatible between them."""
-    sdk: str
+    accelerator: Literal["neuron", "nvidia"]
+    server: Literal["vllm", "triton"]
+    """What listens on ``port``: vLLM's own OpenAI server, or Triton with vLLM as its backend."""
     vllm: str
-    ray: str
-    """The Ray release that goes with the image where Ray Serve runs the engine."""
+    """The vLLM release inside the image."""
     image: str
-    """Image of the engine, before mirrors. Holds no Ray: ``serving/assets/Dockerfile`` adds it."""
-    arguments: tuple[str, ...]
-    """Flags of ``vllm serve`` this generation needs; ``{max_num_seqs}`` and ``{max_model_len}`` are filled in."""
-    minimum_driver: str
-    """Oldest Neuron driver of a node this image is known to run on."""
+    """Image of the engine, before mirrors. Neuron images hold no Ray: ``serving/assets/Dockerfile`` adds it."""
+    architectures: tuple[str, ...]
+    """Architectures of the catalog's models (``Model.architecture``) the engine serves."""
     tensor_parallel: Mapping[str, tuple[int, ...]]
     """Supported tensor parallel degrees by instance family: also the families the profile is for."""
     startup: Startup
+    source: str
+    """Where the row comes from."""
+    read: str
+    """When it was read: a month or a day, ISO."""
+    arguments: tuple[str, ...] = ()
+    """Flags the server needs whatever the model; ``{max_num_seqs}`` and ``{max_model_len}`` are filled in."""
+    generation: Literal["A", "B", "C", "D"] | None = None
+    """Generation of vLLM on Neuron; flags are not compatible between them. None: not Neuron."""
+    sdk: str | None = None
+    """Neuron SDK inside the image. None: not Neuron."""
+    ray: str | None = None
+    """The Ray release that goes with the image where Ray Serve runs the engine. None: none is known to."""
+    minimum_driver: str | None = None
+    """Oldest Neuron driver of a node this image is known to run on. None: not Neuron, or not known."""
+    minimum_compute_capability: tuple[int, int] | None = None
+    """Oldest CUDA compute capability the image runs on. None: not CUDA."""
+    client_image: str | None = None
+    """Image with the clients of the same release, for load tests. None: the server speaks the OpenAI API only."""
+    efa_userspace: bool = False
+    """Whether the image holds the libraries that reach EFA interfaces, as far as is known."""
+    kv_connectors: tuple[str, ...] = ()
+    """Connectors that move a KV cache between servers of this image: disaggregated inference needs one."""
+    port: int = 8000
+    """HTTP port of the server."""
+    caveat: str = ""
+    """What to know before choosing the profile; empty when there is nothing."""
+    retired: str = ""
+    """Why the profile cannot be used today; empty when it can. Such rows are there to be recognised."""
 
     def flags(self, *, max_num_seqs: int, max_model_len: int) -> list[str]:
         """``arguments`` for one server."""
         return [argument.format(max_num_seqs=max_num_seqs, max_model_len=max_model_len) for argument in self.arguments]
 
+    def serves(self, instance: InstanceType) -> bool:
+        """Whether the profile is for this instance type."""
+        return instance.family in self.tensor_parallel
+
 
 @cache
 def engines() -> dict[str, EngineProfile]:
     """All engine profiles by name."""
-    rows = tomllib.loads(files("eks_inference.catalog").joinpath("engines.toml").read_text("utf-8"))
-    return {
-        name: EngineProfile(
-            name=name,
-            arguments=tuple(row.pop("arguments")),
-            tensor_parallel={family: tuple(degrees) for family, degrees in row.pop("tensor_parallel").items()},
-            startup=Startup(**row.pop("startup")),
-            **row,
-        )
-        for name, row in rows.items()
-    }
+    return {name: _profile(name, row) for name, row in table("engines.toml").items()}
 
 
 def engine(name: str) -> EngineProfile:
     """The engine profile of that name; ``KeyError`` with the nearest names when there is none."""
-    if name in engines():
-        return engines()[name]
-    nearest = get_close_matches(name, engines(), n=3, cutoff=0.3)
-    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-    raise KeyError(f"engine profile '{name}' is not in the catalog{hint}")
+    if name not in engines():
+        raise missing(f"engine profile '{name}' is not in the catalog", name, engines())
+    return engines()[name]
+
+
+_NO_GPU = (1000, 0)  # more than any GPU has
+
+
+def _profile(name: str, row: Mapping[str, Any]) -> EngineProfile:
+    facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    families, capability = facts.pop("families", ()), facts.get("minimum_compute_capability", _NO_GPU)
+    degrees: dict[str, tuple[int, ...]] = {}
+    for one in instance_types().values():
+        if one.family in families or (one.compute_capability or (0, 0)) >= capability:
+            # GPU families differ by size: what the largest takes is what the engine takes.
+            degrees[one.family] = max(degrees.get(one.family, ()), one.tensor_parallel, key=len)
+    return EngineProfile(name=name, **facts | {"tensor_parallel": degrees, "startup": Startup(**row["startup"])})

@@ -1,11 +1,10 @@
 """Instance types as data: ``instances.toml`` and its typed loader."""
 
-import tomllib
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
+
+from eks_inference.catalog.tables import missing, table
 
 
 @dataclass(frozen=True)
@@ -22,35 +21,63 @@ class InstanceType:
     devices: int = 0
     cores_per_device: int = 0
     """Schedulable NeuronCores a device has at its default logical-core setting; 0 for GPUs."""
+    physical_cores_per_device: int = 0
+    """NeuronCores on a device; 0 for GPUs."""
+    logical_core_settings: tuple[int, ...] = ()
+    """How many physical cores may be joined to one schedulable core (LNC); empty for types without Neuron devices."""
     device_memory_gib: int = 0
     """Memory of one device."""
     legal_device_counts: tuple[int, ...] = ()
     """How many devices one pod may ask for so that they are neighbours; empty for types without Neuron devices."""
+    tensor_parallel: tuple[int, ...] = ()
+    """Supported tensor parallel degrees. Neuron: those of the chip, though a small size may not have the cores. GPUs: powers of
+    two up to the number of devices."""
+    compute_capability: tuple[int, int] | None = None
+    """CUDA compute capability; None for types without GPUs."""
     efa_interfaces: int = 0
     network_cards: int = 1
     nvme_gb: int = 0
     """Local instance storage in all, 0 when there is none."""
+    source: str = ""
+    """Where the row comes from."""
+    read: str = ""
+    """When it was read: a month or a day, ISO."""
+
+    @property
+    def default_logical_core_setting(self) -> int:
+        """The logical-core setting (LNC) ``cores_per_device`` counts by; 0 for types without Neuron devices."""
+        return self.physical_cores_per_device // self.cores_per_device if self.cores_per_device else 0
+
+    @property
+    def memory_per_core_gib(self) -> float:
+        """Device memory of one schedulable core, which is the whole device on GPUs; 0 for types without accelerators."""
+        return self.device_memory_gib / (self.cores_per_device or 1)
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether the accelerator computes in bfloat16: all Neuron devices, GPUs of compute capability 8.0 or later."""
+        return self.accelerator == "neuron" or (self.compute_capability or (0, 0)) >= (8, 0)
 
 
 @cache
 def instance_types() -> dict[str, InstanceType]:
     """All known instance types by name."""
-    families = tomllib.loads(files("eks_inference.catalog").joinpath("instances.toml").read_text("utf-8"))
-    types: dict[str, InstanceType] = {}
-    for family, table in families.items():
-        shared = {key: value for key, value in table.items() if key != "sizes"}
-        for size, row in table["sizes"].items():
-            facts = shared | row
-            facts["legal_device_counts"] = tuple(facts.get("legal_device_counts", ()))
-            types[f"{family}.{size}"] = InstanceType(name=f"{family}.{size}", family=family, **facts)
-    return types
+    return {
+        f"{family}.{size}": _instance_type(family, size, {key: value for key, value in shared.items() if key != "sizes"} | row)
+        for family, shared in table("instances.toml").items()
+        for size, row in shared["sizes"].items()
+    }
 
 
 def instance_type(name: str) -> InstanceType:
     """The instance type of that name; ``KeyError`` with the nearest names when it is not in the catalog."""
-    types = instance_types()
-    if name in types:
-        return types[name]
-    nearest = get_close_matches(name, types, n=3, cutoff=0.5)
-    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-    raise KeyError(f"instance type '{name}' is not in the catalog{hint}")
+    if name not in instance_types():
+        raise missing(f"instance type '{name}' is not in the catalog", name, instance_types())
+    return instance_types()[name]
+
+
+def _instance_type(family: str, size: str, row: dict[str, Any]) -> InstanceType:
+    if row.get("accelerator") == "nvidia":
+        row["tensor_parallel"] = [1 << power for power in range(row["devices"].bit_length())]
+    facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return InstanceType(name=f"{family}.{size}", family=family, **facts)

@@ -1,16 +1,14 @@
 """Pinned versions as data: ``versions.toml`` and its typed loader.
 
-Everything the library installs is pinned exactly, here and nowhere else. A row that serves every Kubernetes minor version is a
-plain string; one that depends on it is a table keyed by minor version (``"1.35"``).
+Everything the library installs is pinned exactly, here and nowhere else. A row that serves every Kubernetes minor version has one
+reference; one that depends on it has a pin for each minor version (``"1.35"``).
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from eks_inference.catalog.tables import missing, rows, table, version_numbers
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,6 @@ class Chart:
         return (reference if self.reference.startswith("oci://") else f"{reference.rstrip('/')}/{self.name}"), None
 
 
-@cache
-def _versions() -> Mapping[str, Mapping[str, Any]]:
-    return tomllib.loads(files("eks_inference.catalog").joinpath("versions.toml").read_text("utf-8"))
-
-
 def kubernetes_versions() -> tuple[str, ...]:
     """The Kubernetes minor versions the catalog has every pin for, oldest first."""
     return tuple(_versions()["kubernetes"]["supported"])
@@ -53,7 +46,8 @@ def image(name: str, kubernetes_version: str | None = None) -> str:
     ``kubernetes_version`` is needed by images that follow the cluster's minor version (``kube-scheduler``) and ignored by others.
     Raises ``KeyError`` with the nearest names, or with the minor versions there are.
     """
-    return _of_minor("images", name, kubernetes_version)
+    row = _row("images", name)
+    return row["reference"] if "reference" in row else _of_minor("images", name, kubernetes_version)
 
 
 def addon(name: str, kubernetes_version: str) -> str:
@@ -71,22 +65,44 @@ def neuron_driver(release_version: str) -> str:
 
     All Kubernetes versions of one build date share it. Raises ``KeyError`` when the build is not in the catalog.
     """
-    return _of_minor("neuron_drivers", release_version.rpartition("-")[2], None)
+    return _row("neuron_drivers", release_version.rpartition("-")[2])
 
 
-def _of_minor(table: str, name: str, kubernetes_version: str | None) -> str:
-    row = _row(table, name)
-    if isinstance(row, str):
-        return row
-    if kubernetes_version not in row:
-        raise KeyError(f"{table}.{name} has no pin for Kubernetes {kubernetes_version}; there are: {', '.join(row)}")
-    return row[kubernetes_version]
+def neuron_sdk_driver(sdk: str) -> str:
+    """The Neuron driver released with a Neuron SDK, e.g. ``2.26.5`` for SDK ``2.28.0``: patch releases keep it.
+
+    Raises ``KeyError`` for an SDK that is not in the catalog.
+    """
+    return _row("neuron_sdk_drivers", _minor(sdk))
 
 
-def _row(table: str, name: str) -> Any:
-    rows = _versions()[table]
-    if name in rows:
-        return rows[name]
-    nearest = get_close_matches(name, rows, n=3, cutoff=0.5)
-    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-    raise KeyError(f"'{name}' is not in versions.toml [{table}]{hint}")
+def neuron_driver_floor(sdk: str) -> str | None:
+    """The Neuron driver line up to which containers of an SDK do not work: ``2.26``, that is 2.26.10 too, for SDK ``2.31.1``.
+
+    None for SDKs without such a statement.
+    """
+    floors = rows(_versions()["neuron_driver_floors"])
+    since = [one for one in floors if version_numbers(one) <= version_numbers(_minor(sdk))]
+    return floors[max(since, key=version_numbers)] if since else None
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _versions() -> Mapping[str, Mapping[str, Any]]:
+    return table("versions.toml")
+
+
+def _of_minor(section: str, name: str, kubernetes_version: str | None) -> str:
+    pins = rows(_row(section, name))
+    if kubernetes_version not in pins:
+        raise KeyError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; there are: {', '.join(pins)}")
+    return pins[kubernetes_version]
+
+
+def _row(section: str, name: str) -> Any:
+    known = rows(_versions()[section])
+    if name not in known:
+        raise missing(f"'{name}' is not in versions.toml [{section}]", name, known)
+    return known[name]

@@ -3,29 +3,23 @@
 Zones are named by id (``usw2-az4``): the letter in ``us-west-2a`` means another building in every account.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 from eks_inference.catalog.instances import instance_types
-
-
-@cache
-def _tables() -> Mapping[str, Mapping[str, list[str]]]:
-    return tomllib.loads(files("eks_inference.catalog").joinpath("zones.toml").read_text("utf-8"))
+from eks_inference.catalog.tables import rows, table
 
 
 @cache
 def refused_by_control_plane() -> frozenset[str]:
     """Zones in which EKS takes no control-plane subnets."""
-    return frozenset(_tables()["control_plane_refuses"]["zones"])
+    return frozenset(table("zones.toml")["control_plane_refuses"]["zones"])
 
 
 @cache
 def regions() -> tuple[str, ...]:
     """The regions the catalog knows, sorted."""
-    return tuple(sorted(_tables().keys() - {"control_plane_refuses"}))
+    return tuple(sorted(_regions()))
 
 
 def region_zone_ids(region: str) -> tuple[str, ...]:
@@ -41,8 +35,8 @@ def zone_ids(region: str, family: str) -> tuple[str, ...]:
     accelerated = _family_is_accelerated().get(family)
     if accelerated is None:
         raise KeyError(f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}")
-    table = _region(region)
-    return tuple(table.get(family, [] if accelerated else table["zones"]))
+    offered = _region(region)
+    return tuple(offered.get(family, [] if accelerated else offered["zones"]))
 
 
 @cache
@@ -50,7 +44,12 @@ def _family_is_accelerated() -> Mapping[str, bool]:
     return {one.family: one.accelerator is not None for one in instance_types().values()}
 
 
+@cache
+def _regions() -> Mapping[str, Mapping[str, list[str]]]:
+    return rows(table("zones.toml")["regions"])
+
+
 def _region(region: str) -> Mapping[str, list[str]]:
-    if region not in regions():
+    if region not in _regions():
         raise KeyError(f"region '{region}' is not in the catalog; known: {', '.join(regions())}")
-    return _tables()[region]
+    return _regions()[region]

@@ -1,6 +1,7 @@
 """A pool that Karpenter fills: an EC2NodeClass and a NodePool."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -9,7 +10,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.network.handle import Network
 from eks_inference.pools import karpenter_plan, plan
 from eks_inference.pools.karpenter import NodeAutoscaler
-from eks_inference.pools.placement import Placement, place
+from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec
 
 
@@ -40,6 +41,7 @@ class KarpenterPool(pulumi.ComponentResource):
         super().__init__("eks-inference:index:KarpenterPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.pool = pool or name
         self._spec = spec
+        self._kubernetes_version = cluster.version
         self.zone_ids = plan.subnet_zones(spec.zone_ids, [subnet.zone_id for subnet in network.private_subnets])
         node_class = k8s.apiextensions.CustomResource(
             f"{name}-class",
@@ -80,11 +82,5 @@ class KarpenterPool(pulumi.ComponentResource):
 
     def placement(self, instance_type: str | None = None) -> Placement:
         """Where a workload runs on this pool; see ``Pool``. Only the pool's limits bound the number of nodes."""
-        return place(
-            self.pool,
-            self._spec.instances(),
-            instance_type,
-            taints=plan.pool_taints(self._spec),
-            zone_ids=self.zone_ids,
-            ready=self.ready,
-        )
+        placement = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids)
+        return replace(placement, ready=self.ready)

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pulumi
 import pulumi_aws as aws
@@ -10,9 +11,10 @@ from eks_inference import naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.network.handle import Network
 from eks_inference.pools import plan
+from eks_inference.pools.interfaces import Interface, interfaces
 from eks_inference.pools.node_role import node_role
-from eks_inference.pools.placement import Placement, place
-from eks_inference.pools.spec import ImageIdAmi, ManagedPoolSpec, ReleaseAmi, SsmParameterAmi
+from eks_inference.pools.placement import Placement
+from eks_inference.pools.spec import ExistingPlacementGroup, ImageIdAmi, ManagedPoolSpec, ReleaseAmi, SsmParameterAmi
 
 
 class ManagedPool(pulumi.ComponentResource):
@@ -26,7 +28,11 @@ class ManagedPool(pulumi.ComponentResource):
     With a KMS key of your own in the stack settings, the key's policy must let the service-linked role
     ``AWSServiceRoleForAutoScaling`` use it, or no instance starts (EC2 Auto Scaling user guide, "Required AWS KMS key policy").
 
-    Raises ``SpecError`` for zones the network does not have and for an AMI release of another Kubernetes version.
+    With ``efa`` the nodes have EFA interfaces and sit in one subnet, in a cluster placement group unless they come out of a
+    reservation. A security group of the pool's own, beside the cluster's, lets EFA traffic among the nodes through both ways.
+
+    Raises ``SpecError`` for zones the network does not have, for an AMI release of another Kubernetes version, and for EFA
+    interfaces that the instance type does not offer.
     """
 
     def __init__(
@@ -42,8 +48,10 @@ class ManagedPool(pulumi.ComponentResource):
         super().__init__("eks-inference:index:ManagedPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.pool = pool or name
         self._spec = spec
+        self._kubernetes_version = cluster.version
         settings = cluster.settings
-        self.zone_ids = plan.subnet_zones(spec.zone_ids, [subnet.zone_id for subnet in network.private_subnets])
+        self.zone_ids = plan.pool_zones(spec, [subnet.zone_id for subnet in network.private_subnets], settings.region)
+        subnet_ids = [subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids]
         instance = spec.instances()[0]
         accelerated = instance.accelerator is not None
         release = spec.ami if isinstance(spec.ami, ReleaseAmi) else None
@@ -55,13 +63,14 @@ class ManagedPool(pulumi.ComponentResource):
             s3_read_buckets=spec.s3_read_buckets,
             parent=self,
         )
-        template = self._launch_template(name, spec, cluster)
+        template = self._launch_template(name, spec, cluster, network)
         bounds = spec.autoscaled
         self.node_group = aws.eks.NodeGroup(
             naming.within(naming.NODE_GROUP, f"{name}-nodes"),
             cluster_name=cluster.name,
             node_role_arn=role.arn,
-            subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
+            # A network may have several subnets in the one zone of an EFA pool.
+            subnet_ids=subnet_ids[:1] if spec.efa else subnet_ids,
             launch_template=aws.eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
             # EKS refuses all three beside an image id in the template.
             ami_type=plan.ami_type(instance) if release else None,
@@ -99,19 +108,13 @@ class ManagedPool(pulumi.ComponentResource):
 
     def placement(self, instance_type: str | None = None) -> Placement:
         """Where a workload runs on this pool; see ``Pool``."""
-        bounds = self._spec.autoscaled
-        return place(
-            self.pool,
-            self._spec.instances(),
-            instance_type,
-            taints=plan.pool_taints(self._spec),
-            max_nodes=bounds.max if bounds else self._spec.size,
-            zone_ids=self.zone_ids,
-            ready=self.ready,
-        )
+        placement = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids)
+        return replace(placement, ready=self.ready)
 
-    def _launch_template(self, name: str, spec: ManagedPoolSpec, cluster: Cluster) -> aws.ec2.LaunchTemplate:
+    def _launch_template(self, name: str, spec: ManagedPoolSpec, cluster: Cluster, network: Network) -> aws.ec2.LaunchTemplate:
         settings = cluster.settings
+        layout = interfaces(spec.instances()[0], spec.efa) if spec.efa else ()
+        placement_group = self._placement_group(name, spec, cluster)
         node_tags = {**settings.tags, "Name": f"{cluster.name}-{self.pool}"}
         block = spec.capacity_type == "capacity_block"
         return aws.ec2.LaunchTemplate(
@@ -143,13 +146,16 @@ class ManagedPool(pulumi.ComponentResource):
                 aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs(
                     capacity_reservation_target=(
                         aws.ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
-                            capacity_reservation_id=spec.capacity_reservation_id
+                            capacity_reservation_id=spec.capacity_reservation_id,
+                            capacity_reservation_resource_group_arn=spec.capacity_reservation_group_arn,
                         )
                     )
                 )
-                if spec.capacity_reservation_id
+                if spec.reserved
                 else None
             ),
+            network_interfaces=self._network_interfaces(name, layout, cluster, network) if layout else None,
+            placement=aws.ec2.LaunchTemplatePlacementArgs(group_name=placement_group) if placement_group else None,
             tag_specifications=[
                 aws.ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=node_tags)
                 for kind in ("instance", "volume", "network-interface")
@@ -157,6 +163,52 @@ class ManagedPool(pulumi.ComponentResource):
             tags=node_tags,
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+    def _network_interfaces(
+        self, name: str, layout: Sequence[Interface], cluster: Cluster, network: Network
+    ) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgs]:
+        """Interfaces with the security groups inside: EC2 takes no groups beside interfaces, and EKS adds none to them.
+
+        They name no subnet, EKS does; and no public address, which EC2 refuses to nodes with several interfaces.
+        """
+        settings = cluster.settings
+        group = aws.ec2.SecurityGroup(
+            f"{name}-efa",
+            vpc_id=network.vpc_id,
+            description=f"EFA among the nodes of pool {self.pool} of the EKS cluster {cluster.name}",
+            # EFA traffic is not IP: a rule for 0.0.0.0/0 does not cover it, only one for the group itself does, in each direction
+            # (EC2 user guide, "Get started with EFA and MPI", step 1).
+            ingress=[{"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "EFA from the nodes"}],
+            egress=[{"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "EFA to the nodes"}],
+            # Not the cluster's tag: only one group of a node may have it.
+            tags={**settings.tags, "Name": f"{cluster.name}-{self.pool}-efa"},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return [
+            aws.ec2.LaunchTemplateNetworkInterfaceArgs(
+                network_card_index=interface.network_card,
+                device_index=interface.device,
+                interface_type=interface.kind,
+                security_groups=[cluster.security_group_id, group.id],
+                associate_public_ip_address="false",
+                delete_on_termination="true",
+            )
+            for interface in layout
+        ]
+
+    def _placement_group(self, name: str, spec: ManagedPoolSpec, cluster: Cluster) -> pulumi.Input[str] | None:
+        """Name of the group that the nodes are placed in."""
+        if isinstance(spec.placement, ExistingPlacementGroup):
+            return spec.placement.name
+        if not plan.makes_placement_group(spec):
+            return None
+        group = aws.ec2.PlacementGroup(
+            f"{name}-placement",
+            strategy="cluster",
+            tags={**cluster.settings.tags, "Name": f"{cluster.name}-{self.pool}"},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return group.name
 
     def _image_id(self, name: str, spec: ManagedPoolSpec) -> pulumi.Input[str] | None:
         """The template's image; None where EKS supplies one.

@@ -44,11 +44,22 @@ class Placement:
 
     pool: str
     instance_type: InstanceType
+    """Its ``cores_per_device`` counts the cores at ``logical_cores``, so memory per core follows from it."""
     node_selector: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     max_nodes: int | None = None
     zone_ids: tuple[str, ...] = ()
     ready: "Sequence[pulumi.Resource]" = ()
+    efa_interfaces: int = 0
+    """EFA interfaces of a node: what its pods can ask for together (``vpc.amazonaws.com/efa``)."""
+    driver: str | None = None
+    """Version of the Neuron driver on the nodes; None without Neuron devices or when the catalog does not know it."""
+    logical_cores: int | None = None
+    """How the pool sets logical NeuronCores (LNC); None: the chip's own setting."""
+    spot: bool = False
+    """Whether nodes may be spot capacity, which EC2 takes back."""
+    reserved: bool = False
+    """Whether nodes come out of a capacity reservation or capacity block only."""
 
     def tolerations(self) -> list[dict[str, str]]:
         return [taint.toleration() for taint in self.taints]

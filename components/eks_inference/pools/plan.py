@@ -1,15 +1,16 @@
 """Pure parts of node pools: labels, taints, images, user data, what pods can use of a node."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
-from eks_inference.catalog import versions
+from eks_inference.catalog import amis, versions, zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
-from eks_inference.pools.placement import POOL_LABEL, Taint
+from eks_inference.pools.interfaces import efa_count
+from eks_inference.pools.placement import POOL_LABEL, Placement, Taint, place
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, ReleaseAmi
 
 # The taints AWS uses in its own examples for these devices (EKS user guide; Neuron documentation, "EKS setup").
@@ -20,10 +21,6 @@ _ACCELERATOR_TAINTS = {
 
 # Spelling of the EKS API, enum taintEffect.
 _EKS_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
-
-# EKS API, enum AMITypes. No EKS image of AL2023 for Neuron exists for arm64.
-_AMI_ARCHITECTURES = {"x86_64": "x86_64", "arm64": "ARM_64"}
-_AMI_VARIANTS = {None: "STANDARD", "neuron": "NEURON", "nvidia": "NVIDIA"}
 
 NODE_POLICIES = (
     "AmazonEKSWorkerNodePolicy",
@@ -40,6 +37,15 @@ _DEFAULT_ROOT_GIB = 100
 _DEFAULT_ACCELERATED_ROOT_GIB = 500  # the source systems' size: a Neuron image and a 70B checkpoint do not fit in 100
 
 _MIME_BOUNDARY = "eks-inference-node-config"
+
+# Where driver and runtime read the setting (Neuron documentation, "EKS prerequisites", Trn2 LNC configuration). It must be there
+# before the device plugin counts cores: nodeadm-run.service starts the kubelet after cloud-init has run the scripts.
+_LOGICAL_CORES_SCRIPT = """\
+#!/bin/bash
+set -eu
+mkdir -p /opt/aws/neuron
+printf NEURON_LOGICAL_NC_CONFIG={logical_cores} > /opt/aws/neuron/logical_nc_config
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def eks_taint(taint: Taint) -> dict[str, str]:
 
 def ami_type(instance: InstanceType) -> str:
     """The AMI type of EKS for an instance type, e.g. ``AL2023_x86_64_NEURON``."""
-    return f"AL2023_{_AMI_ARCHITECTURES[instance.architecture]}_{_AMI_VARIANTS[instance.accelerator]}"
+    return amis.ami_type_for(instance).name
 
 
 def release_version(ami: ReleaseAmi, instance: InstanceType, kubernetes_version: str) -> str:
@@ -106,6 +112,16 @@ def release_version(ami: ReleaseAmi, instance: InstanceType, kubernetes_version:
     return release
 
 
+def neuron_driver(spec: ManagedPoolSpec | KarpenterPoolSpec, instance: InstanceType, kubernetes_version: str) -> str | None:
+    """The Neuron driver of the pool's AMI release; None without Neuron devices, with an image of your own, or when unknown."""
+    if instance.accelerator != "neuron" or not isinstance(spec.ami, ReleaseAmi):
+        return None
+    try:
+        return versions.neuron_driver(spec.ami.release_version or versions.ami_release(ami_type(instance), kubernetes_version))
+    except KeyError:
+        return None
+
+
 def karpenter_ami_alias(release: str) -> str:
     """Karpenter's name of an AMI release: ``al2023@v20260714``. It picks the accelerator's variant by itself."""
     return f"al2023@v{release.rpartition('-')[2]}"
@@ -124,7 +140,9 @@ def has_local_disks(spec: ManagedPoolSpec | KarpenterPoolSpec) -> bool:
 
 
 def user_data(spec: ManagedPoolSpec, *, pool: str, cluster: ClusterFacts | None = None) -> str | None:
-    """User data of a managed group's nodes: a MIME document with one NodeConfig of nodeadm; None when there is nothing to say.
+    """User data of a managed group's nodes; None when there is nothing to say.
+
+    A MIME document with a NodeConfig of nodeadm and, where the pool sets logical cores, a script before it.
 
     With an image of EKS the service puts the cluster's facts, labels and taints in front and merges, the later part winning:
     only changes belong here. With an image of your own (``cluster`` given) nothing is added, so everything is said.
@@ -149,7 +167,9 @@ def user_data(spec: ManagedPoolSpec, *, pool: str, cluster: ClusterFacts | None 
     if has_local_disks(spec):
         # containerd, pod logs and emptyDir volumes move to the striped local disks.
         node["instance"] = {"localStorage": {"strategy": "RAID0"}}
-    return _mime(_node_config(node)) if node else None
+    parts = [("text/x-shellscript", _LOGICAL_CORES_SCRIPT.format(logical_cores=spec.logical_cores))] if spec.logical_cores else []
+    parts += [("application/node.eks.aws", _node_config(node))] if node else []
+    return _mime(parts) if parts else None
 
 
 def _node_config(spec: Mapping[str, Any]) -> str:
@@ -157,18 +177,11 @@ def _node_config(spec: Mapping[str, Any]) -> str:
     return yaml.safe_dump(document, sort_keys=False, width=1_000_000)
 
 
-def _mime(node_config: str) -> str:
-    """One part of nodeadm's media type. No line of block YAML begins with the boundary's dashes."""
-    return (
-        "MIME-Version: 1.0\n"
-        f'Content-Type: multipart/mixed; boundary="{_MIME_BOUNDARY}"\n'
-        "\n"
-        f"--{_MIME_BOUNDARY}\n"
-        "Content-Type: application/node.eks.aws\n"
-        "\n"
-        f"{node_config}"
-        f"--{_MIME_BOUNDARY}--\n"
-    )
+def _mime(parts: Sequence[tuple[str, str]]) -> str:
+    """Parts as (media type, text). No line of block YAML or of our script begins with the boundary's dashes."""
+    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{_MIME_BOUNDARY}"\n\n'
+    body = "".join(f"--{_MIME_BOUNDARY}\nContent-Type: {media_type}\n\n{text}" for media_type, text in parts)
+    return f"{head}{body}--{_MIME_BOUNDARY}--\n"
 
 
 # nodeadm, kubelet/config.go: what it reserves of each slice of a node's millicores, in ten-thousandths; evictionHard.
@@ -200,3 +213,76 @@ def subnet_zones(wanted: Sequence[str], available: Sequence[str]) -> tuple[str, 
         given, allowed = ", ".join(missing), ", ".join(dict.fromkeys(available))
         raise SpecError([Fault(("zone_ids",), "the network has no private subnet there", given, allowed)])
     return tuple(dict.fromkeys(zone for zone in available if not wanted or zone in wanted))
+
+
+def pool_zones(spec: ManagedPoolSpec | KarpenterPoolSpec, available: Sequence[str], region: str) -> tuple[str, ...]:
+    """The zones a pool starts nodes in; raises as ``subnet_zones``.
+
+    EFA does not cross zones, so a pool with it has one: that of its ``zone_ids``, or the network's first zone where the catalog
+    knows the instance family to be offered. Give ``zone_ids`` where the network may change later: another zone is another group.
+    """
+    found = subnet_zones(spec.zone_ids, available)
+    if not (isinstance(spec, ManagedPoolSpec) and spec.efa):
+        return found
+    family = spec.instances()[0].family
+    offering = zones.zone_ids(region, family) if region in zones.regions() else ()
+    return tuple(zone for zone in found if zone in offering)[:1] or found[:1]
+
+
+def makes_placement_group(spec: ManagedPoolSpec) -> bool:
+    """Whether a cluster placement group is made for the pool.
+
+    Not where nodes come out of a reservation: one that was not made in the group has no capacity there, and EC2 answers
+    InsufficientInstanceCapacity (terraform-aws-eks#3730).
+    """
+    return spec.placement == "auto" and spec.efa is not None and not spec.reserved
+
+
+def placement_of(
+    pool: str,
+    spec: ManagedPoolSpec | KarpenterPoolSpec,
+    instance_type: str | None,
+    kubernetes_version: str,
+    zone_ids: Sequence[str] = (),
+) -> Placement:
+    """The placement on one instance type of a pool, all but what must be ready first; raises as ``place``.
+
+    ``zone_ids`` are the zones the pool starts nodes in, once the network is known. Where the pool asks for EFA that the type does
+    not offer, the placement has none.
+    """
+    placement = place(
+        pool,
+        spec.instances(),
+        instance_type,
+        taints=pool_taints(spec),
+        max_nodes=_max_nodes(spec),
+        zone_ids=zone_ids or spec.zone_ids,
+    )
+    instance = placement.instance_type
+    placement = replace(placement, driver=neuron_driver(spec, instance, kubernetes_version))
+    if isinstance(spec, KarpenterPoolSpec):
+        return replace(placement, spot="spot" in spec.capacity_types)
+    if spec.logical_cores:
+        instance = replace(instance, cores_per_device=instance.physical_cores_per_device // spec.logical_cores)
+    return replace(
+        placement,
+        instance_type=instance,
+        efa_interfaces=_efa_interfaces(spec, instance),
+        logical_cores=spec.logical_cores,
+        spot=spec.capacity_type == "spot",
+        reserved=spec.reserved,
+    )
+
+
+def _max_nodes(spec: ManagedPoolSpec | KarpenterPoolSpec) -> int | None:
+    """Karpenter's pools are bounded by their limits only."""
+    if isinstance(spec, KarpenterPoolSpec):
+        return None
+    return spec.autoscaled.max if spec.autoscaled else spec.size
+
+
+def _efa_interfaces(spec: ManagedPoolSpec, instance: InstanceType) -> int:
+    try:
+        return efa_count(instance, spec.efa) if spec.efa else 0
+    except SpecError:
+        return 0

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.pools.placement import POOL_LABEL, Taint, TaintEffect
@@ -30,7 +31,7 @@ def _known_instance_type(name: str) -> str:
     try:
         instance_type(name)
     except KeyError as error:
-        raise ValueError(error.args[0]) from None
+        raise PydanticCustomError("NEU001", "{fault}", {"fault": error.args[0]}) from None
     return name
 
 
@@ -53,11 +54,12 @@ def _refuse_al2(value: Any) -> Any:
     """Sources: research notes on AMIs; awslabs/amazon-eks-ami#2545; Neuron release notes."""
     texts = value.values() if isinstance(value, dict) else [value]
     if any(isinstance(text, str) and re.match(r"AL2_|.*amazon-linux-2(?!023)", text) for text in texts):
-        raise ValueError(
+        fault = (
             f"given: {value!r}; Amazon Linux 2 is refused: EKS publishes no AL2 image since 26 November 2025, 1.32 was the last "
             "Kubernetes version with one, and the Neuron runtime left it in SDK 2.20. Use {kind: release}, which is AL2023 with "
             "the driver of the pool's accelerator"
         )
+        raise PydanticCustomError("NEU016", "{fault}", {"fault": fault})
     return value
 
 
@@ -188,6 +190,47 @@ class Autoscaled(Spec):
     max: int = Field(ge=1, le=450, description="Most nodes. EKS allows 450 a group.")
 
 
+EfaLayout = Literal["hybrid", "ip_optimized", "bandwidth", "all_efa"]
+
+
+class EfaSpec(Spec):
+    """Elastic Fabric Adapter: network interfaces that let nodes of one zone reach into each other's device memory.
+
+    Sources: EC2 user guide, "Maximize network bandwidth on Amazon EC2 instances with multiple network cards"; terraform-aws-eks
+    and pulumi-eks, which both use hybrid.
+    """
+
+    layout: EfaLayout = Field(
+        default="hybrid",
+        description="What the network cards carry. hybrid: an EFA with an IP address on the first card, EFAs without one on the "
+        "others. ip_optimized: plain primary interface and EFAs without addresses. bandwidth: as ip_optimized, with plain "
+        "interfaces on the other cards too. all_efa: EFAs with addresses throughout, one VPC address each. Where a card has two "
+        "slots only (Trn2, P5), ip_optimized and bandwidth leave pods the addresses of one interface, about 50: set "
+        "kubelet.maxPods.",
+    )
+    interfaces: int | None = Field(
+        default=None,
+        ge=1,
+        description="EFA interfaces of a node, one a network card. Default: all that the instance type offers.",
+    )
+
+
+class ExistingPlacementGroup(Spec):
+    """A placement group that somebody else made, for instance together with a reservation."""
+
+    name: str = Field(min_length=1, max_length=255, description="Name of the placement group.")
+
+
+def _placement_form(given: Any) -> str:
+    return "existing" if isinstance(given, dict | ExistingPlacementGroup) else "chosen"
+
+
+PlacementGroupChoice = Annotated[
+    Annotated[Literal["auto", "none"], Tag("chosen")] | Annotated[ExistingPlacementGroup, Tag("existing")],
+    Discriminator(_placement_form),
+]
+
+
 class ManagedPoolSpec(_PoolBase):
     """A managed node group. Its size is fixed: nothing in this library scales it."""
 
@@ -204,6 +247,28 @@ class ManagedPoolSpec(_PoolBase):
         default=None,
         pattern=r"^cr-[0-9a-f]+$",
         description="Start nodes in this capacity reservation only; a capacity block needs it.",
+    )
+    capacity_reservation_group_arn: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/.+$",
+        description="Start nodes in the capacity reservations of this resource group.",
+    )
+    efa: EfaSpec | None = Field(
+        default=None,
+        description="Give nodes EFA interfaces, and the security group and placement group they need. Such a pool starts all its "
+        "nodes in one zone. Default: plain interfaces.",
+    )
+    placement: PlacementGroupChoice = Field(
+        default="auto",
+        # Unset keys do not show as inputs of a component either.
+        exclude_if=lambda choice: choice == "auto",
+        description="Placement group of the nodes. auto: with efa a cluster placement group is made, unless nodes come out of a "
+        "reservation, which has capacity only in the group it was made in. none; or {name: ...} of one that exists.",
+    )
+    logical_cores: Literal[1, 2] | None = Field(
+        default=None,
+        description="How many NeuronCores form one logical core (LNC) on the nodes. 1 doubles the cores and halves the memory of "
+        "each; compiled models must agree. Default: the chip's own (Trn2: 2). Chips without the setting take none.",
     )
     ami: ManagedAmi = Field(default=ReleaseAmi(), description="The machine image.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="Buckets the nodes themselves may read.")
@@ -222,6 +287,27 @@ class ManagedPoolSpec(_PoolBase):
     def instances(self) -> tuple[InstanceType, ...]:
         return tuple(instance_type(name) for name in self.instance_types)
 
+    @property
+    def reserved(self) -> bool:
+        """Whether nodes come out of a capacity reservation or capacity block."""
+        return bool(self.capacity_reservation_id or self.capacity_reservation_group_arn)
+
+    @model_validator(mode="after")
+    def _one_interface_layout(self) -> Self:
+        """The interfaces stand in the launch template, which all instance types of the pool share."""
+        cards = {instance.name: (instance.efa_interfaces, instance.network_cards) for instance in self.instances()}
+        if self.efa and len(set(cards.values())) > 1:
+            shown = ", ".join(f"{name}: {efa} on {count} cards" for name, (efa, count) in cards.items())
+            raise ValueError(f"instance types of one EFA pool differ in EFA interfaces ({shown}); make a pool for each")
+        return self
+
+    @model_validator(mode="after")
+    def _settable_logical_cores(self) -> Self:
+        for instance in self.instances():
+            if self.logical_cores and len(instance.logical_core_settings) < 2:
+                raise ValueError(f"the cores of {instance.name} cannot be joined or parted: leave logical_cores out")
+        return self
+
     @model_validator(mode="after")
     def _size_within_bounds(self) -> Self:
         if self.autoscaled and not self.autoscaled.min <= self.size <= self.autoscaled.max:
@@ -231,8 +317,11 @@ class ManagedPoolSpec(_PoolBase):
     @model_validator(mode="after")
     def _whole_reservation(self) -> Self:
         """Source: EKS user guide, "Use Capacity Blocks for ML with managed node groups"."""
-        if self.capacity_type == "spot" and self.capacity_reservation_id:
-            raise ValueError("spot capacity does not come out of a capacity_reservation_id")
+        if self.capacity_reservation_id and self.capacity_reservation_group_arn:
+            raise ValueError("give either capacity_reservation_id or capacity_reservation_group_arn")
+        if self.capacity_type == "spot" and self.reserved:
+            key = "capacity_reservation_id" if self.capacity_reservation_id else "capacity_reservation_group_arn"
+            raise ValueError(f"spot capacity does not come out of a {key}")
         if self.capacity_type == "capacity_block":
             if not self.capacity_reservation_id:
                 raise ValueError("a capacity block needs its capacity_reservation_id")

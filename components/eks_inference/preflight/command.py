@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eks_inference.preview.graph import Graph
     from eks_inference.program import StackProgram
-    from eks_inference.rules import Rule
+    from eks_inference.rules import ReadRule, Rule
 
 FORMATS = ("text", "json")
 
@@ -73,7 +73,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     return dataclasses.replace(graph, warnings=(*graph.warnings, *shown))
 
 
-def _rule(id_: str) -> "Rule[Any]":
+def _rule(id_: str) -> "Rule[Any] | ReadRule":
     from eks_inference.preflight.registry import all_rules
     from eks_inference.preview.errors import PreviewError, Problem
 

@@ -1,39 +1,52 @@
 """Every rule there is, gathered from where it is written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
-from eks_inference.rules import Rule
+from eks_inference.rules import ReadRule, Rule
+
+
+# Where rules are written. Named, not imported: a command that judges nothing loads none of them.
+_SPEC_MODULES = (
+    "eks_inference.network.rules",
+    "eks_inference.pools.rules",
+    "eks_inference.preflight.stack_rules",
+    "eks_inference.scaling.rules",
+    "eks_inference.serving.neuron_rules",
+)
+_GRAPH_MODULES: tuple[str, ...] = ()
 
 
 @cache
 def spec_rules() -> tuple[Rule[Any], ...]:
     """Rules that need the spec only, by id."""
-    from eks_inference.network import rules as network_rules
-    from eks_inference.pools import rules as pool_rules
-    from eks_inference.preflight import stack_rules
-    from eks_inference.scaling import rules as scaling_rules
-    from eks_inference.serving import neuron_rules
-
-    return _gathered(network_rules, neuron_rules, pool_rules, scaling_rules, stack_rules)
+    return _gathered(_SPEC_MODULES)
 
 
 @cache
 def graph_rules() -> tuple[Rule[Any], ...]:
     """Rules about the recorded graph, by id."""
-    return _gathered()
+    return _gathered(_GRAPH_MODULES)
 
 
 @cache
-def all_rules() -> Mapping[str, Rule[Any]]:
-    """Every rule by its id."""
-    return {one.id: one for one in sorted((*spec_rules(), *graph_rules()), key=lambda one: one.id)}
+def read_rules() -> tuple[ReadRule, ...]:
+    """What reading a stack file refuses already, by id: it cannot be silenced, since nothing is left to judge."""
+    return tuple(value for module in _SPEC_MODULES for value in vars(import_module(module)).values() if isinstance(value, ReadRule))
 
 
-def _gathered(*modules: object) -> tuple[Rule[Any], ...]:
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
-    twice = {one.id for one in found if sum(other.id == one.id for other in found) > 1}
-    if twice:
-        raise AssertionError(f"rule ids given twice: {', '.join(sorted(twice))}")
+@cache
+def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
+    """Every rule by its id, sorted."""
+    every = sorted((*spec_rules(), *graph_rules(), *read_rules()), key=lambda one: one.id)
+    found = {one.id: one for one in every}
+    if len(found) < len(every):
+        raise AssertionError("a rule id is given twice")
+    return found
+
+
+def _gathered(modules: Sequence[str]) -> tuple[Rule[Any], ...]:
+    found = [value for module in modules for value in vars(import_module(module)).values() if isinstance(value, Rule)]
     return tuple(sorted(found, key=lambda one: one.id))

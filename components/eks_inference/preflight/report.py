@@ -1,6 +1,7 @@
 """What the rules say of stacks, for people and for programs."""
 
 import json
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from eks_inference.preflight.check import Verdict, check_graph, check_spec
 from eks_inference.preflight.registry import all_rules
 from eks_inference.preview.errors import PreviewError, Problem
 from eks_inference.program import REGION_KEY, STACK_KEY, StackProgram
-from eks_inference.rules import Finding, Judgement, Rule
+from eks_inference.rules import Finding, Judgement, ReadRule, Rule
 
 SCHEMA = 1
 _WIDTH = 110
@@ -28,7 +29,7 @@ class StackReport:
     def stopped(self) -> bool:
         return bool(self.refusals or self.verdict.faults)
 
-    def explained(self, rule: Rule[Any]) -> list[Judgement]:
+    def explained(self, rule: Rule[Any] | ReadRule) -> list[Judgement]:
         """What one rule looked at in this stack."""
         return [judgement for judged, judgement in self.verdict.judgements if judged.id == rule.id]
 
@@ -57,7 +58,7 @@ def problem(program: StackProgram, finding: Finding) -> Problem:
         fault = finding.fault
         return Problem(
             fault.message,
-            key=fault_resource(finding.judgement.resource),
+            key=short_name(finding.judgement.resource),
             given=fault.given,
             allowed=fault.allowed,
             hint=fault.hint,
@@ -67,7 +68,7 @@ def problem(program: StackProgram, finding: Finding) -> Problem:
     return program.problems([finding.fault])[0]
 
 
-def fault_resource(urn: str) -> str:
+def short_name(urn: str) -> str:
     """The short form of a URN: its name and type."""
     type_, _, name = urn.rpartition("::")
     return f"{name} ({type_.rpartition('::')[2].rpartition('$')[2]})"
@@ -80,24 +81,35 @@ def render(reports: Sequence[StackReport], format_: str, *, colour: bool = False
     return "\n".join(line for report in reports for line in _lines(report, colour))
 
 
-def explanation(rule: Rule[Any], reports: Sequence[StackReport], format_: str) -> str:
+def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport], format_: str) -> str:
     """One rule, and its arithmetic in every stack, kept or broken."""
     if format_ == "json":
         stacks = [
-            {"stack": report.program.stack, "judgements": [_judgement(each) for each in report.explained(rule)]}
+            {
+                "stack": report.program.stack,
+                "refusals": [_problem(each) for each in report.refusals],
+                "judgements": [_judgement(each) for each in report.explained(rule)],
+            }
             for report in reports
         ]
         return _json({"schema": SCHEMA, "rule": _rule(rule), "stacks": stacks})
-    lines = [f"{rule.id}  {rule.meaning}", f"  source: {rule.source}", f"  if it is broken: {rule.severity}; {rule.fix}"]
+    lines = [
+        f"{rule.id}  {rule.meaning}",
+        *_wrapped("source", rule.source),
+        *_wrapped("if it is broken", f"{rule.severity}; {rule.fix}"),
+    ]
     for report in reports:
-        judgements = report.explained(rule)
         reason = report.verdict.silenced.get(rule.id)
         lines += ["", report.program.stack + (f"  (silenced: {reason})" if reason else "")]
         lines += [f"  {line}" for refusal in report.refusals for line in f"error: {refusal.render()}".splitlines()]
+        if isinstance(rule, ReadRule):
+            lines += [] if report.refusals else ["  holds: a stack file that breaks it cannot be read"]
+            continue
+        judgements = report.explained(rule)
         if not judgements and not report.refusals:
             lines.append("  does not apply to anything here")
         for each in judgements:
-            place = report.program.stack_place(each.path) if each.path else fault_resource(each.resource)
+            place = report.program.stack_place(each.path) if each.path else short_name(each.resource)
             lines.append(f"  {'holds ' if each.holds else 'BROKEN'}  {place}")
             lines += [f"          {line}" for line in each.working]
             if not each.holds:
@@ -143,6 +155,10 @@ def _lines(report: StackReport, colour: bool) -> Iterator[str]:
     yield ""
 
 
+def _wrapped(label: str, words: str) -> list[str]:
+    return textwrap.wrap(f"{label}: {words}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
 def _unknown(report: StackReport) -> list[Problem]:
     """Silenced rules that do not exist; they are no findings of a rule."""
     return report.program.problems([fault for fault in report.verdict.faults if not fault.rule])
@@ -186,7 +202,7 @@ def _problem(each: Problem) -> dict[str, Any]:
     }
 
 
-def _rule(rule: Rule[Any]) -> dict[str, str]:
+def _rule(rule: Rule[Any] | ReadRule) -> dict[str, str]:
     return {
         "id": rule.id,
         "severity": rule.severity,

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference.accelerators.plan import needs_scheduler
-from eks_inference.pools.plan import allocatable, has_local_disks, root_volume_gib
+from eks_inference.pools.plan import has_local_disks, root_volume_gib
 from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.preflight.subjects import StackFacts
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.node_share import room
 
 # Unpacked engine image beside the packed one while it is pulled, the system, logs; inferred from images of about 19 GB.
 _BESIDE_THE_MODEL_GIB = 60
@@ -112,7 +113,7 @@ def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
 
 def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int]) -> dict[str, int]:
     """Pods by server that find no node, largest ones first onto the first node with room."""
-    usable = allocatable(servers[0].instance)
+    usable = room(servers[0].instance)
     free = [[servers[0].instance.devices, usable.cpu_millis, usable.memory_mib] for _ in range(nodes)]
     left: dict[str, int] = {}
     for server, count in sorted(zip(servers, pods, strict=True), key=lambda pair: -pair[0].devices):

@@ -91,9 +91,14 @@ def taint(value: Any) -> str:
     """``key=value:Effect`` of a taint in the spelling of Kubernetes or of the EKS API."""
     if not isinstance(value, Mapping):
         return text(value)
-    effect = text(value.get("effect"))
-    effect = _EFFECTS.get(effect, effect)
+    effect = taint_effect(value)
     return "=".join(unique((text(value.get("key")), text(value.get("value"))))) + (f":{effect}" if effect else "")
+
+
+def taint_effect(value: Any) -> str:
+    """The effect of a taint in the spelling of Kubernetes."""
+    effect = text(at(value, "effect"))
+    return _EFFECTS.get(effect, effect)
 
 
 def ports(service: Any) -> tuple[str, ...]:

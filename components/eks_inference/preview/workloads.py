@@ -38,7 +38,7 @@ class Workload:
     @property
     def title(self) -> str:
         """``Deployment demo/server`` or ``RayService demo/llama (head)``."""
-        return joined(self.kind, joined(self.namespace, self.name, by="/"), f"({self.part})" if self.part else "")
+        return _title(self.kind, self.namespace, self.name, self.part)
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,56 @@ class _Pods:
     part: str = ""
 
 
+@dataclass(frozen=True)
+class PodTemplate:
+    """One pod template as the graph holds it, and what it is part of. ``template`` may be anything a program hands over."""
+
+    owner: Resource
+    kind: str
+    namespace: str
+    name: str
+    part: str
+    replicas: str
+    pods: int | None
+    template: Any
+
+    @property
+    def title(self) -> str:
+        """``Deployment demo/server`` or ``RayService demo/llama (head)``."""
+        return _title(self.kind, self.namespace, self.name, self.part)
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """An HPA or a ScaledObject. ``target`` is the namespace, kind and name of what it scales; ``bounds`` and ``by`` are for people."""
+
+    urn: str
+    kind: str
+    namespace: str
+    name: str
+    target: tuple[str, str, str]
+    bounds: str
+    by: str
+
+
 def workloads(graph: Graph) -> tuple[Workload, ...]:
     """Everything that makes pods; what asks for accelerators comes first."""
-    scaled = dict(_autoscalers(graph))
-    found = []
+    scaled = {scaler.target: f"{scaler.bounds} by {scaler.by}" for scaler in autoscalers(graph)}
+    found = [_workload(pods, scaled.get((pods.namespace, pods.kind, pods.name), "")) for pods in pod_templates(graph)]
+    return tuple(sorted(found, key=lambda w: (not w.accelerators, w.namespace, w.name, w.kind, w.part, w.urn)))
+
+
+def pod_templates(graph: Graph) -> Iterator[PodTemplate]:
+    """Every pod template of every kind of object that makes pods, in the graph's order."""
     for resource in graph.resources:
-        template_of = _KINDS.get(_group_kind(resource)) if is_kubernetes_object(resource) else None
-        if template_of is None:
+        templates_of = _KINDS.get(group_kind(resource)) if is_kubernetes_object(resource) else None
+        if templates_of is None:
             continue
         metadata = resource.inputs.get("metadata")
         namespace, name = text(at(metadata, "namespace")), text(at(metadata, "name")) or text(resource.name)
-        kind = _group_kind(resource)[1]
-        spec = resource.inputs.get("spec")
-        by_autoscaler = scaled.get((namespace, kind, name), "")
-        for pods in template_of(spec):
-            found.append(_workload(resource.urn, kind, namespace, name, pods, by_autoscaler, at(spec, "serveConfigV2")))
-    return tuple(sorted(found, key=lambda w: (not w.accelerators, w.namespace, w.name, w.kind, w.part, w.urn)))
+        for pods in templates_of(resource.inputs.get("spec")):
+            kind = group_kind(resource)[1]
+            yield PodTemplate(resource, kind, namespace, name, pods.part, pods.replicas, pods.pods, pods.template)
 
 
 def requested(found: tuple[Workload, ...]) -> Mapping[str, int]:
@@ -95,15 +129,16 @@ def span(low: Any, high: Any) -> str:
     return "–".join(unique((text(low), text(high))))
 
 
-def _workload(urn: str, kind: str, namespace: str, name: str, pods: _Pods, by_autoscaler: str, serve_config: Any) -> Workload:
+def _workload(pods: PodTemplate, by_autoscaler: str) -> Workload:
     pod = at(pods.template, "spec")
     containers = items(at(pod, "containers"))
     first = items(at(pod, "initContainers"))
+    serve_config = at(pods.owner.inputs.get("spec"), "serveConfigV2")
     return Workload(
-        urn=urn,
-        kind=kind,
-        namespace=namespace,
-        name=name,
+        urn=pods.owner.urn,
+        kind=pods.kind,
+        namespace=pods.namespace,
+        name=pods.name,
         part=pods.part,
         replicas=by_autoscaler or pods.replicas,
         pods=pods.pods,
@@ -116,7 +151,11 @@ def _workload(urn: str, kind: str, namespace: str, name: str, pods: _Pods, by_au
     )
 
 
-def _group_kind(resource: Resource) -> tuple[str, str]:
+def _title(kind: str, namespace: str, name: str, part: str) -> str:
+    return joined(kind, joined(namespace, name, by="/"), f"({part})" if part else "")
+
+
+def group_kind(resource: Resource) -> tuple[str, str]:
     """``("apps", "Deployment")`` for ``kubernetes:apps/v1:Deployment``."""
     _, _, rest = resource.type.partition(":")
     module, _, kind = rest.rpartition(":")
@@ -198,28 +237,29 @@ _KINDS: Mapping[tuple[str, str], Callable[[Any], Iterator[_Pods]]] = {
 }
 
 
-def _autoscalers(graph: Graph) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """By namespace, kind and name of what is scaled: the bounds and what holds them."""
+def autoscalers(graph: Graph) -> Iterator[Autoscaler]:
+    """Everything that changes the number of pods, in the graph's order."""
     for resource in graph.resources:
-        kind = _group_kind(resource)[1] if is_kubernetes_object(resource) else ""
+        kind = group_kind(resource)[1] if is_kubernetes_object(resource) else ""
         if kind not in ("HorizontalPodAutoscaler", "ScaledObject"):
             continue
-        spec = resource.inputs.get("spec")
+        spec, metadata = resource.inputs.get("spec"), resource.inputs.get("metadata")
         target = at(spec, "scaleTargetRef")
         if kind == "ScaledObject":
             # KEDA's defaults; the kind, too, may be left out.
             low, high, by = at(spec, "minReplicaCount") or 0, at(spec, "maxReplicaCount") or 100, "KEDA"
         else:
             low, high, by = at(spec, "minReplicas") or 1, at(spec, "maxReplicas"), "HPA"
-        namespace = text(at(resource.inputs.get("metadata"), "namespace"))
+        namespace = text(at(metadata, "namespace"))
         scaled = (namespace, text(at(target, "kind")) or "Deployment", text(at(target, "name")))
-        yield scaled, f"{span(low, high)} by {by}"
+        name = text(at(metadata, "name")) or text(resource.name)
+        yield Autoscaler(resource.urn, kind, namespace, name, scaled, span(low, high), by)
 
 
 # -- one pod ---------------------------------------------------------------------------------------------------------------------
 
 
-def _requests(container: Any) -> Mapping[str, Any]:
+def requests_of(container: Any) -> Mapping[str, Any]:
     """Requests of a container; what only has a limit requests that."""
     resources = at(container, "resources")
     if is_token(resources):
@@ -231,14 +271,14 @@ def _accelerators(containers: Any) -> dict[str, str]:
     """Extended resources: their names have a domain, which those of Kubernetes itself have not."""
     found: dict[str, list[Any]] = {}
     for container in containers:
-        for resource, amount in _requests(container).items():
+        for resource, amount in requests_of(container).items():
             if "/" in resource:
                 found.setdefault(text(resource), []).append(amount)
     return {resource: _sum(amounts) for resource, amounts in sorted(found.items())}
 
 
 def _request(containers: Any, resource: str) -> str:
-    return _sum([amount for container in containers if (amount := _requests(container).get(resource)) is not None])
+    return _sum([amount for container in containers if (amount := requests_of(container).get(resource)) is not None])
 
 
 # Suffixes of quantities in the order in which a sum is written (Kubernetes, apimachinery, resource.Quantity).

@@ -1,11 +1,27 @@
-"""What specs of all model servers share: where a model comes from, and where compiled artifacts stay."""
+"""What specs of all model servers share: engine, where a model comes from, and where compiled artifacts stay."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
+from eks_inference.catalog.engines import engine
 from eks_inference.pools.spec import BucketName
 from eks_inference.spec import ResourceName, Spec
+
+
+def _known_engine(name: str) -> str:
+    try:
+        engine(name)
+    except KeyError as error:
+        raise PydanticCustomError("NEU001", "{fault}", {"fault": error.args[0]}) from None
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(_known_engine), Field(description="Engine profile of the catalog.")]
+
+Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+"""Name of a flag of the engine, without the dashes."""
 
 _SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="The name requests give the model.")
 

@@ -7,18 +7,22 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.handle import DeviceScheduler
-from eks_inference.accelerators.plan import needs_scheduler
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
 from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
 from eks_inference.pools.placement import Placement
+from eks_inference.rules import refuse
 from eks_inference.secrets import SecretRef, secret_env
+from eks_inference.serving import storage_plan
 from eks_inference.serving.kuberay.handle import RayOperator
-from eks_inference.serving.ray_serve import plan, protection, storage_plan
+from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.ray_serve import plan, protection
+from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.ray_serve.storage import server_storage
+from eks_inference.serving.rules import server_rules
+from eks_inference.serving.storage import Account, server_storage
 
 
 class RayServeVllm(pulumi.ComponentResource):
@@ -45,8 +49,9 @@ class RayServeVllm(pulumi.ComponentResource):
     A pod that ends takes no new request and finishes those it has, for three minutes at most. Serve itself, without Anyscale's
     additions, does not move replicas away from nodes that are drained (tried with Ray 2.52.1): the disruption budgets keep them.
 
-    Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, a number of
-    devices that needs the Neuron scheduler while none is given, or ``image`` missing or given twice.
+    Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, ``image``
+    missing or given twice, and for what the rules about servers refuse (``serving/rules.py``), e.g. a number of devices that needs
+    the Neuron scheduler while none is given.
     """
 
     def __init__(
@@ -63,9 +68,10 @@ class RayServeVllm(pulumi.ComponentResource):
         hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = _faults(name, spec, worker, scheduler, image is not None)
+        faults = _faults(name, spec, worker, image is not None)
         if faults:
             raise SpecError(faults)
+        refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
         settings = cluster.settings
         startup = spec.profile.startup
@@ -95,7 +101,20 @@ class RayServeVllm(pulumi.ComponentResource):
             automount_service_account_token=False,
             opts=inside,
         )
-        storage = server_storage(name, spec, cluster=cluster, parent=self, namespace=namespace)
+        storage = server_storage(
+            name,
+            spec.model,
+            spec.compile_cache,
+            several_pods=spec.worker.max > 1,
+            account=Account(
+                namespace=spec.namespace,
+                name=plan.worker_account(name),
+                description=f"Workers of model server {name} in the EKS cluster {cluster.name}",
+            ),
+            cluster=cluster,
+            parent=self,
+            namespace=namespace,
+        )
         guards = self._guards(name, spec, operator, inside)
         before: list[pulumi.Resource] = [script, account, *storage.ready, *guards]
         token = hugging_face_token
@@ -124,7 +143,8 @@ class RayServeVllm(pulumi.ComponentResource):
                 scheduler_name=scheduler.scheduler_name if scheduler else None,
                 storage=storage_plan.pod_storage(
                     name,
-                    spec,
+                    spec.model,
+                    spec.compile_cache,
                     cache_url=storage.cache_url,
                     downloader_image=settings.image(versions.image("aws-cli")),
                     security=RESTRICTED_CONTAINER,
@@ -150,7 +170,7 @@ class RayServeVllm(pulumi.ComponentResource):
             metadata={"name": spec.head_service_name, "namespace": spec.namespace},
             spec={
                 "type": "ClusterIP",
-                "selector": {plan.SERVER_LABEL: name, "ray.io/node-type": "head"},
+                "selector": {SERVER_LABEL: name, "ray.io/node-type": "head"},
                 "ports": [{"name": port, "port": number, "target_port": port} for port, number in plan.HEAD_PORTS.items()],
             },
             opts=pulumi.ResourceOptions(
@@ -182,9 +202,7 @@ class RayServeVllm(pulumi.ComponentResource):
         ]
 
 
-def _faults(
-    name: str, spec: RayServeVllmSpec, worker: Placement, scheduler: DeviceScheduler | None, image_given: bool
-) -> list[Fault]:
+def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, image_given: bool) -> list[Fault]:
     faults = []
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
         allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
@@ -192,10 +210,6 @@ def _faults(
     if worker.instance_type.name != spec.worker.instance_type:
         message = "the workers are placed on another instance type"
         faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
-    if scheduler is None and needs_scheduler(spec.worker.device_count, spec.worker.shape):
-        given = f"{spec.worker.device_count} of the {spec.worker.shape.devices} devices of {spec.worker.instance_type}"
-        hint = "turn the Neuron scheduler on"
-        faults.append(Fault(("worker", "devices"), "needs the Neuron scheduler", given, "1, all, or a scheduler", hint))
     if isinstance(spec.image, InClusterImage) and not image_given:
         hint = "build it with ImageBuild and pass its reference as image="
         faults.append(Fault(("image",), "is built in the cluster, and the server was not given what was built", hint=hint))

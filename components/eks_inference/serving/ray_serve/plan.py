@@ -12,18 +12,18 @@ from typing import Any
 
 import yaml
 
-from eks_inference.accelerators.plan import DEVICE_RESOURCE, cores_of, needs_scheduler
+from eks_inference.accelerators.plan import cores_of, needs_scheduler
 from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
-from eks_inference.pools.plan import allocatable
+from eks_inference.serving import pods
+from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
-from eks_inference.serving.ray_serve.storage_plan import PodStorage, compile_cache_url, model_folder
 from eks_inference.serving.spec import HubModel
+from eks_inference.serving.storage_plan import CACHE_VARIABLE, Compilation, PodStorage, compile_cache_place, model_folder
 
 SCRIPT_CONFIG_MAP = "vllm-serve-script"
 SCRIPT_FILES = ("drain.py", "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
 SCRIPT_FOLDER = "/home/ray/serve"
-SERVER_LABEL = "eks-inference/server"
 NODE_TYPE_LABEL = "ray.io/node-type"  # KubeRay puts head or worker on its pods
 
 MAX_NAME_LENGTH = 47
@@ -41,10 +41,6 @@ _OBJECT_STORE_BYTES = 2 * 1024**3  # Ray would take 30 % of the memory; requests
 _DRAIN_SECONDS = 180  # a long generation
 _STOP_SECONDS = 60  # the end of the engine, then of Ray
 
-# What the node's DaemonSets ask for together (network, DNS, Pod Identity, plugin, monitor, logs), rounded up; inferred.
-_DAEMONS_CPU_MILLIS = 1000
-_DAEMONS_MEMORY_MIB = 2048
-
 _USER = 1000
 
 
@@ -60,21 +56,13 @@ def cores(worker: RayWorkerSpec) -> int:
 
 
 def replicas_per_worker(spec: RayServeVllmSpec) -> int:
-    """How many replicas one worker holds."""
+    """How many replicas one worker holds; none where one needs more cores than it has."""
     return cores(spec.worker) // spec.tensor_parallel
 
 
 def worker_resources(worker: RayWorkerSpec) -> dict[str, str]:
     """Requests and limits of one worker: what the spec says, or the devices' share of what pods can use of the node."""
-    usable = allocatable(worker.shape)
-    share = worker.device_count / worker.shape.devices
-    cpu = int((usable.cpu_millis - _DAEMONS_CPU_MILLIS) * share) // 1000
-    memory_gib = int((usable.memory_mib - _DAEMONS_MEMORY_MIB) * share) // 1024
-    return {
-        "cpu": worker.cpu or str(max(cpu, 1)),
-        "memory": worker.memory or f"{memory_gib}Gi",
-        DEVICE_RESOURCE: str(worker.device_count),
-    }
+    return pods.share_of_node(worker.shape, worker.device_count, cpu=worker.cpu, memory=worker.memory)
 
 
 def replica_cpus(spec: RayServeVllmSpec) -> int:
@@ -83,7 +71,7 @@ def replica_cpus(spec: RayServeVllmSpec) -> int:
         return spec.replicas.cpus
     cpu = worker_resources(spec.worker)["cpu"]
     whole = int(float(cpu.removesuffix("m")) / (1000 if cpu.endswith("m") else 1))
-    return max(whole // replicas_per_worker(spec), 1)
+    return max(whole // max(replicas_per_worker(spec), 1), 1)
 
 
 def target_ongoing_requests(spec: RayServeVllmSpec) -> float:
@@ -98,21 +86,32 @@ def startup_timeout_seconds(spec: RayServeVllmSpec) -> int:
 
 def engine_args(spec: RayServeVllmSpec) -> list[str]:
     """Flags beyond those of the shape: the profile's, then the user's, of which vLLM takes the last."""
-    flags = spec.profile.flags(max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len)
-    for name, value in spec.extra_args.items():
-        if isinstance(value, bool):
-            flags.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            flags.append(f"--{name}={value}")
-    return flags
+    return pods.engine_args(
+        spec.profile, max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len, extra=spec.extra_args
+    )
+
+
+def compilation(spec: RayServeVllmSpec) -> Compilation:
+    """What the compiler of a replica sees."""
+    return Compilation(
+        image=spec.image,
+        engine=spec.engine,
+        family=spec.worker.shape.family,
+        model=spec.model,
+        tensor_parallel=spec.tensor_parallel,
+        max_model_len=spec.max_model_len,
+        max_num_seqs=spec.max_num_seqs,
+        engine_args=engine_args(spec),
+    )
 
 
 def environment(spec: RayServeVllmSpec) -> dict[str, str]:
     """Environment of the replicas, as ``assets/vllm_engine.py`` reads it."""
     model = spec.model
     revision = {"MODEL_REVISION": model.revision} if isinstance(model, HubModel) and model.revision else {}
-    folder = model_folder(spec)
-    cache = compile_cache_url(spec, engine_args(spec))
+    folder = model_folder(model)
+    # Ray puts the worker's own variable in.
+    cache = compile_cache_place(spec.compile_cache, compilation(spec), f"${{{CACHE_VARIABLE}}}")
     return {
         # Ray fills in the image's own path, which the variable of a container would replace.
         "PYTHONPATH": f"{SCRIPT_FOLDER}:${{PYTHONPATH}}",
@@ -184,7 +183,7 @@ def ray_service(
         "serveConfigV2": yaml.safe_dump(serve_config(spec), sort_keys=False, width=1_000_000),
         "upgradeStrategy": {"type": {"none": "None", "new_cluster": "NewCluster"}[spec.upgrade]},
         "rayClusterConfig": {
-            "rayVersion": spec.ray_version or spec.profile.ray,
+            "rayVersion": spec.ray,
             "enableInTreeAutoscaling": True,
             "autoscalerOptions": {
                 "version": "v2",
@@ -235,7 +234,7 @@ def ray_service(
                         shared_memory_gib=spec.worker.shared_memory_gib,
                         stop_command=f"python {SCRIPT_FOLDER}/drain.py {_DRAIN_SECONDS}; ray stop",
                         terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
-                        topologySpreadConstraints=_spread(name),
+                        topologySpreadConstraints=pods.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
                         serviceAccountName=worker_account(name),
                         # The head talks to the API server (its autoscaler does); a worker runs downloaded models and does not.
                         automountServiceAccountToken=False,
@@ -250,18 +249,6 @@ def ray_service(
 def worker_account(name: str) -> str:
     """Name of the workers' service account. The head has KubeRay's, which may change pods of the Ray cluster."""
     return f"{name}-worker"
-
-
-def _spread(name: str) -> list[dict[str, Any]]:
-    """Workers over zones where there is a choice. Not over nodes: one worker a node would strand devices of large nodes."""
-    return [
-        {
-            "maxSkew": 1,
-            "topologyKey": "topology.kubernetes.io/zone",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}},
-        }
-    ]
 
 
 def _template(

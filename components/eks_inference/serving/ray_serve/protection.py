@@ -8,20 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.network.policy import (
-    DNS,
-    EVERY_NAMESPACE,
-    HTTPS,
-    POD_IDENTITY,
-    Rule,
-    allow_from,
-    allow_to,
-    namespace,
-    namespaces_labelled,
-    network_policy,
-    pods,
-)
-from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL, SERVER_LABEL
+from eks_inference.network.policy import allow_from, allow_to, namespace, network_policy, pods
+from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.protection import EGRESS, closed, device_quota, from_clients, from_prometheus
+from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 
 
@@ -32,25 +22,19 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
     credentials, HTTPS (Hub, S3, and the API server that Ray's autoscaler needs) and the namespace itself.
     """
     server = {SERVER_LABEL: name}
-    clients = namespaces_labelled(spec.client_namespaces) if spec.client_namespaces else EVERY_NAMESPACE
-    metrics = [namespace(each) for each in spec.metrics_namespaces]
-
-    def to_metrics(port: int) -> list[Rule]:
-        return [allow_from(*metrics, tcp=[port])] if metrics else []
-
     return {
-        "closed": network_policy(f"{name}-closed", spec.namespace, selector={}, ingress=(), egress=()),
+        "closed": closed(name, spec.namespace),
         "server": network_policy(
             name,
             spec.namespace,
             selector=server,
             ingress=[
                 allow_from(pods(server)),
-                allow_from(clients, tcp=[HEAD_PORTS["serve"]]),
-                *to_metrics(HEAD_PORTS["metrics"]),
+                from_clients(spec.client_namespaces, HEAD_PORTS["serve"]),
+                *from_prometheus(spec.metrics_namespaces, HEAD_PORTS["metrics"]),
             ],
             # The whole namespace: KubeRay's Services do not select by our label (see network/policy.py).
-            egress=[DNS, POD_IDENTITY, HTTPS, allow_to(pods({}))],
+            egress=[*EGRESS, allow_to(pods({}))],
         ),
         "head": network_policy(
             f"{name}-head",
@@ -59,7 +43,7 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
             # It hands the Serve application to the dashboard, and asks the proxy whether the head can serve.
             ingress=[
                 allow_from(namespace(operator_namespace), tcp=[HEAD_PORTS["dashboard"], HEAD_PORTS["serve"]]),
-                *to_metrics(AUTOSCALER_METRICS_PORT),
+                *from_prometheus(spec.metrics_namespaces, AUTOSCALER_METRICS_PORT),
             ],
             egress=None,
         ),
@@ -70,10 +54,7 @@ def quota(spec: RayServeVllmSpec) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the ResourceQuota: all workers' devices, twice where an upgrade runs a second Ray cluster."""
     clusters = 2 if spec.upgrade == "new_cluster" else 1
     devices = clusters * spec.worker.max * spec.worker.device_count
-    return {
-        "metadata": {"name": "accelerators", "namespace": spec.namespace},
-        "spec": {"hard": {f"requests.{DEVICE_RESOURCE}": str(devices)}},
-    }
+    return device_quota(spec.namespace, DEVICE_RESOURCE, devices)
 
 
 def disruption_budgets(name: str, spec: RayServeVllmSpec) -> dict[str, dict[str, Any]]:

@@ -1,28 +1,15 @@
 """What a user decides about a vLLM server on Ray Serve."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from eks_inference.accelerators.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
+from eks_inference.serving.spec import Argument, CompileCache, EngineName, ModelSource, S3CompileCache, VolumeCompileCache
 from eks_inference.spec import Quantity, ResourceName, Spec
-
-
-def _known_engine(name: str) -> str:
-    try:
-        engine(name)
-    except KeyError as error:
-        raise ValueError(error.args[0]) from None
-    return name
-
-
-EngineName = Annotated[str, AfterValidator(_known_engine), Field(description="Engine profile of the catalog.")]
-Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 
 
 class RayHeadSpec(Spec):
@@ -73,8 +60,6 @@ class RayWorkerSpec(Spec):
     def _devices_exist(self) -> Self:
         if self.shape.accelerator != "neuron":
             raise ValueError(f"{self.instance_type} has no Neuron devices")
-        if self.device_count > self.shape.devices:
-            raise ValueError(f"{self.instance_type} has {self.shape.devices} Neuron devices; given: {self.device_count}")
         return self
 
     @model_validator(mode="after")
@@ -185,6 +170,19 @@ class RayServeVllmSpec(Spec):
     def profile(self) -> EngineProfile:
         return engine(self.engine)
 
+    @property
+    def ray(self) -> str:
+        """The Ray release inside the image."""
+        release = self.ray_version or self.profile.ray
+        assert release is not None, "refused by _ray_is_known"
+        return release
+
+    @model_validator(mode="after")
+    def _ray_is_known(self) -> Self:
+        if self.ray_version is None and self.profile.ray is None:
+            raise ValueError(f"ray_version: no Ray release is known to go with engine {self.engine}; give the one in your image")
+        return self
+
     @model_validator(mode="after")
     def _cache_can_be_shared(self) -> Self:
         cache = self.compile_cache
@@ -193,15 +191,4 @@ class RayServeVllmSpec(Spec):
                 f"compile_cache: {self.worker.max} workers cannot share a volume of the default storage class; name one that "
                 "several nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_the_chip(self) -> Self:
-        shape = self.worker.shape
-        if shape.family not in self.profile.tensor_parallel:
-            families = ", ".join(self.profile.tensor_parallel)
-            raise ValueError(f"engine {self.engine} is for {families}; the workers run on {shape.name}")
-        cores = cores_of(self.worker.device_count, shape)
-        if self.tensor_parallel > cores:
-            raise ValueError(f"tensor_parallel {self.tensor_parallel} is more than the {cores} NeuronCores of a worker")
         return self

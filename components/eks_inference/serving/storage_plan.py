@@ -1,8 +1,8 @@
 """What a server keeps and reads outside its pods: compiled graphs, and model folders. Pure functions; no pulumi.
 
-Compiled graphs go through the compiler's own cache (``NEURON_COMPILE_CACHE_URL``), not through ``NEURON_COMPILED_ARTIFACTS``: the
-cache looks a graph up by compiler version, graph and flags, so a wrong one is never found; a folder of finished artifacts is
-loaded whatever the server was asked for, and a start that ended half-way leaves one that no later start can load.
+Compiled graphs go through the compiler's own cache, not through ``NEURON_COMPILED_ARTIFACTS``: the cache looks a graph up by
+compiler version, graph and flags, so a wrong one is never found; a folder of finished artifacts is loaded whatever the server was
+asked for, and a start that ended half-way leaves one that no later start can load.
 
 Sources: neuronx-distributed ``trace/model_builder.py`` (compiles with the cache on, its place left to the environment), Neuron
 documentation "Neuron Persistent Cache", vllm-neuron ``neuronx_distributed_model_loader.py``.
@@ -15,12 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference import iam
-from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.spec import HubModel, NoCompileCache, S3CompileCache, S3Model, VolumeCompileCache, VolumeModel
+from eks_inference.images.spec import InClusterImage
+from eks_inference.serving.spec import (
+    CompileCache,
+    HubModel,
+    ModelSource,
+    NoCompileCache,
+    S3CompileCache,
+    S3Model,
+    VolumeCompileCache,
+    VolumeModel,
+)
 from eks_inference.settings import StackSettings
 
 CACHE_VARIABLE = "COMPILE_CACHE"
-"""Names, in a worker's own environment, the place that the replicas' ``NEURON_COMPILE_CACHE_URL`` begins with."""
+"""Names, in a pod's own environment, the place that the engines' ``NEURON_COMPILE_CACHE_URL`` begins with."""
 
 _CACHE_FOLDER = "/var/cache/neuron"
 _MODEL_FOLDER = "/models"
@@ -28,7 +37,7 @@ _MODEL_FOLDER = "/models"
 
 @dataclass(frozen=True)
 class PodStorage:
-    """What a worker pod gets beside the Serve script."""
+    """What a pod gets for its model and its compiled graphs."""
 
     env: Sequence[Mapping[str, Any]] = ()
     volumes: Sequence[Mapping[str, Any]] = ()
@@ -36,42 +45,56 @@ class PodStorage:
     init_containers: Sequence[Mapping[str, Any]] = ()
 
 
-def cache_key(spec: RayServeVllmSpec, engine_args: Sequence[str]) -> str:
-    """One folder for each combination of what the compiler sees, so that old ones can be told from current ones and removed.
+@dataclass(frozen=True)
+class Compilation:
+    """All that the compiler sees."""
 
-    A failed compilation is remembered in its folder too: a changed image or setting never meets it.
-    """
-    image = spec.image
-    seen = {
-        "image": image if isinstance(image, str) else [image.dockerfile_text, image.files, image.build_args],
-        "engine": spec.engine,
-        "family": spec.worker.shape.family,
-        # Who may download a model does not change what is compiled of it.
-        "model": spec.model.model_dump(mode="json", exclude={"gated"}),
-        "tensor_parallel": spec.tensor_parallel,
-        "max_model_len": spec.max_model_len,
-        "max_num_seqs": spec.max_num_seqs,
-        "engine_args": list(engine_args),
-    }
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
+    image: str | InClusterImage
+    engine: str
+    family: str
+    model: ModelSource
+    tensor_parallel: int
+    max_model_len: int
+    max_num_seqs: int
+    engine_args: Sequence[str]
+
+    @property
+    def key(self) -> str:
+        """One folder for each combination, so that old ones can be told from current ones and removed.
+
+        A failed compilation is remembered in its folder too: a changed image or setting never meets it.
+        """
+        image = self.image
+        seen = {
+            "image": image if isinstance(image, str) else [image.dockerfile_text, image.files, image.build_args],
+            "engine": self.engine,
+            "family": self.family,
+            # Who may download a model does not change what is compiled of it.
+            "model": self.model.model_dump(mode="json", exclude={"gated"}),
+            "tensor_parallel": self.tensor_parallel,
+            "max_model_len": self.max_model_len,
+            "max_num_seqs": self.max_num_seqs,
+            "engine_args": list(self.engine_args),
+        }
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def model_folder(spec: RayServeVllmSpec) -> str | None:
-    """Where a worker finds the model; None where the engine downloads it."""
-    return None if isinstance(spec.model, HubModel) else _MODEL_FOLDER
+def model_folder(model: ModelSource) -> str | None:
+    """Where a pod finds the model; None where the engine downloads it."""
+    return None if isinstance(model, HubModel) else _MODEL_FOLDER
 
 
-def cache_claim(name: str, spec: RayServeVllmSpec, cache: VolumeCompileCache) -> dict[str, Any]:
+def cache_claim(name: str, namespace: str, cache: VolumeCompileCache, *, several_pods: bool) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the PersistentVolumeClaim of a cache on a volume."""
     return {
         "metadata": {
             "name": _claim_name(name),
-            "namespace": spec.namespace,
+            "namespace": namespace,
             # Most storage classes make the volume with the first pod, which comes after the claim.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         "spec": {
-            "accessModes": ["ReadWriteMany" if spec.worker.max > 1 else "ReadWriteOnce"],
+            "accessModes": ["ReadWriteMany" if several_pods else "ReadWriteOnce"],
             "resources": {"requests": {"storage": f"{cache.size_gib}Gi"}},
             **({"storageClassName": cache.storage_class} if cache.storage_class else {}),
         },
@@ -83,20 +106,19 @@ def _claim_name(name: str) -> str:
 
 
 def pod_storage(
-    name: str, spec: RayServeVllmSpec, *, cache_url: Any, downloader_image: str, security: Mapping[str, Any]
+    name: str, model: ModelSource, cache: CompileCache, *, cache_url: Any, downloader_image: str, security: Mapping[str, Any]
 ) -> PodStorage:
-    """Environment, volumes and init container of a worker. ``cache_url`` is that of a cache in S3 (known when deployed)."""
+    """Environment, volumes and init container of a pod. ``cache_url`` is that of a cache in S3 (known when deployed)."""
     env: list[dict[str, Any]] = []
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     init: list[dict[str, Any]] = []
-    if isinstance(spec.compile_cache, S3CompileCache):
+    if isinstance(cache, S3CompileCache):
         env.append({"name": CACHE_VARIABLE, "value": cache_url})
-    elif isinstance(spec.compile_cache, VolumeCompileCache):
+    elif isinstance(cache, VolumeCompileCache):
         env.append({"name": CACHE_VARIABLE, "value": _CACHE_FOLDER})
         volumes.append({"name": "compile-cache", "persistentVolumeClaim": {"claimName": _claim_name(name)}})
         mounts.append({"name": "compile-cache", "mountPath": _CACHE_FOLDER})
-    model = spec.model
     model_mount = {"name": "model", "mountPath": _MODEL_FOLDER, "readOnly": True}
     if isinstance(model, VolumeModel):
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": model.claim, "readOnly": True}})
@@ -117,7 +139,7 @@ def _download(model: S3Model, image: str, security: Mapping[str, Any]) -> dict[s
         "args": ["s3", "sync", model.uri, _MODEL_FOLDER, "--only-show-errors"],
         # The image's own home belongs to root.
         "env": [{"name": "HOME", "value": "/tmp"}],
-        # The disk is asked for here, so that the scheduler and Karpenter count it; the other two are less than the worker's.
+        # The disk is asked for here, so that the scheduler and Karpenter count it; the other two are less than the server's.
         "resources": {
             "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": f"{model.size_gib}Gi"},
             "limits": {"cpu": "1", "memory": "1Gi"},
@@ -127,27 +149,27 @@ def _download(model: S3Model, image: str, security: Mapping[str, Any]) -> dict[s
     }
 
 
-def needs_role(spec: RayServeVllmSpec) -> bool:
-    """Whether the workers' service account needs permissions in AWS."""
-    return isinstance(spec.compile_cache, S3CompileCache) or isinstance(spec.model, S3Model)
+def needs_role(model: ModelSource, cache: CompileCache) -> bool:
+    """Whether the pods' service account needs permissions in AWS."""
+    return isinstance(cache, S3CompileCache) or isinstance(model, S3Model)
 
 
-def role_policy(spec: RayServeVllmSpec, settings: StackSettings, cache_bucket: str | None) -> iam.Document:
-    """What the workers may do in AWS: use the compile cache in ``cache_bucket``, and read the model's folder."""
+def role_policy(model: ModelSource, cache: CompileCache, settings: StackSettings, cache_bucket: str | None) -> iam.Document:
+    """What the pods may do in AWS: use the compile cache in ``cache_bucket``, and read the model's folder."""
     statements = []
     partition = settings.partition
-    if isinstance(spec.compile_cache, S3CompileCache) and cache_bucket:
+    if isinstance(cache, S3CompileCache) and cache_bucket:
         bucket = f"arn:{partition}:s3:::{cache_bucket}"
-        objects = f"{bucket}/{spec.compile_cache.prefix}/*"
+        objects = f"{bucket}/{cache.prefix}/*"
         # Without a condition on the prefix: the cache asks for single objects, and S3 judges "not there" by this permission.
         statements.append(iam.allow("FindCompiledGraphs", ["s3:GetBucketLocation", "s3:ListBucket"], bucket))
         # It deletes its own locks and failed entries.
         statements.append(iam.allow("KeepCompiledGraphs", ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], objects))
-    if isinstance(spec.model, S3Model):
-        bucket = f"arn:{partition}:s3:::{spec.model.bucket}"
-        below = {"StringLike": {"s3:prefix": f"{spec.model.prefix}/*"}}
+    if isinstance(model, S3Model):
+        bucket = f"arn:{partition}:s3:::{model.bucket}"
+        below = {"StringLike": {"s3:prefix": f"{model.prefix}/*"}}
         statements.append(iam.allow("ListModel", ["s3:ListBucket"], bucket, conditions=below))
-        statements.append(iam.allow("ReadModel", ["s3:GetObject"], f"{bucket}/{spec.model.prefix}/*"))
+        statements.append(iam.allow("ReadModel", ["s3:GetObject"], f"{bucket}/{model.prefix}/*"))
     if settings.kms_key_arn:
         through_s3 = {"StringEquals": {"kms:ViaService": f"s3.{settings.region}.{iam.dns_suffix(partition)}"}}
         actions = ["kms:Decrypt", "kms:GenerateDataKey"]
@@ -155,8 +177,6 @@ def role_policy(spec: RayServeVllmSpec, settings: StackSettings, cache_bucket: s
     return iam.document(*statements)
 
 
-def compile_cache_url(spec: RayServeVllmSpec, engine_args: Sequence[str]) -> str | None:
-    """``NEURON_COMPILE_CACHE_URL`` of the replicas; Ray puts the worker's own variable in."""
-    if isinstance(spec.compile_cache, NoCompileCache):
-        return None
-    return f"${{{CACHE_VARIABLE}}}/{cache_key(spec, engine_args)}"
+def compile_cache_place(cache: CompileCache, compilation: Compilation, variable: str) -> str | None:
+    """Where the engines keep compiled graphs: below the place that ``CACHE_VARIABLE`` names, which ``variable`` refers to."""
+    return None if isinstance(cache, NoCompileCache) else f"{variable}/{compilation.key}"

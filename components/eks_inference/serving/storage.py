@@ -9,41 +9,57 @@ import pulumi_kubernetes as k8s
 
 from eks_inference import iam, naming
 from eks_inference.cluster.handle import Cluster
-from eks_inference.serving.ray_serve import plan, storage_plan
-from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache
+from eks_inference.serving import storage_plan
+from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
 
 _BUCKET_NAME = 63
 
 
 @dataclass(frozen=True)
+class Account:
+    """The service account whose pods read the model and use the cache. The role is named as the account, in ``namespace``."""
+
+    namespace: str
+    name: str
+    description: str
+    """Of its role."""
+
+
+@dataclass(frozen=True)
 class Storage:
-    """``cache_url`` is that of a cache in S3; ``ready`` must exist before the workers."""
+    """``cache_url`` is that of a cache in S3; ``ready`` must exist before the pods."""
 
     cache_url: pulumi.Input[str] | None
     ready: Sequence[pulumi.Resource]
 
 
 def server_storage(
-    name: str, spec: RayServeVllmSpec, *, cluster: Cluster, parent: pulumi.Resource, namespace: pulumi.Resource
+    name: str,
+    model: ModelSource,
+    cache: CompileCache,
+    *,
+    several_pods: bool,
+    account: Account,
+    cluster: Cluster,
+    parent: pulumi.Resource,
+    namespace: pulumi.Resource,
 ) -> Storage:
-    """What the spec asks for; nothing where it asks for nothing."""
+    """What model and cache ask for; nothing where they ask for nothing. ``name`` is the server's."""
     ready: list[pulumi.Resource] = []
     url = bucket = None
-    cache = spec.compile_cache
     if isinstance(cache, VolumeCompileCache):
         ready.append(
             k8s.core.v1.PersistentVolumeClaim(
                 f"{name}-compile-cache",
-                **storage_plan.cache_claim(name, spec, cache),
+                **storage_plan.cache_claim(name, account.namespace, cache, several_pods=several_pods),
                 opts=pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[namespace]),
             )
         )
     if isinstance(cache, S3CompileCache):
         bucket = cache.bucket or _bucket(name, cluster, parent)
         url = pulumi.Output.concat("s3://", bucket, "/", cache.prefix)
-    if storage_plan.needs_role(spec):
-        ready += _role(name, spec, bucket, cluster, parent)
+    if storage_plan.needs_role(model, cache):
+        ready += _role(model, cache, bucket, account, cluster, parent)
     return Storage(url, ready)
 
 
@@ -85,40 +101,40 @@ def _bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Outp
 
 
 def _role(
-    name: str,
-    spec: RayServeVllmSpec,
+    model: ModelSource,
+    cache: CompileCache,
     bucket: pulumi.Input[str] | None,
+    account: Account,
     cluster: Cluster,
     parent: pulumi.Resource,
 ) -> list[pulumi.Resource]:
-    """Role, permissions and association of the workers' service account."""
+    """Role, permissions and association of the service account."""
     settings = cluster.settings
-    account = plan.worker_account(name)
     role = aws.iam.Role(
-        naming.within(naming.IAM_ROLE, f"{name}-worker"),
-        description=f"Workers of model server {name} in the EKS cluster {cluster.name}",
+        naming.within(naming.IAM_ROLE, account.name),
+        description=account.description,
         assume_role_policy=iam.policy_json(
-            iam.pod_identity_trust(cluster=cluster.name, namespace=spec.namespace, service_account=account)
+            iam.pod_identity_trust(cluster=cluster.name, namespace=account.namespace, service_account=account.name)
         ),
         permissions_boundary=settings.permissions_boundary_arn,
-        tags={**settings.tags, "Name": f"{name}-worker"},
+        tags={**settings.tags, "Name": account.name},
         opts=pulumi.ResourceOptions(parent=parent),
     )
     permissions = aws.iam.RolePolicy(
-        f"{name}-worker-storage",
+        f"{account.name}-storage",
         role=role.name,
         policy=pulumi.Output.from_input(bucket).apply(
-            lambda known: iam.policy_json(storage_plan.role_policy(spec, settings, known))
+            lambda known: iam.policy_json(storage_plan.role_policy(model, cache, settings, known))
         ),
         opts=pulumi.ResourceOptions(parent=parent),
     )
     association = aws.eks.PodIdentityAssociation(
-        f"{name}-worker-identity",
+        f"{account.name}-identity",
         cluster_name=cluster.name,
-        namespace=spec.namespace,
-        service_account=account,
+        namespace=account.namespace,
+        service_account=account.name,
         role_arn=role.arn,
-        tags={**settings.tags, "Name": f"{name}-worker-identity"},
+        tags={**settings.tags, "Name": f"{account.name}-identity"},
         # The agent hands credentials out to pods that start after the association.
         opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.ready]),
     )

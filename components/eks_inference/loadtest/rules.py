@@ -1,0 +1,50 @@
+"""What a load test must keep to. Numbers NEU… of the catalogue of rules about serving on Neuron; the second holds on GPUs too."""
+
+from collections.abc import Iterator
+
+from eks_inference.loadtest.facts import LoadTestFacts
+from eks_inference.rules import Judgement, rule
+
+_LARGEST_TOP_K = 256
+
+
+@rule(
+    "NEU019",
+    "Requests ask for no more candidates than the sampler on Neuron devices keeps.",
+    fix="lower top_k, or leave it out",
+    source="NxD Inference and vLLM on Neuron, on-device sampling: global-topk 256",
+)
+def candidates_are_kept(test: LoadTestFacts) -> Iterator[Judgement]:
+    top_k = test.spec.sampling.get("top_k")
+    if not test.server.neuron or isinstance(top_k, bool) or not isinstance(top_k, int | float):
+        return
+    yield Judgement(
+        holds=top_k <= _LARGEST_TOP_K,
+        path=(*test.path, "sampling", "top_k"),
+        working=(f"top_k: {top_k}; kept on the device: {_LARGEST_TOP_K}",),
+        message=f"server '{test.name}' samples on Neuron devices, which keep {_LARGEST_TOP_K} candidates",
+        given=str(top_k),
+        allowed=f"at most {_LARGEST_TOP_K}",
+    )
+
+
+@rule(
+    "NEU020",
+    "A load test has no more users than the server works for at once.",
+    severity="warning",
+    fix="leave the larger numbers of users out, or raise max_num_seqs or the number of pods",
+    source="vLLM: requests beyond max_num_seqs wait; the source systems' tests stay below it (22 users of 24, 4 of 4)",
+)
+def users_are_worked_for(test: LoadTestFacts) -> Iterator[Judgement]:
+    server = test.server
+    copies = max(server.copies, 1) * server.pods_max
+    room = copies * server.max_num_seqs
+    for position, users in enumerate(test.spec.users):
+        yield Judgement(
+            holds=users <= room,
+            path=(*test.path, "users", position),
+            working=(f"{copies} copies of the model x max_num_seqs {server.max_num_seqs} = {room}; users: {users}",),
+            message=f"{users} users at once on server '{test.name}', which works for {room}: the figures measure the queue",
+            given=str(users),
+            allowed=f"at most {room}",
+        )

@@ -1,0 +1,130 @@
+"""What is judged in the same way on Neuron devices and on GPUs. The rules that say when are in ``neuron_rules`` and ``gpu_rules``."""
+
+from collections.abc import Iterator
+
+from eks_inference.rules import Judgement
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.feasibility import engines_for, largest
+from eks_inference.serving.flags import flag
+from eks_inference.serving.memory import TIGHT, MemoryUse, gib, paged, server_memory
+from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, room
+
+
+def heads(server: ServingFacts) -> Iterator[Judgement]:
+    """Attention is split by heads, so each core or GPU holds as many as any other."""
+    if server.model is None:
+        return
+    count, degree, units = server.model.heads, server.tensor_parallel, "cores" if server.neuron else "GPUs"
+    yield Judgement(
+        holds=server.model.splits_over(degree),
+        path=server.at("tensor_parallel"),
+        working=(f"heads mod tensor_parallel = {count} mod {degree} = {count % degree}",),
+        message=f"{count} attention heads of {server.model.name} do not divide evenly among {degree} {units}",
+        given=str(degree),
+        allowed=", ".join(str(divisor) for divisor in range(1, count + 1) if count % divisor == 0),
+    )
+
+
+def memory(server: ServingFacts) -> Iterator[Judgement]:
+    """Weights and KV cache against the memory there is; a warning where it is tight."""
+    use = server_memory(server)
+    if use is None:
+        return
+    tightest = max(use.limits, key=lambda limit: limit.fraction)
+    fits = tightest.fraction <= 1
+    where = f"a {use.unit}" if tightest is use.limits[0] else f"the {tightest.what} of a {use.unit}"
+    size = f"{gib(tightest.used)} GiB of {gib(tightest.available)} GiB of {where}"
+    yield Judgement(
+        holds=tightest.fraction <= TIGHT,
+        path=server.at("max_model_len" if paged(server.engine) else "max_num_seqs"),
+        working=use.working,
+        message=f"{server.model_id} does not fit: {size}"
+        if not fits
+        else f"{tightest.fraction:.1%} of the memory is planned; above {TIGHT:.0%} the engine's own buffers may not fit: {size}",
+        given=f"tensor_parallel {use.tensor_parallel}, max_num_seqs {server.max_num_seqs}, max_model_len {use.max_model_len}",
+        allowed=_that_fits(use),
+        severity="error" if not fits else "warning",
+    )
+
+
+def _that_fits(use: MemoryUse) -> str:
+    """The batch or length that would do, all else being as it is."""
+    sequences = largest(lambda count: use.of(count, use.max_model_len).fraction <= TIGHT)
+    if sequences and not paged(use.engine):
+        return f"max_num_seqs up to {sequences} at this length"
+    tokens = min(largest(lambda length: use.of(1, length).fraction <= TIGHT), use.model.max_positions)
+    if not tokens:
+        return f"nothing: the weights leave no room on a {use.unit}"
+    return f"max_model_len up to {tokens}{'' if paged(use.engine) else ' with one sequence'}"
+
+
+def engine(server: ServingFacts) -> Iterator[Judgement]:
+    """An engine profile is for certain chips."""
+    profile, instance = server.engine, server.instance
+    yield Judgement(
+        holds=profile.serves(instance),
+        path=server.at("engine"),
+        working=(f"{profile.name} is for {', '.join(profile.tensor_parallel)}; the pods run on {instance.name}",),
+        message=f"engine {profile.name} is not for {instance.name}",
+        given=profile.name,
+        allowed=", ".join(one.name for one in engines_for(instance, server.model)) or "no profile of the catalog",
+    )
+
+
+def architecture(server: ServingFacts) -> Iterator[Judgement]:
+    """An engine serves the architectures it has code for."""
+    if server.model is None:
+        return
+    profile, model = server.engine, server.model
+    yield Judgement(
+        holds=model.architecture in profile.architectures,
+        path=server.at("engine"),
+        working=(f"{model.name} is of architecture {model.architecture}; {profile.name}: {', '.join(profile.architectures)}",),
+        message=f"engine {profile.name} does not serve {model.name}",
+        given=f"architecture {model.architecture}",
+        allowed=", ".join(one.name for one in engines_for(server.instance, model)) or "no profile of the catalog on these chips",
+    )
+
+
+def pod(server: ServingFacts) -> Iterator[Judgement]:
+    """One pod fits an empty node; a warning where CPU or memory keeps others off devices that are free."""
+    instance = server.instance
+    if not 0 < server.devices <= instance.devices:
+        return
+    usable, together = room(instance), min(instance.devices // server.devices, server.pods_max)
+    for fact, unit, factor, asked, there, daemons in (
+        ("cpu", "CPU", 1000, server.cpu_millis, usable.cpu_millis, DAEMONS_CPU_MILLIS),
+        ("memory", "GiB", 1024, server.memory_mib, usable.memory_mib, DAEMONS_MEMORY_MIB),
+    ):
+        if not asked:
+            continue
+        pods = there // asked
+        yield Judgement(
+            holds=pods >= together,
+            path=server.at(fact),
+            working=(
+                f"{instance.name}: {(there + daemons) / factor:.1f} {unit} for pods, less {daemons / factor:g} for DaemonSets = "
+                f"{there / factor:.1f} {unit}",
+                f"devices for {together} pod{'' if together == 1 else 's'} x {asked / factor:g} {unit} = "
+                f"{together * asked / factor:g} {unit}",
+            ),
+            message=f"no {instance.name} has {asked / factor:g} {unit} for a pod"
+            if not pods
+            else f"{pods} of {together} pods fit a node: the devices of the others stay idle",
+            given=f"{asked / factor:g} {unit}",
+            allowed=f"at most {there // together / factor:.1f} {unit}",
+            severity="error" if not pods else "warning",
+        )
+
+
+def ports(server: ServingFacts) -> Iterator[Judgement]:
+    """The process, its container and the Service name one port."""
+    listens = flag(server.arguments, "port") or str(server.engine.port)
+    yield Judgement(
+        holds=listens == str(server.container_port) == str(server.service_port),
+        path=server.at("extra_args"),
+        working=(f"engine: {listens}; container: {server.container_port}; Service: {server.service_port}",),
+        message=f"the engine listens on {listens}, and the Service leads to {server.service_port}",
+        given=f"--port={listens}",
+        allowed=str(server.service_port),
+    )

@@ -1,0 +1,57 @@
+"""What the pods of all model servers have in common: label, resources, flags, spread. Pure functions; no pulumi."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.instances import InstanceType
+from eks_inference.serving.node_share import share
+
+SERVER_LABEL = "eks-inference/server"
+"""On every pod of a model server: the server's name."""
+
+GPU_RESOURCE = "nvidia.com/gpu"
+"""One whole GPU, as NVIDIA's device plugin offers it."""
+
+
+def device_resource(shape: InstanceType) -> str:
+    """What a pod asks for to get a device of this instance type. Raises ``ValueError`` for types without devices."""
+    if shape.accelerator is None:
+        raise ValueError(f"{shape.name} has no accelerator")
+    return {"neuron": DEVICE_RESOURCE, "nvidia": GPU_RESOURCE}[shape.accelerator]
+
+
+def share_of_node(shape: InstanceType, devices: int, *, cpu: str | None, memory: str | None) -> dict[str, str]:
+    """Requests and limits of a pod with that many devices: CPU and memory as given, or in proportion to the devices."""
+    mine = share(shape, devices)
+    return {
+        "cpu": cpu or str(max(mine.cpu_millis // 1000, 1)),
+        "memory": memory or f"{mine.memory_mib // 1024}Gi",
+        device_resource(shape): str(devices),
+    }
+
+
+def engine_args(
+    profile: EngineProfile, *, max_num_seqs: int, max_model_len: int, extra: Mapping[str, str | int | float | bool]
+) -> list[str]:
+    """Flags beyond those of the shape: the profile's, then the user's, of which vLLM takes the last."""
+    flags = profile.flags(max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+    for name, value in extra.items():
+        if isinstance(value, bool):
+            flags.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            flags.append(f"--{name}={value}")
+    return flags
+
+
+def spread_over_zones(labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Pods over zones where there is a choice. Not over nodes: one pod a node would strand devices of large nodes."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(labels)},
+        }
+    ]

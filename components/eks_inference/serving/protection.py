@@ -1,0 +1,45 @@
+"""Guards that all model servers have: who may reach their pods, how many devices they may hold. Pure; no pulumi.
+
+Source: Kubernetes documentation, "Resource Quotas".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eks_inference.network.policy import (
+    DNS,
+    EVERY_NAMESPACE,
+    HTTPS,
+    POD_IDENTITY,
+    Rule,
+    allow_from,
+    namespace,
+    namespaces_labelled,
+    network_policy,
+)
+
+EGRESS: tuple[Rule, ...] = (DNS, POD_IDENTITY, HTTPS)
+"""Where a server may connect to: names, credentials, and HTTPS (Hub, S3)."""
+
+
+def closed(server: str, space: str) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the NetworkPolicy that closes the server's namespace but for what others open."""
+    return network_policy(f"{server}-closed", space, selector={}, ingress=(), egress=())
+
+
+def from_clients(client_namespaces: Mapping[str, str], port: int) -> Rule:
+    """Ingress to the API: from namespaces with these labels, or from all of the cluster."""
+    return allow_from(namespaces_labelled(client_namespaces) if client_namespaces else EVERY_NAMESPACE, tcp=[port])
+
+
+def from_prometheus(metrics_namespaces: Sequence[str], port: int) -> list[Rule]:
+    """Ingress to metrics; none where nobody reads them."""
+    return [allow_from(*(namespace(each) for each in metrics_namespaces), tcp=[port])] if metrics_namespaces else []
+
+
+def device_quota(space: str, resource: str, devices: int) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the ResourceQuota: so many devices, all pods of the namespace together."""
+    return {
+        "metadata": {"name": "accelerators", "namespace": space},
+        "spec": {"hard": {f"requests.{resource}": str(devices)}},
+    }

@@ -1,0 +1,247 @@
+"""``eks-inference check``, and where else the rules stop a stack."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+
+from conftest import ROOT, STACKS, recorded
+from eks_inference.cli import main
+from eks_inference.faults import SpecError
+from eks_inference.platform import InferencePlatform
+from eks_inference.preflight import registry
+from eks_inference.preflight.check import check_spec
+from eks_inference.preview.recording import record
+from eks_inference.stack import StackSpec
+
+STACK = "inf2-llama3"
+SERVER = "vllm-llama3-inf2"
+FILE = f"stacks/Pulumi.{STACK}.yaml"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("Pulumi.yaml", "infra", "stacks"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def change(clone: Path, **section: Any) -> None:
+    """Lay a section over the stack object of the clone's file."""
+    file = clone / FILE
+    document = yaml.safe_load(file.read_text())
+    _lay(document["config"]["eks-inference:stack"], section)
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def _lay(onto: dict[str, Any], section: dict[str, Any]) -> None:
+    for key, value in section.items():
+        if isinstance(value, dict) and isinstance(onto.get(key), dict):
+            _lay(onto[key], value)
+        else:
+            onto[key] = value
+
+
+def stack_object(stack: str = STACK) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]["eks-inference:stack"]
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = main(["check", *arguments])
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return code, said.out + said.err
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_shipped_stack_can_run(stack: str, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code, said = check(capsys, stack)
+    assert code == 0, said
+    assert f"{stack}: can run: 0 errors" in said
+
+
+def test_without_a_name_all_stacks_are_judged(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code, said = check(capsys)
+    assert code == 0
+    assert [stack for stack in STACKS if f"{stack}: can run" in said] == list(STACKS)
+
+
+def test_a_broken_rule_names_file_line_key_numbers_and_fix(clone, capsys):
+    change(clone, servers={SERVER: {"max_num_seqs": 40}})
+    code, said = check(capsys, STACK)
+    assert code == 2
+    line = next(n for n, text in enumerate((clone / FILE).read_text().splitlines(), 1) if "max_num_seqs" in text)
+    assert f"error: {FILE}:{line}: eks-inference:stack.servers.{SERVER}.max_num_seqs: NEU008: " in said
+    assert "max_num_seqs 40" in said
+    assert re.search(r"because: .*GiB", said)
+    assert "hint: " in said
+    assert f"{STACK}: refused: 1 error" in said
+
+
+def test_preview_refuses_it_with_the_same_words_and_writes_nothing(clone, capsys):
+    change(clone, servers={SERVER: {"max_num_seqs": 40}})
+    _, checked = check(capsys, STACK)
+    assert main(["preview", STACK, "-o", "graph.txt"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.strip() in checked
+    assert not (clone / "graph.txt").exists()
+
+
+def test_a_deployment_is_refused_before_the_first_resource():
+    spec = stack_object()
+    spec["servers"][SERVER]["max_num_seqs"] = 40
+    registered: list[int] = []
+    config = {"aws:region": "us-west-2", "eks-inference:stack": json.dumps(spec)}
+    with pytest.raises(Exception, match="NEU008") as refusal:
+        record(InferencePlatform.from_config, project="p", stack="s", config=config, progress=registered.append)
+    assert isinstance(refusal.value.__cause__, pulumi.RunError)
+    assert registered in ([], [1]), "only the stack itself"
+
+
+def test_a_platform_built_in_a_program_is_refused_too():
+    spec = stack_object()
+    spec["servers"][SERVER]["tensor_parallel"] = 24
+    with pytest.raises(Exception, match="NEU006") as refusal:
+        record(lambda: InferencePlatform(StackSpec.model_validate(spec), region="us-west-2"))
+    assert isinstance(refusal.value.__cause__, SpecError)
+
+
+def test_a_warning_shows_in_the_preview_and_stops_nothing(clone, capsys):
+    change(clone, pools={"inferentia-inf2": {"consolidation_policy": "WhenEmptyOrUnderutilized"}})
+    assert main(["preview", STACK]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "KAR002: Karpenter may move" in shown
+    code, said = check(capsys, STACK)
+    assert code == 0
+    assert f"warning: {FILE}:" in said
+    assert "1 warning" in said
+
+
+def test_a_rule_is_silenced_by_id_with_a_reason_that_shows(clone, capsys):
+    reason = "measured on hardware, see ticket 12"
+    change(clone, servers={SERVER: {"max_num_seqs": 40}}, silenced={"NEU008": reason})
+    code, said = check(capsys, STACK)
+    assert code == 0
+    assert f"reason: {reason}" in said
+    assert "1 silenced" in said
+    assert main(["preview", STACK]) == 0
+
+
+def test_silencing_needs_a_reason(clone, capsys):
+    change(clone, silenced={"NEU008": ""})
+    code, said = check(capsys, STACK)
+    assert code == 2
+    assert "eks-inference:stack.silenced.NEU008" in said
+
+
+def test_silencing_an_unknown_rule_names_the_nearest(clone, capsys):
+    change(clone, silenced={"NEU088": "a reason in words"})
+    code, said = check(capsys, STACK)
+    assert code == 2
+    assert "there is no rule of this id" in said
+    assert "did you mean 'NEU008'" in said
+
+
+def test_a_silence_that_silences_nothing_is_noted(clone, capsys):
+    change(clone, silenced={"NEU008": "a reason in words"})
+    code, said = check(capsys, STACK)
+    assert code == 0
+    assert "NEU008 is silenced and has nothing against this stack" in said
+
+
+def test_all_faults_of_rules_come_at_once(clone, capsys):
+    change(clone, servers={SERVER: {"tensor_parallel": 24}}, cluster={"service_cidr": "10.1.0.0/16"})
+    code, said = check(capsys, STACK)
+    assert code == 2
+    assert {"NEU003", "NEU006", "NET001"} <= set(re.findall(r": ([A-Z]{2,4}\d{3}): ", said))
+
+
+def test_one_bad_stack_does_not_hide_the_others(clone, capsys):
+    (clone / "stacks" / "Pulumi.broken.yaml").write_text("config: {aws:region: us-west-2, eks-inference:stack: {nam: x}}\n")
+    code, said = check(capsys)
+    assert code == 2
+    assert "broken: refused" in said
+    assert f"{STACK}: can run" in said
+
+
+def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code, said = check(capsys, STACK, "--explain", "neu008")
+    assert code == 0
+    assert said.startswith("NEU008  ")
+    assert f"{FILE}:" in said
+    assert f"servers.{SERVER}" in said
+    # Llama-3-8B over two cores: 14.96 / 2 of weights, 128 KiB x 10 x 4096 / 2 of cache.
+    for number in ("7.48", "2.50", "9.98", "16"):
+        assert number in said, said
+
+
+def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code, said = check(capsys, STACK, "--explain", "EFA001")
+    assert code == 0
+    assert "does not apply to anything here" in said
+
+
+def test_explaining_an_unknown_rule_names_the_nearest(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code, said = check(capsys, STACK, "--explain", "NEU8")
+    assert code == 2
+    assert "did you mean 'NEU0" in said
+
+
+def test_json_has_what_a_program_needs(clone, capsys):
+    change(clone, servers={SERVER: {"max_num_seqs": 40}})
+    assert main(["check", STACK, "--format", "json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    (stack,) = document["stacks"]
+    assert stack["canRun"] is False
+    (finding,) = [each for each in stack["findings"] if each["severity"] == "error"]
+    assert finding["rule"] == "NEU008"
+    assert finding["file"] == FILE
+    assert finding["line"] > 1
+    assert "max_num_seqs 40" in finding["given"]
+    assert finding["working"]
+    assert "NEU008" in stack["rulesApplied"]
+
+
+def test_the_rules_are_listed(capsys):
+    assert main(["check", "--rules"]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()] == sorted(registry.all_rules())
+
+
+def test_another_program_is_judged_by_its_graph(tmp_path, monkeypatch, capsys):
+    (tmp_path / "Pulumi.yaml").write_text("name: theirs\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    (tmp_path / "__main__.py").write_text(
+        "import pulumi_kubernetes as k8s\n"
+        "k8s.core.v1.Pod('p', metadata={'name': 'p', 'namespace': 'x'},\n"
+        "    spec={'containers': [{'name': 'c', 'image': 'registry.example/thing:latest'}]})\n"
+    )
+    monkeypatch.chdir(ROOT)
+    code, said = check(capsys, "--program", str(tmp_path))
+    assert code == 2
+    assert "K8S001" in said
+    assert main(["preview", "dev", "--program", str(tmp_path)]) == 0, "a program without a stack file of ours is only warned"
+    assert "K8S001" in capsys.readouterr().out
+
+
+def test_the_rules_of_a_spec_never_look_at_the_graph():
+    verdict = check_spec(StackSpec.model_validate(stack_object()), "us-west-2")
+    assert not {rule.id for rule in verdict.rules} & {rule.id for rule in registry.graph_rules()}
+    assert {rule.id for rule in verdict.rules} <= set(registry.all_rules())
+
+
+def test_a_recorded_graph_keeps_the_warnings_of_rules():
+    assert not [warning for warning in recorded(STACK).warnings if "NEU" in warning]

@@ -1,0 +1,81 @@
+"""Vectors of the rules about servers on Neuron devices. The mistakes of the source systems are among them."""
+
+from typing import Any
+
+from eks_inference.accelerators.rules import SchedulerFacts, scheduler_facts
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.models import find_model
+from eks_inference.loadtest.facts import LoadTestFacts
+from eks_inference.loadtest.spec import LoadTestSpec
+from eks_inference.serving.facts import ServingFacts
+from vectors import Vector
+from vectors.serving import on, server, trn2
+
+
+def llama3(**changes: Any) -> ServingFacts:
+    """Llama-3-8B over the two cores of one device, as the source system for Ray Serve has it."""
+    settings: dict[str, Any] = {
+        "model_id": "NousResearch/Meta-Llama-3-8B-Instruct",
+        "model": find_model("Llama-3-8B"),
+        "placement": on("inf2.8xlarge"),
+        "devices": 1,
+        "tensor_parallel": 2,
+        "max_num_seqs": 10,
+        "cpu_millis": 30_000,
+        "memory_mib": 104_904,
+        "scheduler": False,
+    }
+    return server(**settings | changes)
+
+
+def load_test(**spec: Any) -> LoadTestFacts:
+    """A load test of the three servers for Llama-2-13B."""
+    return LoadTestFacts(LoadTestSpec(**spec), "llama", server(), ("load_test",))
+
+
+VECTORS = {
+    "NEU002": Vector(server, lambda: trn2(devices=32), "32 Neuron devices on trn2.48xlarge, which has 16"),
+    "NEU003": Vector(server, lambda: server(devices=1), "tensor_parallel 8 is more than the 2 NeuronCores of a pod"),
+    # The source system's optional change to a whole node: the model stays on two cores.
+    "NEU004": Vector(
+        llama3,
+        lambda: llama3(placement=on("inf2.48xlarge"), devices=12),
+        "22 of the 24 NeuronCores of a pod are idle",
+    ),
+    "NEU005": Vector(server, lambda: server(tensor_parallel=5), "no kernels for 5 cores on inf2"),
+    "NEU006": Vector(
+        server,
+        lambda: llama3(placement=on("inf2.48xlarge"), devices=12, tensor_parallel=24),
+        "32 attention heads of Llama-3-8B do not divide evenly among 24 cores",
+    ),
+    "NEU007": Vector(server, trn2, "each of the 8 KV heads is held 2 times"),
+    "NEU008": Vector(server, lambda: server(max_model_len=8192), "21.78 GiB of 16.00 GiB of a core"),
+    "NEU009": Vector(server, lambda: server(scheduler=False), "needs the Neuron scheduler"),
+    "NEU012": Vector(server, lambda: server(engine=engine("neuron-2.32-vllm-0.24")), "is not for inf2.48xlarge"),
+    "NEU013": Vector(server, lambda: server(model=find_model("OPT-350M")), "does not serve OPT-350M"),
+    "NEU014": Vector(server, lambda: server(arguments=("--num-gpu-blocks-override=12",)), "12 blocks for 24 sequences"),
+    "NEU015": Vector(
+        server,
+        lambda: trn2(placement=on("trn2.48xlarge", driver="2.26.5")),
+        "SDK 2.32.0 do not work with driver 2.26.5",
+    ),
+    "NEU017": Vector(
+        lambda: scheduler_facts("1.35", ("accelerators", "neuron")),
+        lambda: SchedulerFacts(("accelerators", "neuron"), "1.35", scheduler_facts("1.33").image),
+        "my-scheduler is of Kubernetes 1.33, and the cluster of 1.35",
+    ),
+    "NEU019": Vector(
+        lambda: load_test(sampling={"top_k": 50}),
+        lambda: load_test(sampling={"top_k": 1000}),
+        "keep 256 candidates",
+    ),
+    "NEU020": Vector(load_test, lambda: load_test(users=(22, 96)), "96 users at once on server 'llama', which works for 72"),
+    "NEU021": Vector(server, lambda: server(memory_mib=900 * 1024), "no inf2.48xlarge has 900 GiB for a pod"),
+    "NEU022": Vector(server, lambda: server(container_port=8080, service_port=8080), "the engine listens on 8000"),
+    "NEU023": Vector(server, lambda: server(compile_cache=False), "compiles again"),
+    "NEU024": Vector(
+        server,
+        lambda: server(placement=on("inf2.xlarge"), devices=1, tensor_parallel=2, memory_mib=12 * 1024),
+        "may take 24 GiB of host memory, and the pod has 12",
+    ),
+}

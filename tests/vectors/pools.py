@@ -1,0 +1,45 @@
+"""Vectors of the rules about pools."""
+
+from typing import Any
+
+from eks_inference.pools.facts import PoolFacts
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
+from vectors import Vector
+
+
+def managed(facts: dict[str, Any] | None = None, **spec: Any) -> PoolFacts:
+    """A good managed pool with EFA, changed."""
+    good = {"instance_types": ["trn2.48xlarge"], "size": 1, "zone_ids": ["use2-az3"], "efa": {}}
+    pool = ManagedPoolSpec.model_validate({**good, **spec})
+    return PoolFacts(("pools", "di"), "di", pool, "1.35", "us-east-2", **{"network_zone_ids": ("use2-az3", "use2-az1"), **(facts or {})})
+
+
+def karpenter(serves: tuple[str, ...] = (), **spec: Any) -> PoolFacts:
+    """A good Karpenter pool, changed."""
+    pool = KarpenterPoolSpec.model_validate({"kind": "karpenter", "instance_families": ["inf2"], **spec})
+    return PoolFacts(("pools", "inf2"), "inf2", pool, "1.35", "us-west-2", serves=serves)
+
+
+VECTORS = {
+    "POO001": Vector(managed, lambda: managed(zone_ids=["use2-az2"]), "no private subnet there"),
+    "POO002": Vector(managed, lambda: managed(zone_ids=["use2-az1"]), "no zone of pool 'di' is known to offer trn2"),
+    "POO003": Vector(
+        lambda: managed(ami={"release_version": "1.35.6-20260714"}),
+        lambda: managed(ami={"release_version": "1.34.2-20251217"}),
+        "another Kubernetes version",
+    ),
+    "POO004": Vector(
+        lambda: managed(capacity_reservation_id="cr-0123"),
+        lambda: managed(capacity_reservation_id="cr-0123", placement={"name": "mine"}),
+        "InsufficientInstanceCapacity",
+    ),
+    "EFA001": Vector(managed, lambda: managed(instance_types=["inf2.48xlarge"]), "inf2.48xlarge has no EFA interfaces"),
+    "EFA002": Vector(managed, lambda: managed(zone_ids=["use2-az3", "use2-az1"]), "have to be in one zone"),
+    "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "takes 16 addresses before its first pod"),
+    "KAR001": Vector(karpenter, lambda: karpenter(cpu_limit="2"), "no node of inf2.48xlarge fits the pool's limit of 2 vCPU"),
+    "KAR002": Vector(
+        lambda: karpenter(("llama",)),
+        lambda: karpenter(("llama",), consolidation_policy="WhenEmptyOrUnderutilized"),
+        "may move llama to another node",
+    ),
+}

@@ -1,0 +1,95 @@
+"""Vectors of the rules about any model server, and the good servers that others are made of."""
+
+from dataclasses import replace
+from typing import Any
+
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.models import find_model
+from eks_inference.pools.placement import POOL_LABEL, Placement
+from eks_inference.serving.facts import ServingFacts
+from vectors import Vector
+
+
+def on(name: str, pool: str = "accelerated", **changes: Any) -> Placement:
+    """A placement on an instance type."""
+    return Placement(pool, instance_type(name), {POOL_LABEL: pool}, **changes)
+
+
+def server(**changes: Any) -> ServingFacts:
+    """Llama-2-13B as the source system serves it on Inf2: three pods of four devices on a node. Good, and then changed."""
+    profile = changes.get("engine", engine("neuron-2.28-vllm-0.13"))
+    sequences, length = changes.get("max_num_seqs", 24), changes.get("max_model_len", 4096)
+    good = ServingFacts(
+        path=("servers", "llama"),
+        kind="vllm",
+        engine=profile,
+        model_id="NousResearch/Llama-2-13b-chat-hf",
+        model=find_model("Llama-2-13B"),
+        placement=on("inf2.48xlarge", driver="2.29.0"),
+        devices=4,
+        tensor_parallel=8,
+        max_num_seqs=sequences,
+        max_model_len=length,
+        pods_min=3,
+        pods_max=3,
+        cpu_millis=60_000,
+        memory_mib=200 * 1024,
+        scheduler=True,
+        startup_timeout_s=profile.startup.engine_s,
+        arguments=tuple(profile.flags(max_num_seqs=sequences, max_model_len=length)),
+        image=profile.image,
+    )
+    return replace(good, **changes)
+
+
+def trn2(**changes: Any) -> ServingFacts:
+    """Llama-3.3-70B on four of the sixteen devices of a Trn2 node, with a paged KV cache. Good, and then changed."""
+    settings = {
+        "engine": engine("neuron-2.32-vllm-0.24"),
+        "model_id": "meta-llama/Llama-3.3-70B-Instruct",
+        "model": find_model("Llama-3.3-70B"),
+        "placement": on("trn2.48xlarge", driver="2.30.2"),
+        "devices": 4,
+        "tensor_parallel": 16,
+        "max_num_seqs": 8,
+        "max_model_len": 8192,
+        "cpu_millis": 40_000,
+        "memory_mib": 400 * 1024,
+    }
+    return server(**settings | changes)
+
+
+def gpu(**changes: Any) -> ServingFacts:
+    """OPT-350M on a GPU of a g4dn.xlarge. Good, and then changed."""
+    settings = {
+        "engine": engine("cuda-vllm-0.30"),
+        "model_id": "facebook/opt-350m",
+        "model": find_model("OPT-350M"),
+        "placement": on("g4dn.xlarge"),
+        "devices": 1,
+        "tensor_parallel": 1,
+        "max_num_seqs": 256,
+        "max_model_len": 2048,
+        "pods_min": 1,
+        "pods_max": 4,
+        "cpu_millis": 2000,
+        "memory_mib": 8 * 1024,
+        "scheduler": False,
+    }
+    return server(**settings | changes)
+
+
+VECTORS = {
+    # A probe of two minutes, as the source system for Triton has it.
+    "SRV001": Vector(server, lambda: server(startup_timeout_s=120), "120 s is less than a start takes even with everything compiled"),
+    "SRV002": Vector(server, lambda: server(max_model_len=8192), "made for sequences of 4096 tokens"),
+    "SRV003": Vector(server, lambda: server(engine=engine("neuron-2.18-vllm-0.3")), "transformers-neuronx was removed"),
+    "SRV004": Vector(server, lambda: server(image=engine("neuron-2.31-vllm-0.16").image), "the image holds vLLM 0.16"),
+    "SRV005": Vector(server, lambda: server(placement=on("inf2.48xlarge", spot=True)), "may be spot capacity"),
+    "SRV006": Vector(
+        lambda: server(arguments=("--max-num-seqs=24",)),
+        lambda: server(arguments=("--max-num-seqs=48",)),
+        "--max-num-seqs says 48, and max_num_seqs 24",
+    ),
+}

@@ -1,0 +1,33 @@
+"""Vectors of the rules about whole stacks."""
+
+from dataclasses import replace
+from typing import Any
+
+from eks_inference.preflight.subjects import StackFacts
+from eks_inference.pools.plan import placement_of
+from eks_inference.stack import StackSpec
+from vectors import Vector
+from vectors.serving import server
+
+CORE = {"kind": "managed", "instance_types": ["m5.xlarge"], "size": 2}
+NODE = {"kind": "managed", "instance_types": ["inf2.48xlarge"], "size": 1, "root_volume_gib": 1024}
+
+
+def stack(pool: dict[str, Any] = NODE, *, pods_max: int = 3, **facts: Any) -> StackFacts:
+    """Three pods of four devices on one inf2.48xlarge, changed."""
+    spec = StackSpec.model_validate({"name": "s", "pools": {"core": CORE, "inf2": pool}})
+    placement = placement_of("inf2", spec.pools["inf2"], "inf2.48xlarge", spec.cluster.version)
+    wish = {"devices": 4, "pods_min": 3, "cpu_millis": 60_000, "memory_mib": 200_000, **facts}
+    one = replace(server(), path=("servers", "llama"), placement=placement, pods_max=pods_max, **wish)
+    return StackFacts(spec, "us-west-2", {"llama": one})
+
+
+VECTORS = {
+    "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "1 pods find no room: 1 of 'llama'"),
+    "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
+    "KAR003": Vector(
+        lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),
+        lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}),
+        "which devices are neighbours",
+    ),
+}
