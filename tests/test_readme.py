@@ -38,6 +38,8 @@ def test_every_block_is_run_by_a_test():
     run = {
         ("sh", "See it"),
         ("text", "See it"),
+        ("sh", "Check it"),
+        ("text", "Check it"),
         ("sh", "Deploy it"),
         ("sh", "Change it"),
         ("python", "In your own Pulumi program"),
@@ -66,7 +68,10 @@ def test_the_preview_looks_as_shown(clone, capsys):
         assert found, f"not in the output any more, or not in this order:\n{part}"
 
 
-@pytest.mark.parametrize("line", [line for line in shell("See it") + shell("Change it") if line.startswith(".venv/")])
+COMMANDS = [line for heading in ("See it", "Check it", "Change it") for line in shell(heading) if line.startswith(".venv/")]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
 def test_the_commands_of_the_preview_work(clone, capsys, line):
     _, *arguments = line.split()
     assert main(arguments) == 0
@@ -85,6 +90,23 @@ def test_a_mistake_is_reported_as_shown(clone, capsys):
     file.write_text(text)
     assert main(["preview", STACK]) == 2
     assert capsys.readouterr().err == shown
+
+
+def test_a_stack_that_cannot_run_is_refused_as_shown(clone, capsys):
+    shown, _ = (b.text for b in blocks() if (b.language, b.heading) == ("text", "Check it"))
+    file = clone / STACK_FILE
+    text = file.read_text()
+    assert text.count("max_num_seqs: 10") == 1
+    file.write_text(text.replace("max_num_seqs: 10", "max_num_seqs: 40"))
+    assert main(["check", STACK]) == 2
+    assert capsys.readouterr().out.strip() == shown.strip()
+
+
+def test_the_plan_looks_as_shown(capsys):
+    _, shown = (b.text for b in blocks() if (b.language, b.heading) == ("text", "Check it"))
+    (command,) = [line.split()[1:] for line in shell("Check it") if " plan " in line]
+    assert main(command) == 0
+    assert capsys.readouterr().out.strip() == shown.strip()
 
 
 def test_the_deployment_commands_name_what_exists():

@@ -144,7 +144,7 @@ def test_part_of_a_node_goes_through_the_neuron_scheduler_but_never_the_head() -
 
 
 def test_part_of_a_node_without_a_scheduler_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"worker\.devices: needs the Neuron scheduler; given: 4 of the 12 devices"):
+    with pytest.raises(ProgramError, match=r"worker\.devices: NEU009: needs the Neuron scheduler; given: 4 of the 12 devices"):
         served(LARGE, worker={"devices": 4})
 
 
@@ -275,10 +275,7 @@ def test_idle_workers_outlive_a_lull() -> None:
         ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
         ({"image": "registry.example/vllm@sha256:abc"}, "has no sha256 digest"),
         ({"head": {"image": "registry.example/vllm:latest"}}, "may change under a running server"),
-        ({"tensor_parallel": 4}, "tensor_parallel 4 is more than the 2 NeuronCores of a worker"),
-        ({"worker": {"devices": 2}}, r"inf2\.8xlarge has 1 Neuron devices; given: 2"),
         ({"worker": {"instance_type": "g5.xlarge"}}, r"g5\.xlarge has no Neuron devices"),
-        ({"worker": {"instance_type": "trn2.48xlarge"}}, r"is for inf2, trn1, trn1n; the workers run on trn2\.48xlarge"),
         ({"worker": {"min": 2}}, "min 2 <= initial 1 <= max 3 does not hold"),
         ({"replicas": {"min": 4}}, "min 4 is more than max 3"),
         ({"engine": "neuron-2.29"}, r"nearest: .*neuron-2\.28-vllm-0\.13"),
@@ -291,6 +288,32 @@ def test_idle_workers_outlive_a_lull() -> None:
 def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         spec_of(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"tensor_parallel": 4}, r"tensor_parallel: NEU003: tensor_parallel 4 is more than the 2 NeuronCores of a pod"),
+        ({"worker": {"devices": 2}}, r"worker\.devices: NEU002: 2 Neuron devices on inf2\.8xlarge, which has 1; given: 2"),
+        ({"worker": {"instance_type": "trn2.48xlarge"}}, r"engine: NEU012: engine neuron-2\.28-vllm-0\.13 is not for trn2"),
+        ({"max_num_seqs": 80}, r"max_num_seqs: NEU008: Llama-3-8B needs 27\.48 GiB a core, and there are 16; .*up to 27 at"),
+        ({"startup_timeout_seconds": 120}, r"startup_timeout_seconds: SRV001: 120 s is less than a start takes"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_made(keys: dict, complaint: str) -> None:
+    with pytest.raises(ProgramError, match=complaint):
+        served(**keys)
+
+
+def test_a_rule_that_is_silenced_refuses_nothing() -> None:
+    graph = served(startup_timeout_seconds=120, settings={"silenced": {"SRV001": "measured: it takes 90 seconds"}})
+    assert ray_service(graph)["kind"] == "RayService"
+
+
+def test_a_worker_too_small_for_a_replica_holds_none_of_them() -> None:
+    spec = spec_of(tensor_parallel=8)
+    assert plan.replicas_per_worker(spec) == 0
+    assert plan.replica_cpus(spec) == 30
 
 
 @pytest.mark.parametrize("image", ["a/b:1", "r.example:5000/b:v1.2", f"a/b@sha256:{'0' * 64}", f"a/b:latest@sha256:{'0' * 64}"])

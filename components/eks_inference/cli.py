@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eks_inference import plan_command
 from eks_inference.clients import chat
 from eks_inference.preflight import command as check
 from eks_inference.verify import command as verify
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
     preview.set_defaults(run=_preview)
 
+    plan_command.configure(commands.add_parser("plan", help="how a model fits an instance type: splits, batches, lengths"))
     check.configure(commands.add_parser("check", help="whether a stack can run, by rules, with the arithmetic"))
     verify.add_parser(commands, _recorded_stack)
     chat.configure(commands.add_parser("chat", help="ask a model server, e.g. through a port forward"))

@@ -15,7 +15,7 @@ from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
 from eks_inference.observability.neuron_monitor import NeuronMonitor
-from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
+from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics, VllmMetrics
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
@@ -25,8 +25,10 @@ from eks_inference.preflight.check import check_spec
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.spec import HubModel
-from eks_inference.stack import StackSpec, parse_stack
+from eks_inference.serving.vllm.component import VllmServer
+from eks_inference.stack import ServerSpec, StackSpec, parse_stack
 
 
 class InferencePlatform(pulumi.ComponentResource):
@@ -60,7 +62,7 @@ class InferencePlatform(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         for finding in verdict.findings:
             if not finding.reason:
-                pulumi.log.warn(str(finding.fault))
+                pulumi.log.warn(finding.summary)
 
         with faults_under("network"):
             self.network = Vpc(
@@ -101,6 +103,7 @@ class InferencePlatform(pulumi.ComponentResource):
                 cluster=self.cluster,
                 placement=core,
                 grafana_admin_password=grafana_admin_password,
+                dashboards=[board for board, wanted in _dashboards(spec).items() if wanted],
                 opts=child,
             )
 
@@ -114,40 +117,54 @@ class InferencePlatform(pulumi.ComponentResource):
                     f"{name}-neuron-monitor", spec.observability.neuron_monitor, plugin=plugin, metrics=prometheus, opts=child
                 )
 
-        self.servers: dict[str, RayServeVllm] = {}
-        workers: dict[str, Placement] = {}
-        if spec.servers:
+        self.servers: dict[str, RayServeVllm | VllmServer] = {}
+        placements: dict[str, Placement] = {}
+        operator = None
+        if spec.uses_ray:
             operator = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=core, opts=child)
-            for server, server_spec in spec.servers.items():
-                with faults_under("servers", server):
-                    image = None
-                    if isinstance(server_spec.image, InClusterImage):
-                        image = ImageBuild(
-                            f"{server}-image",
-                            server_spec.image,
-                            cluster=self.cluster,
-                            placement=core,
-                            defaults={
-                                "ENGINE_IMAGE": server_spec.profile.image,
-                                "RAY_VERSION": server_spec.ray,
-                            },
-                            opts=child,
-                        )
-                    workers[server] = self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type)
-                    self.servers[server] = RayServeVllm(
+        for server, server_spec in spec.servers.items():
+            with faults_under("servers", server):
+                image = None
+                if isinstance(server_spec.image, InClusterImage):
+                    image = ImageBuild(
+                        f"{server}-image",
+                        server_spec.image,
+                        cluster=self.cluster,
+                        placement=core,
+                        defaults=_build_arguments(server_spec),
+                        opts=child,
+                    ).reference
+                if isinstance(server_spec, RayServeVllmSpec):
+                    placements[server] = self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type)
+                    assert operator is not None
+                    self.servers[server] = ray = RayServeVllm(
                         server,
                         server_spec,
                         cluster=self.cluster,
                         operator=operator,
                         head=self.pools[server_spec.head.pool].placement(server_spec.head.instance_type),
-                        worker=workers[server],
+                        worker=placements[server],
                         scheduler=scheduler,
-                        image=image.reference if image else None,
+                        image=image,
                         hugging_face_token=hugging_face_token,
                         opts=child,
                     )
-                if prometheus:
-                    ServerMetrics(f"{server}-metrics", server=self.servers[server], metrics=prometheus, opts=child)
+                    if prometheus:
+                        ServerMetrics(f"{server}-metrics", server=ray, metrics=prometheus, opts=child)
+                else:
+                    placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
+                    self.servers[server] = vllm = VllmServer(
+                        server,
+                        server_spec,
+                        cluster=self.cluster,
+                        placement=placements[server],
+                        scheduler=scheduler,
+                        image=image,
+                        hugging_face_token=hugging_face_token,
+                        opts=child,
+                    )
+                    if prometheus:
+                        VllmMetrics(f"{server}-metrics", server=vllm, metrics=prometheus, opts=child)
 
         web_ui = None
         if spec.clients.open_webui:
@@ -180,7 +197,7 @@ class InferencePlatform(pulumi.ComponentResource):
                     cluster=self.cluster,
                     placement=core,
                     servers=self.servers,
-                    hardware=workers,
+                    hardware=placements,
                     hugging_face_token=hugging_face_token,
                     opts=child,
                 )
@@ -237,14 +254,27 @@ def _missing_token(spec: StackSpec) -> Iterator[Fault]:
             yield Fault((), message, allowed="a Hugging Face token", hint=hint, config_key=key)
 
 
-def _access(servers: Mapping[str, RayServeVllm]) -> list[str]:
+def _dashboards(spec: StackSpec) -> dict[str, bool]:
+    """Every dashboard, and whether the stack has what it shows."""
+    kinds = {server.kind for server in spec.servers.values()}
+    return {"ray-vllm": "ray_serve_vllm" in kinds, "vllm": "vllm" in kinds, "neuron": spec.accelerators.neuron is not None}
+
+
+def _build_arguments(server: ServerSpec) -> dict[str, str]:
+    """Build arguments of a server's image that follow from its engine profile."""
+    ray = {"RAY_VERSION": server.ray} if isinstance(server, RayServeVllmSpec) else {}
+    return {"ENGINE_IMAGE": server.profile.image, **ray}
+
+
+def _access(servers: Mapping[str, RayServeVllm | VllmServer]) -> list[str]:
     """The commands that take a person from a deployed stack to an answer of the model."""
     steps = []
     for server in servers.values():
         forward = f"kubectl -n {server.namespace} port-forward svc"
-        steps += [
-            f"kubectl -n {server.namespace} get pods --watch",
-            f"{forward}/{server.serve_service_name} {HEAD_PORTS['serve']}",
-            f"{forward}/{server.head_service_name} {HEAD_PORTS['dashboard']}",
-        ]
+        steps.append(f"kubectl -n {server.namespace} get pods --watch")
+        if isinstance(server, RayServeVllm):
+            steps.append(f"{forward}/{server.serve_service_name} {HEAD_PORTS['serve']}")
+            steps.append(f"{forward}/{server.head_service_name} {HEAD_PORTS['dashboard']}")
+        else:
+            steps.append(f"{forward}/{server.service_name} {server.port}")
     return [*steps, "eks-inference chat"] if steps else []

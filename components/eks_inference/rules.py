@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from eks_inference.faults import Fault, SpecError
+from eks_inference.faults import Fault, SpecError, format_path
 
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
@@ -85,6 +85,13 @@ class Finding:
     def stops(self) -> bool:
         """Whether nothing may be deployed with it."""
         return self.severity == "error" and not self.reason
+
+    @property
+    def summary(self) -> str:
+        """One line: place, rule, what is wrong, what to do. ``check`` has the rest."""
+        found = self.judgement
+        place = format_path(found.path) or found.resource.rpartition("::")[2]
+        return f"{place}: {self.rule.id}: {found.message} ({found.fix or self.rule.fix})"
 
     @property
     def fault(self) -> Fault:

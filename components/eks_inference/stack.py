@@ -22,11 +22,12 @@ from eks_inference.pools import plan as pools_plan
 from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.settings import StackSettings
 from eks_inference.spec import RULE_ID, Arn, Reason, ResourceName, RuleId, Spec
 
-ServerSpec = RayServeVllmSpec
-"""A model server. The kinds are told apart by ``kind``; there is one so far."""
+ServerSpec = Annotated[RayServeVllmSpec | VllmServerSpec, Field(discriminator="kind")]
+"""A model server of any kind, told apart by ``kind``."""
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 
@@ -70,6 +71,11 @@ class StackSpec(Spec):
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
     load_test: LoadTestSpec | None = Field(default=None, description="A load test of the model servers. Absent: none.")
+
+    @property
+    def uses_ray(self) -> bool:
+        """Whether a server needs the KubeRay operator."""
+        return any(isinstance(server, RayServeVllmSpec) for server in self.servers.values())
 
     def families(self) -> list[str]:
         """Instance families of all pools: they decide which zones serve."""
@@ -154,15 +160,24 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
                 path = ("pools", spec.core_pool, "root_volume_gib")
                 hint = f"image of server '{name}'"
                 yield Fault(path, "an image build does not fit the nodes' disk", str(given), f"at least {needed}", hint)
-        for role, wish in (("head", server.head), ("worker", server.worker)):
-            yield from _placement_faults(("servers", name, role), wish.pool, wish.instance_type, spec)
+        for path, pool, instance_type in _wishes(server):
+            yield from _placement_faults(("servers", name, *path), pool, instance_type, spec)
+
+
+def _wishes(server: ServerSpec) -> Iterator[tuple[tuple[str, ...], str, str | None]]:
+    """Where the pods of a server want to run: the key that says so, the pool and the instance type."""
+    if isinstance(server, RayServeVllmSpec):
+        yield ("head",), server.head.pool, server.head.instance_type
+        yield ("worker",), server.worker.pool, server.worker.instance_type
+    else:
+        yield (), server.pool, server.instance_type
 
 
 def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every namespace the stack makes, with the key that names it."""
     for name, server in spec.servers.items():
-        yield ("servers", name, "namespace"), server.namespace
-    if spec.servers:
+        yield ("servers", name, "namespace"), server.namespace or name
+    if spec.uses_ray:
         yield ("kuberay", "namespace"), spec.kuberay.namespace
     if spec.observability.prometheus:
         yield ("observability", "prometheus", "namespace"), spec.observability.prometheus.namespace

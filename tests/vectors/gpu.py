@@ -1,18 +1,61 @@
 """Vectors of the rules about servers on GPUs."""
 
-from eks_inference.catalog.models import find_model
+from dataclasses import replace
+from typing import Any
+
 from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.models import model
+from eks_inference.pools.placement import POOL_LABEL, Placement
+from eks_inference.serving.facts import ServingFacts
 from vectors import Vector
-from vectors.serving import gpu, on
+
+
+def gpu_server(
+    on: str = "g6e.12xlarge", model_name: str = "Llama-3.1-8B", profile: str = "cuda-vllm-0.30", **changes: Any
+) -> ServingFacts:
+    """A good vLLM server of four GPUs, changed."""
+    shape, known = instance_type(on), model(model_name)
+    good = ServingFacts(
+        path=("servers", "llama"),
+        kind="vllm",
+        engine=engine(profile),
+        model_id=known.repositories[0],
+        model=known,
+        placement=Placement("gpu", shape, {POOL_LABEL: "gpu"}, max_nodes=1),
+        devices=shape.devices,
+        tensor_parallel=shape.devices,
+        max_num_seqs=256,
+        max_model_len=8192,
+        cpu_millis=8000,
+        memory_mib=64 * 1024,
+        startup_timeout_s=1200,
+        arguments=("--dtype=auto", "--gpu-memory-utilization=0.9"),
+    )
+    return replace(good, **changes)
+
+
+def t4_server(**changes: Any) -> ServingFacts:
+    """OPT-350M on one T4, changed."""
+    wish = {"max_model_len": 2048, "cpu_millis": 2000, "memory_mib": 12 * 1024, **changes}
+    return gpu_server("g4dn.xlarge", "OPT-350M", **wish)
+
+
+def llama_on_t4(**changes: Any) -> ServingFacts:
+    """Weights of two bytes each, 15 GiB of them, on one T4 of 16, changed."""
+    return t4_server(model=model("Llama-3.1-8B"), model_id="meta-llama/Llama-3.1-8B", **changes)
+
 
 VECTORS = {
-    "GPU001": Vector(gpu, lambda: gpu(placement=on("m5.large")) , "x"),
-    "GPU002": Vector(gpu, lambda: gpu(engine=engine("triton-24.07-vllm-0.5"), model=find_model("Qwen3-8B")), "does not serve Qwen3-8B"),
-    "GPU003": Vector(gpu, lambda: gpu(devices=4, tensor_parallel=4), "4 GPUs on g4dn.xlarge, which has 1"),
-    "GPU004": Vector(gpu, lambda: gpu(tensor_parallel=4), "tensor_parallel 4 is more than the 1 GPU of a pod"),
-    "GPU005": Vector(gpu, lambda: gpu(tensor_parallel=3), "16 attention heads of OPT-350M do not divide evenly among 3 GPUs"),
-    "GPU006": Vector(gpu, lambda: gpu(model=find_model("Llama-2-13B")), "24.24 GiB"),
-    "GPU007": Vector(gpu, lambda: gpu(arguments=("--dtype=bfloat16",)), "does not compute in bfloat16"),
-    "GPU008": Vector(gpu, lambda: gpu(cpu_millis=4000), "no g4dn.xlarge has 4 CPU for a pod"),
-    "GPU009": Vector(gpu, lambda: gpu(arguments=("--port=9000",)), "the engine listens on 9000"),
+    "GPU001": Vector(gpu_server, llama_on_t4, "15.21 GiB"),
+    "GPU002": Vector(gpu_server, lambda: gpu_server(devices=8), "no g6e.12xlarge has 8 GPUs"),
+    "GPU003": Vector(gpu_server, lambda: gpu_server(tensor_parallel=3), "32 attention heads of Llama-3.1-8B do not divide"),
+    "GPU004": Vector(t4_server, lambda: t4_server(arguments=("--dtype=bfloat16",)), "have no bfloat16"),
+    "GPU005": Vector(gpu_server, lambda: gpu_server(profile="neuron-2.28-vllm-0.13"), "is not for g6e.12xlarge"),
+    "GPU006": Vector(gpu_server, lambda: gpu_server(tensor_parallel=2), "2 of the 4 GPUs of a pod are idle"),
+    "GPU007": Vector(t4_server, lambda: t4_server(cpu_millis=4000), "no g4dn.xlarge has 4 CPU for a pod"),
+    "GPU008": Vector(
+        gpu_server, lambda: gpu_server(model_name="Qwen3-8B", profile="triton-24.07-vllm-0.5"), "does not serve Qwen3-8B"
+    ),
+    "GPU009": Vector(gpu_server, lambda: gpu_server(arguments=("--port=8080",)), "the engine listens on 8080"),
 }

@@ -82,7 +82,9 @@ def gpu(**changes: Any) -> ServingFacts:
 
 VECTORS = {
     # A probe of two minutes, as the source system for Triton has it.
-    "SRV001": Vector(server, lambda: server(startup_timeout_s=120), "120 s is less than a start takes even with everything compiled"),
+    "SRV001": Vector(
+        server, lambda: server(startup_timeout_s=120), "120 s is less than a start takes even with everything compiled"
+    ),
     "SRV002": Vector(server, lambda: server(max_model_len=8192), "made for sequences of 4096 tokens"),
     "SRV003": Vector(server, lambda: server(engine=engine("neuron-2.18-vllm-0.3")), "transformers-neuronx was removed"),
     "SRV004": Vector(server, lambda: server(image=engine("neuron-2.31-vllm-0.16").image), "the image holds vLLM 0.16"),

@@ -1,6 +1,7 @@
 """Prometheus and Grafana as resources, and what makes them read a model server."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -23,9 +24,9 @@ class PrometheusStack(pulumi.ComponentResource):
     """Prometheus with its operator, Grafana, kube-state-metrics and node exporters, from the chart kube-prometheus-stack.
 
     Prometheus reads every PodMonitor, ServiceMonitor and Probe of the cluster, whoever made them. Added to the chart: Grafana
-    dashboards of Ray, vLLM and Neuron devices, recording and alerting rules, and a PodMonitor of the KubeRay operators in
-    whatever namespace. All but the node exporters is on the nodes of ``placement`` (the core pool). ``cluster`` has to have the
-    storage class gp3.
+    ``dashboards`` of Ray, vLLM and Neuron devices (all of ``prometheus_plan.DASHBOARDS`` unless told otherwise), recording and
+    alerting rules, and a PodMonitor of the KubeRay operators in whatever namespace. All but the node exporters is on the nodes of
+    ``placement`` (the core pool). ``cluster`` has to have the storage class gp3.
 
     Two namespaces: ``<namespace>`` with Pod Security "restricted", and ``<namespace>-nodes`` with "privileged", where the node
     exporters use the node's network, process ids and file system: what they measure is there. A NetworkPolicy closes the first
@@ -51,6 +52,7 @@ class PrometheusStack(pulumi.ComponentResource):
         cluster: Cluster,
         placement: Placement,
         grafana_admin_password: SecretRef | pulumi.Input[str] | None = None,
+        dashboards: Sequence[str] = plan.DASHBOARDS,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("eks-inference:index:PrometheusStack", name, spec.model_dump(mode="json", exclude_none=True), opts)
@@ -96,7 +98,7 @@ class PrometheusStack(pulumi.ComponentResource):
             )
             before.append(secret)
             password = SecretRef(plan.GRAFANA_SECRET, plan.GRAFANA_PASSWORD_KEY)
-        dashboards = [
+        boards = [
             k8s.core.v1.ConfigMap(
                 f"{name}-dashboard-{dashboard}",
                 metadata={
@@ -107,7 +109,7 @@ class PrometheusStack(pulumi.ComponentResource):
                 data={f"{dashboard}.json": plan.dashboard(dashboard)},
                 opts=options(own_namespace),
             )
-            for dashboard in plan.DASHBOARDS
+            for dashboard in dashboards
         ]
         chart = versions.chart("kube-prometheus-stack")
         location, repository = chart.location(settings.chart(chart.reference))
@@ -127,7 +129,7 @@ class PrometheusStack(pulumi.ComponentResource):
             ),
             # Two volumes at most, half a dozen images, and a node exporter on nodes that may still be starting.
             timeout=900,
-            opts=options(*before, *dashboards, *cluster.ready, *placement.ready),
+            opts=options(*before, *boards, *cluster.ready, *placement.ready),
         )
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
@@ -171,17 +173,7 @@ class ServerMetrics(pulumi.ComponentResource):
     def __init__(self, name: str, *, server: ModelServer, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:ServerMetrics", name, {"namespace": server.namespace}, opts)
         provider = metrics.cluster.provider
-        policy = k8s.networking.v1.NetworkPolicy(
-            f"{name}-policy",
-            **network_policy(
-                "metrics",
-                server.namespace,
-                selector={},
-                ingress=[allow_from(namespace(metrics.namespace), tcp=plan.RAY_PORTS)],
-                egress=None,
-            ),
-            opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=[*server.ready]),
-        )
+        policy = _let_in(name, server.namespace, plan.RAY_PORTS, metrics=metrics, after=server.ready, parent=self)
         endpoints = {"head": plan.ray_head_endpoints(), "worker": plan.ray_worker_endpoints()}
         monitors = [
             k8s.apiextensions.CustomResource(
@@ -200,3 +192,79 @@ class ServerMetrics(pulumi.ComponentResource):
         ]
         self.ready: Sequence[pulumi.Resource] = (policy, *monitors)
         self.register_outputs({"namespace": server.namespace})
+
+
+class VllmPods(Protocol):
+    """A server whose pods run vLLM by themselves, e.g. ``VllmServer``. It is alone in its namespace."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def port(self) -> int:
+        """Of API and metrics."""
+        ...
+
+    @property
+    def port_name(self) -> str:
+        """What the pods call that port."""
+        ...
+
+    @property
+    def pod_labels(self) -> Mapping[str, str]: ...
+    @property
+    def foundation(self) -> Sequence[pulumi.Resource]:
+        """What must exist before anything in the namespace."""
+        ...
+
+
+class VllmMetrics(pulumi.ComponentResource):
+    """Makes Prometheus read a server that runs vLLM by itself: a PodMonitor of its pods, and a NetworkPolicy that lets it in.
+
+    They stand in the server's namespace and add the label ``server``. vLLM answers /metrics at the port of its API, without a key
+    even where the API wants one: under its own names (``vllm:...``), and of the HTTP server ``http_...``.
+
+    They do not wait for the model: a server that never comes up is what one wants to see.
+    """
+
+    def __init__(self, name: str, *, server: VllmPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-inference:index:VllmMetrics", name, {"namespace": server.namespace}, opts)
+        policy = _let_in(name, server.namespace, [server.port], metrics=metrics, after=server.foundation, parent=self)
+        monitor = k8s.apiextensions.CustomResource(
+            f"{name}-pods",
+            **_MONITOR,
+            **plan.pod_monitor(
+                plan.VLLM_MONITOR,
+                server.namespace,
+                labels=metrics.monitor_labels,
+                selector=server.pod_labels,
+                endpoints=plan.vllm_endpoints(server.port_name),
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self, provider=metrics.cluster.provider, depends_on=[*metrics.ready, *server.foundation]
+            ),
+        )
+        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
+        self.register_outputs({"namespace": server.namespace})
+
+
+def _let_in(
+    name: str,
+    space: str,
+    ports: Sequence[int],
+    *,
+    metrics: Metrics,
+    after: Sequence[pulumi.Resource],
+    parent: pulumi.Resource,
+) -> k8s.networking.v1.NetworkPolicy:
+    """Opens these ports of all pods of a server's namespace to Prometheus."""
+    return k8s.networking.v1.NetworkPolicy(
+        f"{name}-policy",
+        **network_policy(
+            "metrics",
+            space,
+            selector={},
+            ingress=[allow_from(namespace(metrics.namespace), tcp=ports)],
+            egress=None,
+        ),
+        opts=pulumi.ResourceOptions(parent=parent, provider=metrics.cluster.provider, depends_on=[*after]),
+    )

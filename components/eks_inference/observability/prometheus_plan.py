@@ -25,11 +25,14 @@ PROMETHEUS_PORT = 9090
 WEBHOOK_PORT = 10250
 """The operator's: the API server asks it whether a rule is one."""
 
-DASHBOARDS = ("ray-vllm", "neuron")
-"""Files of ``assets``: <name>.json."""
+DASHBOARDS = ("ray-vllm", "vllm", "neuron")
+"""Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself."""
 
 DASHBOARD_LABELS = {"grafana_dashboard": "1"}
 """What Grafana's sidecar looks for on ConfigMaps of its namespace."""
+
+VLLM_MONITOR = "vllm"
+"""Name of the PodMonitors of servers that run vLLM by themselves: the label ``job`` of what they read is ``<namespace>/vllm``."""
 
 RAY_AUTOSCALER_PORT = 44217
 """Metrics of the autoscaler beside the Ray head (ray 2.52.1, AUTOSCALER_METRIC_PORT). The pod has no name for it."""
@@ -256,6 +259,18 @@ def _ray_labels() -> list[dict[str, Any]]:
         _target_label("__meta_kubernetes_pod_label_eks_inference_server", "server"),
         _target_label("__meta_kubernetes_pod_label_ray_io_cluster", "ray_io_cluster"),
         _target_label("__meta_kubernetes_pod_label_ray_io_node_type", "ray_io_node_type"),
+    ]
+
+
+def vllm_endpoints(port: str) -> list[dict[str, Any]]:
+    """vLLM's own metrics, of the port of that name, which is the API's too. What Python says of itself is left out."""
+    return [
+        {
+            "port": port,
+            "path": "/metrics",
+            "relabelings": [_target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")],
+            "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "(python|process)_.*|.*_created"}],
+        }
     ]
 
 

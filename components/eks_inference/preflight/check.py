@@ -65,8 +65,10 @@ def check_spec(spec: StackSpec, region: str) -> Verdict:
 
 def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
     """What the rules about graphs say, after all transforms."""
+    from eks_inference.preflight.graph_facts import GraphFacts
+
     rules = registry.graph_rules()
-    return Verdict(rules, tuple(_judged(rules, [graph])), silenced)
+    return Verdict(rules, tuple(_judged(rules, [GraphFacts(graph)])), silenced)
 
 
 def _judged(rules: Iterable[Rule[Any]], about: Iterable[object]) -> list[tuple[Rule[Any], Judgement]]:

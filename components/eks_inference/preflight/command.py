@@ -69,7 +69,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     stopping = [problem(stack, finding) for finding in findings if finding.stops and spec]
     if stopping:
         raise PreviewError(stopping)
-    shown = tuple(f"{finding.rule.id}: {finding.judgement.message}" for finding in findings if not finding.reason)
+    shown = tuple(finding.summary for finding in findings if not finding.reason)
     return dataclasses.replace(graph, warnings=(*graph.warnings, *shown))
 
 

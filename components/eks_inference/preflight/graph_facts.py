@@ -12,7 +12,7 @@ from typing import Any
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
-from eks_inference.preflight.node_shapes import NodeShape, node_shapes
+from eks_inference.preflight.node_shapes import NodeShape, launch_template, node_shapes
 from eks_inference.preflight.scheduling import chosen_labels, obstacles
 from eks_inference.preview.composition import is_read
 from eks_inference.preview.describe import CHART_TYPE, is_kubernetes_object
@@ -346,6 +346,10 @@ class GraphFacts:
         """Launch templates that the graph makes, by URN."""
         return {r.urn: r for r in self.graph.of_type(LAUNCH_TEMPLATE_TYPE) if not is_read(r)}
 
+    def launch_template(self, group: Resource) -> Mapping[str, Any] | None:
+        """The inputs of a node group's launch template; empty when it has none, None when the graph does not make it."""
+        return launch_template(group, {urn: template.inputs for urn, template in self.launch_templates.items()})
+
     # -- network
 
     @cached_property
@@ -419,6 +423,11 @@ def quantity(value: Any) -> Decimal | None:
         return amount(shown) if len(shown) <= 24 else None
     except ValueError:
         return None
+
+
+def number(value: Decimal) -> str:
+    """A number for people, with three places at most."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

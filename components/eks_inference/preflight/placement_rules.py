@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.preflight.graph_facts import GraphFacts, Pod
+from eks_inference.preflight.graph_facts import GraphFacts, Pod, number
 from eks_inference.preflight.node_shapes import EFA_RESOURCE, NodeShape
 from eks_inference.preflight.scheduling import chosen_labels, nearest, obstacles
 from eks_inference.preview.values import at, is_token, text, unique
@@ -100,7 +100,7 @@ def _room(facts: GraphFacts, pod: Pod, shape: NodeShape, name: str) -> Decimal |
 def _shown(name: str, amount: Decimal) -> str:
     if name == "memory":
         return f"{amount / 2**30:.2f} GiB"
-    return f"{amount:.3f}".rstrip("0").rstrip(".")
+    return number(amount)
 
 
 @rule(

@@ -17,14 +17,17 @@ _SHAPES = {
     "nvapi-": ("an NVIDIA API key", re.compile(r"(?<![\w-])nvapi-[A-Za-z0-9_-]{20,}")),
     "ghp_": ("a GitHub token", re.compile(r"(?<![\w-])ghp_[A-Za-z0-9]{36}")),
     "github_pat_": ("a GitHub token", re.compile(r"(?<![\w-])github_pat_\w{22,}")),
+    "://": ("an address with a password", re.compile(r"://[^\s/:@\"'$<{(\[]+:[^\s/:@\"'$<{(\[]{4,}@")),
     "PRIVATE KEY-----": ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
 }
 
 # Names of variables, flags and chart values that hold a credential. Endings alone: what follows (…_FILE, …_NAME) points at one.
 _NAMES = re.compile(
-    r"(?:^|[_.-])(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
+    r"(?:^|[_.-])(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEYS?|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
     re.IGNORECASE,
 )
+# Not those of a tokenizer.
+_TOKENS_OF_TEXT = re.compile(r"(?:^|[_.-])(?:BOS|CLS|EOS|IMAGE|MASK|PAD|SEP|SPECIAL|STOP|UNK)[_.-]TOKEN$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FLAG = re.compile(r"^--?([A-Za-z][\w.-]*)(?:=(.*))?$", re.DOTALL)
 
@@ -119,11 +122,11 @@ def _is_credential_name(name: str, *, in_chart: bool) -> bool:
     # Charts name the Secret that has the value so: existingSecret, secret.
     if in_chart and spelt.lower().endswith("secret"):
         return False
-    return bool(_NAMES.search(spelt))
+    return bool(_NAMES.search(spelt)) and not _TOKENS_OF_TEXT.search(spelt)
 
 
 def _is_literal(value: str) -> bool:
-    """Whether a value can be a credential itself: no placeholder, no number of tokens, no text, no pointer to a value elsewhere."""
+    """Whether a value can be a credential itself: no placeholder, number or sentence, no pointer to a value elsewhere."""
     found = value.strip()
     return (
         len(found) >= _SHORTEST

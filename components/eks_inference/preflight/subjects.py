@@ -3,15 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from eks_inference.accelerators.rules import scheduler_facts
 from eks_inference.faults import SpecError
+from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.scaling.facts import ScalingFacts
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_serve_facts
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
+from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack import StackSpec
 
 
@@ -32,14 +38,37 @@ def subjects(spec: StackSpec, region: str) -> Iterator[object]:
     for name in spec.pools:
         yield _pool(name, spec, region, zone_ids, [server for server, facts in servers.items() if facts.placement.pool == name])
     yield _network(spec, zone_ids)
+    if spec.accelerators.neuron and spec.accelerators.neuron.scheduler:
+        yield scheduler_facts(spec.cluster.version, ("cluster", "version"))
+    yield from _autoscalers(spec, servers)
+    yield from _load_tests(spec, servers)
     yield StackFacts(spec, region, servers)
 
 
 def _servers(spec: StackSpec, zone_ids: Sequence[str]) -> Iterator[tuple[str, ServingFacts]]:
     scheduler = spec.accelerators.neuron is not None and spec.accelerators.neuron.scheduler
     for name, server in spec.servers.items():
-        worker = _placement(spec, server.worker.pool, server.worker.instance_type, zone_ids)
-        yield name, ray_serve_facts(server, worker, scheduler=scheduler, path=("servers", name))
+        path = ("servers", name)
+        if isinstance(server, RayServeVllmSpec):
+            worker = _placement(spec, server.worker.pool, server.worker.instance_type, zone_ids)
+            yield name, ray_serve_facts(server, worker, scheduler=scheduler, path=path)
+        else:
+            placement = _placement(spec, server.pool, server.instance_type, zone_ids)
+            yield name, vllm_facts(server, placement, scheduler=scheduler, path=path)
+
+
+def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[ScalingFacts]:
+    for name, server in spec.servers.items():
+        if isinstance(server, VllmServerSpec) and server.autoscaling:
+            path = ("servers", name, "autoscaling")
+            yield ScalingFacts(path, server.autoscaling, servers[name], metrics=spec.observability.prometheus is not None)
+
+
+def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[LoadTestFacts]:
+    if spec.load_test:
+        for name in spec.load_test.servers or servers:
+            if name in servers:
+                yield LoadTestFacts(spec.load_test, name, servers[name], ("load_test",))
 
 
 def _placement(spec: StackSpec, pool: str, instance_type: str | None, zone_ids: Sequence[str]) -> Placement:

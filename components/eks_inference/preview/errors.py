@@ -22,8 +22,8 @@ class Problem:
     def render(self) -> str:
         place = self.file + (f":{self.line}" if self.line else "")
         head = ": ".join(part for part in (place, self.key, self.rule, self.message) if part)
-        because = (("because" if index == 0 else "       ", line) for index, line in enumerate(self.working))
-        details = (("given", self.given), ("allowed", self.allowed), *because, ("hint", self.hint))
+        because = "\n             ".join(self.working)
+        details = (("given", self.given), ("allowed", self.allowed), ("because", because), ("hint", self.hint))
         return "\n".join([head, *(f"    {label}: {text}" for label, text in details if text)])
 
 

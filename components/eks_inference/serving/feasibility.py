@@ -10,7 +10,8 @@ from eks_inference.accelerators.plan import cores_of, devices_for_cores, needs_s
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
-from eks_inference.serving.memory import TIGHT, MemoryUse, gib
+from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib
+from eks_inference.serving.node_share import share
 
 SHORTEST = 2048
 """Shortest length that is looked at when nobody names one, in tokens."""
@@ -36,7 +37,7 @@ class Split:
 
     tensor_parallel: int
     refusal: str = ""
-    """Why it cannot be; empty when it can."""
+    """Why it cannot be, and then nothing else is said; empty when it can."""
     devices: int = 0
     """Devices a pod has to ask for: a number the instance type can give."""
     idle_cores: int = 0
@@ -47,6 +48,8 @@ class Split:
     """Devices of a node that are left over then."""
     scheduler: bool = False
     """Whether the pods need the Neuron scheduler."""
+    caution: str = ""
+    """What a rule would warn of whatever the batch; empty when there is nothing."""
     kv_repeats: float = 1.0
     """How often each KV head is held."""
     fits: tuple[Fit, ...] = ()
@@ -107,14 +110,17 @@ def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: 
     cores = cores_of(devices, instance) if neuron else devices
     pods = instance.devices // devices
     fits = tuple(_fit(MemoryUse(model, instance, engine, degree, 0, length)) for length in lengths)
+    refusal = _refusal(model, degree, fits)
+    if refusal:
+        return Split(degree, refusal, kv_repeats=repeats)
     return Split(
         tensor_parallel=degree,
-        refusal=_refusal(model, degree, fits),
         devices=devices,
         idle_cores=cores - degree,
         pods=pods,
         idle_devices=instance.devices - pods * devices,
         scheduler=neuron and needs_scheduler(devices, instance),
+        caution=_caution(model, instance, devices) if neuron else "",
         kv_repeats=repeats,
         fits=fits,
     )
@@ -127,8 +133,18 @@ def _refusal(model: Model, degree: int, fits: Sequence[Fit]) -> str:
     if shortest.sequences:
         return ""
     if shortest.weights > shortest.capacity:
-        return f"weights alone take {gib(shortest.weights)} GiB of {gib(shortest.capacity)} GiB a {shortest.unit}"
-    return f"weights take {gib(shortest.weights)} GiB of {gib(shortest.capacity)} GiB a {shortest.unit}: no room for a sequence"
+        return f"weights alone take {gib(shortest.weights)} GiB of {shortest.capacity / GIB:.4g} GiB a {shortest.unit}"
+    return (
+        f"weights take {gib(shortest.weights)} GiB of {shortest.capacity / GIB:.4g} GiB a {shortest.unit}: no room for a sequence"
+    )
+
+
+def _caution(model: Model, instance: InstanceType, devices: int) -> str:
+    host = share(instance, devices).memory_mib / 1024
+    weights = model.weight_bytes() / GIB
+    if weights <= host:
+        return ""
+    return f"caution: loading may take {weights:.1f} GiB of host memory, and a pod's share is {host:.1f} GiB"
 
 
 def _fit(empty: MemoryUse) -> Fit:

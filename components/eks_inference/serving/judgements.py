@@ -6,7 +6,7 @@ from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag
-from eks_inference.serving.memory import TIGHT, MemoryUse, gib, paged, server_memory
+from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, paged, server_memory
 from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, room
 
 
@@ -30,17 +30,18 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     use = server_memory(server)
     if use is None:
         return
-    tightest = max(use.limits, key=lambda limit: limit.fraction)
+    whole, *others = use.limits
+    tightest = max((whole, *others), key=lambda limit: limit.fraction)
     fits = tightest.fraction <= 1
-    where = f"a {use.unit}" if tightest is use.limits[0] else f"the {tightest.what} of a {use.unit}"
-    size = f"{gib(tightest.used)} GiB of {gib(tightest.available)} GiB of {where}"
+    what = "" if tightest is whole else f" of {tightest.what}"
     yield Judgement(
         holds=tightest.fraction <= TIGHT,
         path=server.at("max_model_len" if paged(server.engine) else "max_num_seqs"),
         working=use.working,
-        message=f"{server.model_id} does not fit: {size}"
+        message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, and there are {tightest.available / GIB:g}"
         if not fits
-        else f"{tightest.fraction:.1%} of the memory is planned; above {TIGHT:.0%} the engine's own buffers may not fit: {size}",
+        else f"{use.model.name} takes {tightest.fraction:.1%} of the memory{what} a {use.unit}: what nobody can calculate "
+        "(buffers, compiled graphs) may not fit beside it",
         given=f"tensor_parallel {use.tensor_parallel}, max_num_seqs {server.max_num_seqs}, max_model_len {use.max_model_len}",
         allowed=_that_fits(use),
         severity="error" if not fits else "warning",
@@ -112,7 +113,7 @@ def pod(server: ServingFacts) -> Iterator[Judgement]:
             if not pods
             else f"{pods} of {together} pods fit a node: the devices of the others stay idle",
             given=f"{asked / factor:g} {unit}",
-            allowed=f"at most {there // together / factor:.1f} {unit}",
+            allowed=f"at most {there // together / factor:.1f} {unit} for {together} pod{'' if together == 1 else 's'} a node",
             severity="error" if not pods else "warning",
         )
 

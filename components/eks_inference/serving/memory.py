@@ -147,12 +147,14 @@ class MemoryUse:
             f"{self.kv_token / 1024:g} KiB",
             f"KV cache: {self.kv_token / 1024:g} KiB x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
         ]
-        share = f"{self.settings.utilization:g} x {gib(self.memory)} = " if paged(self.engine) else ""
-        sum_ = f"{gib(self.weights)} + {gib(self.kv)} = {gib(self.needed)} GiB"
-        of = f"of {share}{gib(self.capacity)} GiB a {unit}"
-        lines.append(f"{sum_} {of} ({_percent(self.needed / self.capacity) if self.capacity else 'none'})")
+        share = f"{self.settings.utilization:g} x {self.memory / GIB:g} = " if paged(self.engine) else ""
+        whole = Limit("", self.needed, self.capacity)
+        lines.append(
+            f"{gib(self.weights)} + {gib(self.kv)} = {gib(self.needed)} GiB of {share}{self.capacity / GIB:g} GiB a {unit} "
+            f"({_percent(whole.fraction)})"
+        )
         lines += [
-            f"{limit.what}: {self.settings.pool_fraction:g} x {gib(self.capacity)} = {gib(limit.available)} GiB, of which "
+            f"{limit.what}: {self.settings.pool_fraction:g} x {self.capacity / GIB:g} = {limit.available / GIB:g} GiB, of which "
             f"{sequences} of {self.max_model_len} tokens take {gib(limit.used)} GiB ({_percent(limit.fraction)})"
             for limit in self.limits[1:]
         ]

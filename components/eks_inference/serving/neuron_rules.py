@@ -149,7 +149,7 @@ def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
         holds=held == model.kv_heads,
         path=server.at("tensor_parallel"),
         working=(f"{held} KV heads held over {degree} cores / {model.kv_heads} of {model.name} = {held / model.kv_heads:g}",),
-        message=f"each of the {model.kv_heads} KV heads is held {held / model.kv_heads:g} times: so much more KV cache",
+        message=f"each of the {model.kv_heads} KV heads is held {held / model.kv_heads:g} times, and the KV cache with them",
         given=str(degree),
         allowed=f"at most {model.kv_heads} for one of each",
     )
@@ -271,7 +271,7 @@ def _buckets(server: ServingFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=False,
             path=server.at("extra_args"),
-            working=("--additional-config takes JSON: {\"neuron_config\": {...}}",),
+            working=('--additional-config takes JSON: {"neuron_config": {...}}',),
             message="--additional-config is not a JSON object with an object 'neuron_config'",
             given=text,
         )
@@ -300,7 +300,9 @@ def _buckets(server: ServingFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
             path=server.at("extra_args"),
-            working=(f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, multiples of the block of {block}",),
+            working=(
+                f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, multiples of the block of {block}",
+            ),
             message="kv_segment_size_buckets do not suit the kernel of segmented attention",
             given=f"{json.dumps(segments)}, num_batched_tokens_buckets {json.dumps(tokens)}",
             allowed=f"equal lists out of {', '.join(map(str, sizes))}",
@@ -429,4 +431,3 @@ def _devices_that_hold(cores: int, server: ServingFacts) -> str:
         return _devices(devices_for_cores(cores, server.instance))
     except ValueError:
         return "a larger instance type"
-

@@ -56,24 +56,27 @@ def server_storage(
             )
         )
     if isinstance(cache, S3CompileCache):
-        bucket = cache.bucket or _bucket(name, cluster, parent)
+        bucket = cache.bucket or private_bucket(f"{name}-compile-cache", cluster, parent)
         url = pulumi.Output.concat("s3://", bucket, "/", cache.prefix)
     if storage_plan.needs_role(model, cache):
-        ready += _role(model, cache, bucket, account, cluster, parent)
+        policy = pulumi.Output.from_input(bucket).apply(
+            lambda known: iam.policy_json(storage_plan.role_policy(model, cache, cluster.settings, known))
+        )
+        ready += account_role(account, policy, cluster, parent)
     return Storage(url, ready)
 
 
-def _bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:
+def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:
+    """A bucket of the stack for what can be made again. A stack that protects what it holds keeps it."""
     settings = cluster.settings
     bucket = aws.s3.Bucket(
-        naming.within(_BUCKET_NAME, f"{name}-compile-cache"),
-        # A cache: what is lost with it is the time of one compilation. A stack that protects what it holds keeps it.
+        naming.within(_BUCKET_NAME, name),
         force_destroy=not settings.protect,
-        tags={**settings.tags, "Name": f"{name}-compile-cache"},
+        tags={**settings.tags, "Name": name},
         opts=pulumi.ResourceOptions(parent=parent, protect=settings.protect or None),
     )
     aws.s3.BucketPublicAccessBlock(
-        f"{name}-compile-cache-private",
+        f"{name}-private",
         bucket=bucket.bucket,
         block_public_acls=True,
         block_public_policy=True,
@@ -83,7 +86,7 @@ def _bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Outp
     )
     if settings.kms_key_arn:
         aws.s3.BucketServerSideEncryptionConfiguration(
-            f"{name}-compile-cache-encryption",
+            f"{name}-encryption",
             bucket=bucket.bucket,
             rules=[
                 aws.s3.BucketServerSideEncryptionConfigurationRuleArgs(
@@ -100,15 +103,8 @@ def _bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Outp
     return bucket.bucket
 
 
-def _role(
-    model: ModelSource,
-    cache: CompileCache,
-    bucket: pulumi.Input[str] | None,
-    account: Account,
-    cluster: Cluster,
-    parent: pulumi.Resource,
-) -> list[pulumi.Resource]:
-    """Role, permissions and association of the service account."""
+def account_role(account: Account, policy: pulumi.Input[str], cluster: Cluster, parent: pulumi.Resource) -> list[pulumi.Resource]:
+    """Role with that policy and association of the service account."""
     settings = cluster.settings
     role = aws.iam.Role(
         naming.within(naming.IAM_ROLE, account.name),
@@ -123,9 +119,7 @@ def _role(
     permissions = aws.iam.RolePolicy(
         f"{account.name}-storage",
         role=role.name,
-        policy=pulumi.Output.from_input(bucket).apply(
-            lambda known: iam.policy_json(storage_plan.role_policy(model, cache, settings, known))
-        ),
+        policy=policy,
         opts=pulumi.ResourceOptions(parent=parent),
     )
     association = aws.eks.PodIdentityAssociation(

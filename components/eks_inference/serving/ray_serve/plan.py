@@ -86,9 +86,7 @@ def startup_timeout_seconds(spec: RayServeVllmSpec) -> int:
 
 def engine_args(spec: RayServeVllmSpec) -> list[str]:
     """Flags beyond those of the shape: the profile's, then the user's, of which vLLM takes the last."""
-    return pods.engine_args(
-        spec.profile, max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len, extra=spec.extra_args
-    )
+    return pods.engine_args(spec.profile, max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len, extra=spec.extra_args)
 
 
 def compilation(spec: RayServeVllmSpec) -> Compilation:

@@ -138,7 +138,7 @@ class TritonServerSpec(Spec):
     )
     engine_args: dict[EngineKey, JsonValue] = Field(
         default_factory=dict,
-        description="Further keys of model.json, e.g. {trust_remote_code: true}: arguments of vLLM's engine as Python spells them.",
+        description="Further keys of model.json, e.g. {trust_remote_code: true}: arguments of the engine as Python spells them.",
     )
     log_stats: bool = Field(
         default=True, description="Let vLLM count. The source system has it off, and so sees no token, no latency of the engine."

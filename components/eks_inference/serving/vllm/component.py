@@ -65,6 +65,8 @@ class VllmServer(pulumi.ComponentResource):
         self.namespace = plan.namespace(name, spec)
         self.service_name = name
         self.port = plan.port(spec)
+        self.port_name = plan.PORT_NAME
+        self.pod_labels = plan.labels(name)
         self.model_id = spec.model.id
         self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{self.port}/v1"
         self.startup_seconds = plan.cold_start_seconds(spec)
@@ -135,8 +137,9 @@ class VllmServer(pulumi.ComponentResource):
                     *(scheduler.ready if scheduler else ()),
                 ],
                 custom_timeouts=pulumi.CustomTimeouts(
-                    create=f"{plan.progress_seconds(spec)}s",
-                    update=f"{plan.rollout_seconds(spec)}s",
+                    # A little more than Kubernetes itself waits: its reason is the better message.
+                    create=f"{plan.progress_seconds(spec) + 300}s",
+                    update=f"{plan.rollout_seconds(spec) + 300}s",
                     delete=f"{plan.termination_seconds() + 300}s",
                 ),
             ),

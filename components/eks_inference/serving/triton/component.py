@@ -1,0 +1,245 @@
+"""A Triton server with the vLLM back end."""
+
+import re
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from eks_inference import iam
+from eks_inference.accelerators.handle import DevicePlugin
+from eks_inference.catalog import versions
+from eks_inference.cluster.handle import Cluster
+from eks_inference.faults import Fault, SpecError
+from eks_inference.network.policy import allow_from, namespace, network_policy
+from eks_inference.observability.handle import Metrics
+from eks_inference.observability.prometheus_plan import pod_monitor
+from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
+from eks_inference.pools.placement import Placement
+from eks_inference.rules import refuse
+from eks_inference.secrets import SecretRef, secret_env
+from eks_inference.serving import storage_plan
+from eks_inference.serving.rules import server_rules
+from eks_inference.serving.spec import NoCompileCache
+from eks_inference.serving.storage import Account, account_role, private_bucket
+from eks_inference.serving.triton import plan, protection
+from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.rules import triton_rules
+from eks_inference.serving.triton.spec import ConfigMapRepository, TritonServerSpec
+
+
+class TritonServer(pulumi.ComponentResource):
+    """Triton Inference Server with the vLLM back end on GPUs: KServe v2 over HTTP (8000) and gRPC (8001), metrics on 8002.
+
+    ``name`` is also the name of the Deployment, of the Service and, unless the spec says otherwise, of the namespace: a DNS label
+    of at most 40 characters. Builds the namespace (Pod Security "restricted", or "privileged" for a cache in a folder of the
+    node; closed by NetworkPolicies but for the two protocols and metrics; with a quota of the GPUs the pods may take together),
+    the model repository as a ConfigMap or as files in S3, the service account with what that and the model need in AWS, a
+    disruption budget, a Secret for a token that is a value, the Service, the Deployment and, with ``prefetch``, the DaemonSet
+    that keeps the image on the pool's nodes.
+
+    ``placement`` is one instance type of the pool; the pods take its taints, and their share of its CPU and memory. ``plugin``
+    is what offers GPUs on the nodes, when it is of the same program. The Hugging Face token is read as HF_TOKEN (the source
+    system's HUGGING_FACE_TOKEN is read by nothing); it may be a Secret in the server's namespace.
+
+    It does not speak the OpenAI API: Triton's own frontend for that is another server process, in front of the same back end,
+    and with a model that brings no chat template, as OPT, it cannot answer a chat. Serve such clients with ``VllmServer``.
+
+    ``pulumi up`` waits until every pod answers: a node start, an image pull, a download and a load (``startup_seconds``, the
+    first time). A change of the model's settings changes the repository, and with it every pod, one after the other; each
+    finishes the requests it has, for three minutes at most. With an ``autoscaling`` in the spec the Deployment says nothing of
+    the number of its pods. Connections of gRPC stay with the pod they began with: new pods get new connections only.
+
+    Raises ``SpecError`` for a bad name and for what the rules of serving and of Triton refuse.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: TritonServerSpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        plugin: DevicePlugin | None = None,
+        hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
+            allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
+            raise SpecError([Fault((), "Kubernetes refuses this name", given=name, allowed=allowed)])
+        settings, shape = cluster.settings, placement.instance_type
+        facts = triton_facts(spec, placement)
+        refuse(server_rules(), facts.serving, settings.silenced)
+        refuse(triton_rules(), facts, settings.silenced)
+        super().__init__("eks-inference:index:TritonServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.namespace = plan.namespace(name, spec)
+        self.service_name = name
+        self.pod_labels = plan.server_labels(name)
+        self.model_id = spec.served_name
+        host = f"{name}.{self.namespace}.svc.cluster.local"
+        self.http_endpoint = f"http://{host}:{plan.PORTS['http']}"
+        self.grpc_endpoint = f"{host}:{plan.PORTS['grpc']}"
+        self.startup_seconds = plan.cold_start_seconds(spec)
+
+        own_namespace = k8s.core.v1.Namespace(
+            f"{name}-namespace",
+            metadata={"name": self.namespace, "labels": enforce(protection.pod_security(spec))},
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+        )
+        self.foundation: Sequence[pulumi.Resource] = (own_namespace,)
+        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[own_namespace])
+        account = k8s.core.v1.ServiceAccount(
+            f"{name}-account",
+            metadata={"name": plan.account(name), "namespace": self.namespace},
+            automount_service_account_token=False,
+            opts=inside,
+        )
+        repository, repository_url = self._repository(name, spec, placement, cluster, inside)
+        token, secret = self._token(name, hugging_face_token, inside)
+        guards = self._guards(name, spec, placement, inside)
+        service = k8s.core.v1.Service(f"{name}-service", **plan.service(name, spec), opts=inside)
+        image = settings.image(spec.image or spec.profile.image)
+        tools_image = settings.image(versions.image("aws-cli"))
+        before = [account, *repository, *secret, *guards, *placement.ready, *(plugin.ready if plugin else ())]
+        self.deployment = k8s.apps.v1.Deployment(
+            f"{name}-deployment",
+            **plan.deployment(
+                name,
+                spec,
+                placement,
+                image=image,
+                tools_image=tools_image,
+                repository_url=repository_url,
+                storage=storage_plan.pod_storage(
+                    name,
+                    spec.model,
+                    NoCompileCache(kind="none"),
+                    cache_url=None,
+                    downloader_image=tools_image,
+                    security=RESTRICTED_CONTAINER,
+                ),
+                secret_env=secret_env("HF_TOKEN", token),
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[service, *before],
+                custom_timeouts=pulumi.CustomTimeouts(
+                    # A little more than Kubernetes itself waits: its reason is the better message.
+                    create=f"{plan.progress_seconds(spec) + 300}s",
+                    update=f"{plan.rollout_seconds(spec) + 300}s",
+                    delete=f"{plan.termination_seconds() + 300}s",
+                ),
+            ),
+        )
+        if spec.prefetch:
+            k8s.apps.v1.DaemonSet(
+                f"{name}-prefetch",
+                **plan.prefetch(name, spec, placement, image=image),
+                opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[own_namespace, *placement.ready]),
+            )
+        self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
+        self.register_outputs({"http": self.http_endpoint, "grpc": self.grpc_endpoint, "model": self.model_id})
+
+    def _repository(
+        self, name: str, spec: TritonServerSpec, placement: Placement, cluster: Cluster, options: pulumi.ResourceOptions
+    ) -> tuple[list[pulumi.Resource], pulumi.Input[str] | None]:
+        """The model repository, and where it is when it is in S3; with what the pods may do in AWS."""
+        shape = placement.instance_type
+        made: list[pulumi.Resource] = []
+        bucket: pulumi.Input[str] | None = None
+        url: pulumi.Input[str] | None = None
+        if isinstance(spec.repository, ConfigMapRepository):
+            manifest = plan.repository_config_map(name, spec, shape)
+            made.append(k8s.core.v1.ConfigMap(f"{name}-repository", **manifest, opts=options))
+        else:
+            bucket = spec.repository.bucket or private_bucket(f"{name}-repository", cluster, self)
+            url = pulumi.Output.concat("s3://", bucket, "/", spec.repository.prefix)
+            made += [
+                aws.s3.BucketObjectv2(
+                    f"{name}-{path.rpartition('/')[2]}",
+                    bucket=bucket,
+                    key=f"{spec.repository.prefix}/{path}",
+                    content=text,
+                    content_type="text/plain",
+                    tags=dict(cluster.settings.tags),
+                    opts=pulumi.ResourceOptions(parent=self),
+                )
+                for path, text in plan.repository_files(spec, shape).items()
+            ]
+        if spec.needs_role:
+            description = f"Model server {name} in the EKS cluster {cluster.name}"
+            policy = pulumi.Output.from_input(bucket).apply(
+                lambda known: iam.policy_json(protection.role_policy(spec, cluster.settings, known))
+            )
+            made += account_role(Account(self.namespace, plan.account(name), description), policy, cluster, self)
+        return made, url
+
+    def _guards(
+        self, name: str, spec: TritonServerSpec, placement: Placement, options: pulumi.ResourceOptions
+    ) -> list[pulumi.Resource]:
+        """What must be there before the first pod: who may reach it, how much it may take, what a drain may do."""
+        return [
+            *(
+                k8s.networking.v1.NetworkPolicy(f"{name}-network-{role}", **manifest, opts=options)
+                for role, manifest in protection.network_policies(name, spec).items()
+            ),
+            k8s.core.v1.ResourceQuota(f"{name}-quota", **protection.quota(name, spec, placement.instance_type), opts=options),
+            k8s.policy.v1.PodDisruptionBudget(f"{name}-budget", **protection.disruption_budget(name, spec), opts=options),
+        ]
+
+    def _token(
+        self, name: str, given: SecretRef | pulumi.Input[str] | None, options: pulumi.ResourceOptions
+    ) -> tuple[SecretRef | None, list[pulumi.Resource]]:
+        """A value becomes a Secret of ours; a reference stays what it is."""
+        if given is None or isinstance(given, SecretRef):
+            return given, []
+        secret = k8s.core.v1.Secret(
+            f"{name}-hugging-face",
+            metadata={"name": f"{name}-hugging-face", "namespace": self.namespace},
+            string_data={"token": pulumi.Output.secret(given)},
+            opts=options,
+        )
+        return SecretRef(f"{name}-hugging-face", "token"), [secret]
+
+
+class TritonMetrics(pulumi.ComponentResource):
+    """Makes Prometheus read a Triton server: a PodMonitor in the server's own namespace, which adds the label ``server``.
+
+    A NetworkPolicy lets Prometheus in, beside those of the server. What is seen: Triton's requests, queue and latencies
+    (``nv_inference_...``), its GPUs (``nv_gpu_...``), and of vLLM what the back end hands on (``vllm:...``): tokens, time to first
+    token, time per output token, end-to-end latency. Not its gauges: requests that wait, use of the KV cache.
+
+    It needs the server's namespace, and waits for nothing else of it: an autoscaler may want the metrics before a pod answers.
+    """
+
+    def __init__(self, name: str, *, server: TritonServer, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-inference:index:TritonMetrics", name, {"namespace": server.namespace}, opts)
+        provider = metrics.cluster.provider
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy",
+            **network_policy(
+                f"{server.service_name}-metrics",
+                server.namespace,
+                selector=server.pod_labels,
+                ingress=[allow_from(namespace(metrics.namespace), tcp=[plan.PORTS["metrics"]])],
+                egress=None,
+            ),
+            opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=[*server.foundation]),
+        )
+        monitor = k8s.apiextensions.CustomResource(
+            f"{name}-podmonitor",
+            api_version="monitoring.coreos.com/v1",
+            kind="PodMonitor",
+            **pod_monitor(
+                server.service_name,
+                server.namespace,
+                labels=metrics.monitor_labels,
+                selector=server.pod_labels,
+                endpoints=plan.metrics_endpoints(),
+            ),
+            opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=[*metrics.ready, *server.foundation]),
+        )
+        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
+        self.register_outputs({"namespace": server.namespace})

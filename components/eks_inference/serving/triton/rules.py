@@ -1,0 +1,215 @@
+"""What a Triton server with the vLLM back end must keep to. Numbers TRI…"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from eks_inference.catalog.vllm_arguments import known_arguments, successors
+from eks_inference.rules import Judgement, Rule, rule
+from eks_inference.scaling.spec import HpaSpec, KedaSpec
+from eks_inference.serving.triton.facts import TritonFacts
+from eks_inference.serving.triton.plan import triton_release
+
+_BACK_END = "triton-inference-server/vllm_backend"
+
+
+@rule(
+    "TRI001",
+    "vLLM knows every key of model.json.",
+    fix="correct the key, or leave it out",
+    source=f"{_BACK_END}, src/model.py: the keys go into AsyncEngineArgs as they are, and an unknown one keeps the model from "
+    "loading; catalog/vllm_arguments.toml",
+)
+def keys_are_known(server: TritonFacts) -> Iterator[Judgement]:
+    release, known = _arguments(server)
+    if known is None:
+        return
+    unknown = [key for key in server.settings if key not in known and not _dropped(key, release)]
+    if not unknown:
+        yield _keys_hold(server, f"arguments of vLLM {release}, which takes {len(known)}")
+    for key in unknown:
+        nearest = get_close_matches(key, known, n=1)
+        newer = sorted(other for other, keys in known_arguments().items() if key in keys)
+        yield Judgement(
+            holds=False,
+            path=server.at("engine_args", key),
+            working=(f"vLLM {release} takes {len(known)} arguments, none of this name",),
+            message=f"vLLM {release} has no argument of this name: the model does not load",
+            given=key,
+            allowed=nearest[0] if nearest else f"an argument of vLLM {release}",
+            fix=f"vLLM {', '.join(newer)} has it: choose that engine, or leave the key out" if newer else "",
+        )
+
+
+@rule(
+    "TRI002",
+    "A copy of the model takes GPUs of one pod, and Triton makes its instances accordingly.",
+    fix="ask for more GPUs, or lower tensor_parallel or engine_args.pipeline_parallel_size",
+    source=f"{_BACK_END}, src/model.py: KIND_GPU is refused for copies of several GPUs",
+)
+def copies_fit_the_pod(server: TritonFacts) -> Iterator[Judgement]:
+    degree, gpus = server.serving.tensor_parallel, server.serving.devices
+    pipeline = server.world_size // degree
+    yield Judgement(
+        holds=server.world_size <= gpus,
+        path=server.at("engine_args", "pipeline_parallel_size") if pipeline > 1 else server.at("tensor_parallel"),
+        working=(
+            f"tensor_parallel {degree} x pipeline_parallel_size {pipeline} = {server.world_size} GPUs a copy",
+            f"GPUs of a pod: {gpus}; instances are {server.instance_kind}",
+        ),
+        message=f"a copy of the model takes {server.world_size} GPUs, and a pod has {gpus}",
+        given=str(server.world_size),
+        allowed=f"at most {gpus}",
+    )
+
+
+@rule(
+    "TRI003",
+    "What vLLM counts reaches Prometheus.",
+    severity="warning",
+    fix="leave log_stats and report_custom_metrics on, with an engine of Triton 24.08 or later",
+    source=f"{_BACK_END}, README (Triton Metrics): both are needed, since 24.08",
+)
+def metrics_are_reported(server: TritonFacts) -> Iterator[Judgement]:
+    spec, release = server.spec, triton_release(server.spec.profile)
+    since = "24.08"
+    reasons = {
+        "log_stats": "" if spec.log_stats else "log_stats is off",
+        "report_custom_metrics": "" if spec.report_custom_metrics else "report_custom_metrics is off",
+        "engine": "" if release >= since else f"Triton {release} reports nothing of vLLM",
+    }
+    scaled = isinstance(spec.autoscaling, KedaSpec)
+    wrong = {key: reason for key, reason in reasons.items() if reason}
+    yield Judgement(
+        holds=not wrong,
+        path=server.at(*list(wrong)[:1]),
+        working=(
+            f"log_stats {_on(spec.log_stats)}, report_custom_metrics {_on(spec.report_custom_metrics)}, Triton {release} "
+            f"(reports since {since})",
+        ),
+        message=f"no metric of vLLM is seen: {', '.join(wrong.values())}" + (", and KEDA scales by them" if scaled else ""),
+        severity="error" if scaled else "warning",
+    )
+
+
+@rule(
+    "TRI004",
+    "model.json has no key that vLLM dropped.",
+    fix="leave the key out, or say what replaced it",
+    source="vllm 0.5.0.post1 and 0.27.1, vllm/engine/arg_utils.py; the source system's model.json has disable_log_requests",
+)
+def keys_are_of_this_release(server: TritonFacts) -> Iterator[Judgement]:
+    release, known = _arguments(server)
+    if known is None:
+        return
+    dropped = {key: older for key in server.settings if (older := _dropped(key, release))}
+    if not dropped:
+        yield _keys_hold(server, f"none that only a vLLM older than {release} takes")
+    for key, older in dropped.items():
+        instead = successors().get(key, "nothing")
+        yield Judgement(
+            holds=False,
+            path=server.at("engine_args", key),
+            working=(f"an argument of vLLM {older}, and no longer of {release}",),
+            message=f"vLLM {release} dropped this argument: the model does not load",
+            given=key,
+            allowed=instead,
+            fix="" if instead.startswith("nothing") else f"say it by {instead}",
+        )
+
+
+@rule(
+    "TRI005",
+    "The queue metric that scales the server is the mean of one request.",
+    severity="warning",
+    fix="scale by triton_queue_ms_per_request, or keep it knowing that it follows the request rate",
+    source=f"{_BACK_END}: requests go to vLLM as they come, so Triton's queue is nearly empty; Little's law: milliseconds of "
+    "queueing a second = 1000 x mean queue length. The source system calls it the average queue time",
+)
+def queue_metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
+    scaling = server.spec.autoscaling
+    if not isinstance(scaling, HpaSpec):
+        return
+    per_request = scaling.metric == "triton_queue_ms_per_request"
+    yield Judgement(
+        holds=per_request,
+        path=server.at("autoscaling", "metric"),
+        working=(
+            (f"mean queueing of one request: target {scaling.target:g} ms",)
+            if per_request
+            else (
+                "queueing of all requests together, in milliseconds a second = requests a second x milliseconds of each",
+                f"target {scaling.target:g}: reached at 20 requests/s that wait {scaling.target / 20:g} ms each, and at "
+                f"0.2 requests/s that wait {scaling.target / 0.2:g} ms each",
+            )
+        ),
+        message=f"{scaling.metric} is no queue time: it grows with the number of requests, however short they wait",
+        given=scaling.metric,
+        allowed="triton_queue_ms_per_request",
+    )
+
+
+@rule(
+    "TRI006",
+    "An autoscaler of Triton reads metrics that Triton has.",
+    fix="scale by {kind: hpa, metric: triton_queue_ms_per_request}, or serve the model by kind: vllm, which has them",
+    source=f"{_BACK_END}, src/utils/metrics.py of r24.08 to r26.01: counters and histograms of vLLM, none of its gauges (pull "
+    "request 92, which adds them, is open)",
+)
+def autoscaler_has_its_metrics(server: TritonFacts) -> Iterator[Judgement]:
+    scaling = server.spec.autoscaling
+    if scaling is None:
+        return
+    wanted = ("vllm:num_requests_waiting", "vllm:kv_cache_usage_perc") if isinstance(scaling, KedaSpec) else (scaling.metric,)
+    yield Judgement(
+        holds=isinstance(scaling, HpaSpec),
+        path=server.at("autoscaling", "kind"),
+        working=(f"{scaling.kind} reads {', '.join(wanted)}",),
+        message="Triton hands on no gauge of vLLM: KEDA would see nothing and never add a pod",
+        given=scaling.kind,
+        allowed="hpa",
+    )
+
+
+@rule(
+    "TRI007",
+    "Shared memory is a part of a pod's memory.",
+    fix="lower shared_memory_gib, or raise memory",
+    source="Kubernetes documentation, emptyDir: what is written to a memory-backed volume counts against the container's limit",
+)
+def shared_memory_fits(server: TritonFacts) -> Iterator[Judgement]:
+    shared, memory = server.spec.shared_memory_gib * 1024, server.serving.memory_mib
+    yield Judgement(
+        holds=shared < memory,
+        path=server.at("shared_memory_gib"),
+        working=(f"/dev/shm {shared} MiB of the pod's {memory} MiB",),
+        message=f"/dev/shm may take {shared} MiB, and the pod has {memory} MiB for everything",
+        given=f"{server.spec.shared_memory_gib} GiB",
+        allowed=f"less than {memory / 1024:.1f} GiB",
+    )
+
+
+def _arguments(server: TritonFacts) -> tuple[str, frozenset[str] | None]:
+    """The engine's vLLM release and what it takes; nothing where the catalog has no list of that release."""
+    release = server.spec.profile.vllm
+    return release, known_arguments().get(release)
+
+
+def _dropped(key: str, release: str) -> str:
+    """The newest older release that took a key this one does not; empty when there is none."""
+    lists = list(known_arguments())  # oldest first
+    older = [other for other in lists[: lists.index(release)] if key in known_arguments()[other]]
+    return older[-1] if older and key not in known_arguments()[release] else ""
+
+
+def _keys_hold(server: TritonFacts, why: str) -> Judgement:
+    return Judgement(True, server.at("engine_args"), (f"{', '.join(server.settings)}: {why}",))
+
+
+def _on(setting: bool) -> str:
+    return "on" if setting else "off"
+
+
+def triton_rules() -> tuple[Rule[Any], ...]:
+    """Every rule about Triton servers alone."""
+    return tuple(one for one in globals().values() if isinstance(one, Rule))

@@ -1,0 +1,43 @@
+"""Vectors of the rules about Triton servers."""
+
+from typing import Any
+
+from eks_inference.catalog.instances import instance_type
+from eks_inference.pools.placement import POOL_LABEL, Placement
+from eks_inference.serving.triton.facts import TritonFacts, triton_facts
+from eks_inference.serving.triton.spec import TritonServerSpec
+from vectors import Vector
+
+GPU = {"pool": "gpu", "model": {"id": "facebook/opt-350m"}}
+HPA = {"kind": "hpa", "min": 1, "max": 4}
+
+
+def triton(on: str = "g4dn.xlarge", **changes: Any) -> TritonFacts:
+    """OPT-350M on one T4, changed."""
+    spec = TritonServerSpec.model_validate({**GPU, **changes})
+    placement = Placement("gpu", instance_type(on), {POOL_LABEL: "gpu"}, max_nodes=4)
+    return triton_facts(spec, placement, path=("servers", "triton-server"))
+
+
+def scaled(**autoscaling: Any) -> TritonFacts:
+    """Scaled by the mean queueing of a request, changed."""
+    return triton(autoscaling={**HPA, "metric": "triton_queue_ms_per_request", **autoscaling})
+
+
+VECTORS = {
+    "TRI001": Vector(
+        lambda: triton(engine_args={"trust_remote_code": True}),
+        lambda: triton(engine_args={"trust_remote_cod": True}),
+        "vLLM 0.27.1 has no argument of this name",
+    ),
+    "TRI002": Vector(
+        lambda: triton("g4dn.12xlarge", tensor_parallel=2, engine_args={"pipeline_parallel_size": 2}),
+        lambda: triton(engine_args={"pipeline_parallel_size": 2}),
+        "a copy of the model takes 2 GPUs, and a pod has 1",
+    ),
+    "TRI003": Vector(triton, lambda: triton(log_stats=False), "no metric of vLLM is seen: log_stats is off"),
+    "TRI004": Vector(triton, lambda: triton(engine_args={"disable_log_requests": True}), "vLLM 0.27.1 dropped this argument"),
+    "TRI005": Vector(scaled, lambda: triton(autoscaling=HPA), "nv_inference_queue_duration_ms is no queue time"),
+    "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton hands on no gauge of vLLM"),
+    "TRI007": Vector(triton, lambda: triton(shared_memory_gib=12), "/dev/shm may take 12288 MiB"),
+}
