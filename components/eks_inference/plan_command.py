@@ -25,8 +25,8 @@ Found = TypeVar("Found")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.description = (
-        "How a model can be split over the devices of an instance type, and which batches fit at which length: the same arithmetic "
-        "as the rules of `check`. Nothing is measured, and nothing is asked of AWS."
+        "How a model can be split over the devices of an instance type, and which batches fit at which length: the arithmetic of "
+        "the rules that `check` judges by. Nothing is measured, and nothing is asked of AWS."
     )
     parser.add_argument("--model", required=True, metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
     parser.add_argument("--instance", required=True, metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
@@ -138,7 +138,7 @@ def as_text(found: "Feasibility") -> str:
 
 
 _CONTIGUOUS_LEGEND = (
-    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: the largest that fits.",
+    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: that fits at all.",
     "KV cache and used: at the advised number, or at the limit where none is advised.",
 )
 _PAGED_LEGEND = (
@@ -206,9 +206,11 @@ def _about(found: "Feasibility") -> list[str]:
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
-        *((("", f"caveat: {line}") for line in [engine.caveat] if line)),
-        *((("", f"others: {', '.join(others)} (--engine)") for _ in [0] if others)),
     ]
+    if engine.caveat:
+        facts.append(("", f"caveat: {engine.caveat}"))
+    if others:
+        facts.append(("", f"others: {', '.join(others)} (--engine)"))
     return [line for title, text in facts for line in _wrapped(f"  {title:<7} ", text)]
 
 

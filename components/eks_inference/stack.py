@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from eks_inference.accelerators.nvidia_spec import NvidiaSpec
 from eks_inference.accelerators.spec import NeuronSpec
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
@@ -20,13 +22,18 @@ from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
 from eks_inference.pools import plan as pools_plan
 from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
+from eks_inference.scaling.spec import ScalingSpec
+from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.settings import StackSettings
 from eks_inference.spec import RULE_ID, Arn, Reason, ResourceName, RuleId, Spec
 
-ServerSpec = Annotated[RayServeVllmSpec | VllmServerSpec, Field(discriminator="kind")]
+ServerSpec = Annotated[
+    RayServeVllmSpec | VllmServerSpec | TritonServerSpec | DisaggregatedPairSpec, Field(discriminator="kind")
+]
 """A model server of any kind, told apart by ``kind``."""
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
@@ -36,6 +43,7 @@ class AcceleratorsSpec(Spec):
     """Support for accelerators beyond what their pools bring."""
 
     neuron: NeuronSpec | None = Field(default=None, description="Neuron device plugin and scheduler. Absent: not installed.")
+    nvidia: NvidiaSpec | None = Field(default=None, description="NVIDIA device plugin. Absent: not installed.")
 
 
 class StackSpec(Spec):
@@ -67,15 +75,26 @@ class StackSpec(Spec):
     kuberay: KubeRayOperatorSpec = Field(
         default_factory=lambda: KubeRayOperatorSpec(), description="The KubeRay operator, installed when a server needs it."
     )
+    scaling: ScalingSpec = Field(default_factory=lambda: ScalingSpec(), description="What autoscalers of servers stand on.")
     servers: dict[ResourceName, ServerSpec] = Field(default_factory=dict, description="Model servers by name.")
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
     load_test: LoadTestSpec | None = Field(default=None, description="A load test of the model servers. Absent: none.")
 
     @property
+    def has_neuron_scheduler(self) -> bool:
+        """Whether the Neuron scheduler extension is installed."""
+        return self.accelerators.neuron is not None and self.accelerators.neuron.scheduler
+
+    @property
     def uses_ray(self) -> bool:
         """Whether a server needs the KubeRay operator."""
         return any(isinstance(server, RayServeVllmSpec) for server in self.servers.values())
+
+    def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
+        """Whether an autoscaler of that kind owns the pods of a server."""
+        scaled = (server for server in self.servers.values() if isinstance(server, VllmServerSpec | TritonServerSpec))
+        return any(server.autoscaling is not None and server.autoscaling.kind == kind for server in scaled)
 
     def families(self) -> list[str]:
         """Instance families of all pools: they decide which zones serve."""
@@ -160,17 +179,31 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
                 path = ("pools", spec.core_pool, "root_volume_gib")
                 hint = f"image of server '{name}'"
                 yield Fault(path, "an image build does not fit the nodes' disk", str(given), f"at least {needed}", hint)
-        for path, pool, instance_type in _wishes(server):
-            yield from _placement_faults(("servers", name, *path), pool, instance_type, spec)
+        for wish in _wishes(server):
+            yield from _placement_faults(("servers", name), wish, spec)
 
 
-def _wishes(server: ServerSpec) -> Iterator[tuple[tuple[str, ...], str, str | None]]:
-    """Where the pods of a server want to run: the key that says so, the pool and the instance type."""
+@dataclass(frozen=True)
+class _Wish:
+    """Where some pods of a server want to run, and the keys that say so."""
+
+    pool_key: tuple[str, ...]
+    pool: str
+    type_key: tuple[str, ...]
+    instance_type: str | None
+
+
+def _wishes(server: ServerSpec) -> Iterator[_Wish]:
     if isinstance(server, RayServeVllmSpec):
-        yield ("head",), server.head.pool, server.head.instance_type
-        yield ("worker",), server.worker.pool, server.worker.instance_type
-    else:
-        yield (), server.pool, server.instance_type
+        for role, wish in (("head", server.head), ("worker", server.worker)):
+            yield _Wish((role, "pool"), wish.pool, (role, "instance_type"), wish.instance_type)
+        return
+    yield _Wish(("pool",), server.pool, ("instance_type",), server.instance_type)
+    if isinstance(server, DisaggregatedPairSpec):
+        if server.compile_pool:
+            yield _Wish(("compile_pool",), server.compile_pool, ("instance_type",), server.instance_type)
+        if server.router.pool:
+            yield _Wish(("router", "pool"), server.router.pool, ("router", "instance_type"), server.router.instance_type)
 
 
 def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -183,28 +216,31 @@ def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("observability", "prometheus", "namespace"), spec.observability.prometheus.namespace
     if spec.observability.neuron_monitor:
         yield ("observability", "neuron_monitor", "namespace"), spec.observability.neuron_monitor.namespace
+    if spec.observability.dcgm_exporter:
+        yield ("observability", "dcgm_exporter", "namespace"), spec.observability.dcgm_exporter.namespace
+    if spec.scaled_by("keda"):
+        yield ("scaling", "keda", "namespace"), spec.scaling.keda.namespace
     if spec.clients.open_webui:
         yield ("clients", "open_webui", "namespace"), spec.clients.open_webui.namespace
     if spec.load_test:
         yield ("load_test", "namespace"), spec.load_test.namespace
 
 
-def _placement_faults(path: tuple[str, ...], pool_name: str, wanted: str | None, spec: StackSpec) -> Iterator[Fault]:
+def _placement_faults(path: tuple[str, ...], wish: _Wish, spec: StackSpec) -> Iterator[Fault]:
     """A workload asks for a pool, and maybe for one of its instance types."""
-    pool = spec.pools.get(pool_name)
+    pool = spec.pools.get(wish.pool)
     if pool is None:
-        yield _no_such_pool((*path, "pool"), pool_name, spec)
+        yield _no_such_pool((*path, *wish.pool_key), wish.pool, spec)
         return
     types = sorted(instance.name for instance in pool.instances())
-    if wanted is None and len(types) > 1 and isinstance(pool, ManagedPoolSpec):
-        yield Fault(
-            (*path, "instance_type"), f"pool '{pool_name}' has several instance types: name one", allowed=", ".join(types)
-        )
-    elif wanted is not None and wanted not in types:
-        nearest = get_close_matches(wanted, types, n=1)
+    key, allowed = (*path, *wish.type_key), ", ".join(types)
+    if wish.instance_type is None and len(types) > 1 and isinstance(pool, ManagedPoolSpec):
+        yield Fault(key, f"pool '{wish.pool}' has several instance types: name one", allowed=allowed)
+    elif wish.instance_type is not None and wish.instance_type not in types:
+        nearest = get_close_matches(wish.instance_type, types, n=1)
         hint = f"did you mean '{nearest[0]}'?" if nearest else ""
-        message = f"pool '{pool_name}' has no such instance type"
-        yield Fault((*path, "instance_type"), message, given=wanted, allowed=", ".join(types), hint=hint)
+        message = f"pool '{wish.pool}' has no such instance type"
+        yield Fault(key, message, given=wish.instance_type, allowed=allowed, hint=hint)
 
 
 def _no_such_pool(path: tuple[str | int, ...], given: str, spec: StackSpec) -> Fault:

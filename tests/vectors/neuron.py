@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from eks_inference.accelerators.rules import SchedulerFacts, scheduler_facts
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import find_model
 from eks_inference.loadtest.facts import LoadTestFacts
@@ -59,11 +58,6 @@ VECTORS = {
         lambda: trn2(placement=on("trn2.48xlarge", driver="2.26.5")),
         "SDK 2.32.0 do not work with driver 2.26.5",
     ),
-    "NEU017": Vector(
-        lambda: scheduler_facts("1.35", ("accelerators", "neuron")),
-        lambda: SchedulerFacts(("accelerators", "neuron"), "1.35", scheduler_facts("1.33").image),
-        "my-scheduler is of Kubernetes 1.33, and the cluster of 1.35",
-    ),
     "NEU019": Vector(
         lambda: load_test(sampling={"top_k": 50}),
         lambda: load_test(sampling={"top_k": 1000}),
@@ -73,7 +67,7 @@ VECTORS = {
     "NEU021": Vector(server, lambda: server(memory_mib=900 * 1024), "no inf2.48xlarge has 900 GiB for a pod"),
     "NEU022": Vector(server, lambda: server(container_port=8080, service_port=8080), "the engine listens on 8000"),
     "NEU023": Vector(server, lambda: server(compile_cache=False), "compiles again"),
-    "NEU024": Vector(
+    "NEU025": Vector(
         server,
         lambda: server(placement=on("inf2.xlarge"), devices=1, tensor_parallel=2, memory_mib=12 * 1024),
         "may take 24 GiB of host memory, and the pod has 12",

@@ -22,10 +22,10 @@ def karpenter(serves: tuple[str, ...] = (), **spec: Any) -> PoolFacts:
 
 VECTORS = {
     "POO001": Vector(managed, lambda: managed(zone_ids=["use2-az2"]), "no private subnet there"),
-    "POO002": Vector(managed, lambda: managed(zone_ids=["use2-az1"]), "no zone of pool 'di' is known to offer trn2"),
+    "POO002": Vector(managed, lambda: managed(instance_types=["trn1.32xlarge"], zone_ids=["use2-az1"]), "known to offer trn1"),
     "POO003": Vector(
-        lambda: managed(ami={"release_version": "1.35.6-20260714"}),
-        lambda: managed(ami={"release_version": "1.34.2-20251217"}),
+        lambda: managed(ami={"kind": "release", "release_version": "1.35.6-20260714"}),
+        lambda: managed(ami={"kind": "release", "release_version": "1.34.2-20251217"}),
         "another Kubernetes version",
     ),
     "POO004": Vector(

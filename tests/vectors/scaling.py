@@ -1,17 +1,39 @@
 """Vectors of the rules about autoscalers."""
 
+from dataclasses import replace
 from typing import Any
 
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.models import find_model
 from eks_inference.scaling.facts import ScalingFacts
-from eks_inference.scaling.spec import KedaSpec
+from eks_inference.scaling.spec import HpaSpec, KedaSpec
 from vectors import Vector
-from vectors.serving import server
+from vectors.serving import on, server
+
+PATH = ("servers", "llama", "autoscaling")
 
 
-def scaling(metrics: bool = True, **spec: Any) -> ScalingFacts:
-    """A good autoscaler, changed."""
+def scaling(metrics: bool = True, nodes: int | None = None, **spec: Any) -> ScalingFacts:
+    """A good autoscaler of KEDA, changed: three pods fit a node of its pool, which has ``nodes`` of them, or any number."""
     wish = KedaSpec.model_validate({"kind": "keda", "min": 1, "max": 4, **spec})
-    return ScalingFacts(("servers", "llama", "autoscaling"), wish, server(), metrics)
+    return ScalingFacts(PATH, wish, server(placement=on("inf2.48xlarge", max_nodes=nodes, driver="2.29.0")), metrics)
+
+
+def triton(every_s: int = 15, **spec: Any) -> ScalingFacts:
+    """OPT-350M on Triton as the source system scales it, but by what vLLM says; changed."""
+    wish = HpaSpec.model_validate({"kind": "hpa", "max": 4, "metric": "vllm_time_to_first_token_ms", **spec})
+    small = replace(
+        server(engine=engine("triton-26.08-vllm-0.27"), max_num_seqs=256, max_model_len=2048),
+        kind="triton",
+        model_id="facebook/opt-350m",
+        model=find_model("OPT-350M"),
+        placement=on("g4dn.xlarge"),
+        devices=1,
+        tensor_parallel=1,
+        cpu_millis=3000,
+        memory_mib=12 * 1024,
+    )
+    return ScalingFacts(PATH, wish, small, True, every_s)
 
 
 VECTORS = {
@@ -19,4 +41,11 @@ VECTORS = {
     "SCL002": Vector(scaling, lambda: scaling(min=0), "never a pod again"),
     "SCL003": Vector(scaling, lambda: scaling(min=4), "it never scales"),
     "SCL004": Vector(scaling, lambda: scaling(scale_in_seconds=10), "may go after 10 s"),
+    "SCL005": Vector(lambda: scaling(nodes=2, max=6), lambda: scaling(nodes=2, max=7), "of 7 pods, 1 would find no node"),
+    "SCL006": Vector(triton, lambda: triton(metric="triton_queue_ms_per_request"), "requests wait inside vLLM"),
+    "SCL007": Vector(triton, lambda: triton(every_s=30), "in which 2 scrapes fall"),
+    "SCL008": Vector(
+        lambda: scaling(concurrent_requests=20), lambda: scaling(concurrent_requests=30), "a pod works on 24 requests at once: 6"
+    ),
+    "SCL009": Vector(scaling, lambda: scaling(nodes=4), "keeps its 4 nodes when pods go"),
 }

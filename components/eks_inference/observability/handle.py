@@ -44,3 +44,5 @@ class ExistingPrometheus:
     namespace: str
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     ready: Sequence[pulumi.Resource] = ()
+    url: str | None = None
+    """Where it answers queries inside the cluster, e.g. ``http://prometheus-operated.prom.svc:9090``; autoscalers ask there."""

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec
 from eks_inference.spec import ResourceName, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
@@ -78,4 +79,7 @@ class ObservabilitySpec(Spec):
         default=None,
         description="Neuron devices for Prometheus; needs accelerators.neuron. The CloudWatch add-on brings an exporter of its "
         "own for CloudWatch: with both sections, two run on each Neuron node.",
+    )
+    dcgm_exporter: DcgmExporterSpec | None = Field(
+        default=None, description="NVIDIA GPUs for Prometheus; needs accelerators.nvidia. Absent: none."
     )

@@ -83,7 +83,7 @@ def _span(one: GroupRule) -> str:
     "AWS003",
     "Buckets are closed to the public, and say so.",
     fix="add a BucketPublicAccessBlock with all four settings on",
-    source="Amazon S3, Blocking public access: the default of new buckets since April 2023, which anybody with the right can lift",
+    source="Amazon S3, Blocking public access: the default of new buckets since April 2023, which can be lifted",
 )
 def buckets_closed(facts: GraphFacts) -> Iterator[Judgement]:
     blocks: dict[str, Mapping[str, Any]] = {}
@@ -163,8 +163,10 @@ def _encrypted(title: str, resource: Resource, value: Any) -> Iterator[Judgement
 )
 def no_static_keys(facts: GraphFacts) -> Iterator[Judgement]:
     keys = [key for key in facts.graph.of_type("aws:iam/accessKey:AccessKey") if not is_read(key)]
-    if any(resource.package == "aws" for resource in facts.graph.resources) and not keys:
-        yield Judgement(True, (), ("the graph makes no access key",))
+    owners = {urn for key in keys for urn in key.property_dependencies.get("user", ())}
+    for user in facts.graph.of_type("aws:iam/user:User"):
+        if not is_read(user) and user.urn not in owners:
+            yield Judgement(True, (), (f"user {user.name}: no access key",), resource=user.urn)
     for key in keys:
         yield Judgement(
             holds=False,

@@ -1,9 +1,11 @@
 """How the Kubernetes objects of a graph fit together. Numbers K8S…"""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
-from eks_inference.preflight.graph_facts import Container, GraphFacts, Pod, is_true, name_of, namespace_of, title_of
+from eks_inference.preflight.graph_facts import GraphFacts, is_true, name_of, namespace_of, title_of
+from eks_inference.preflight.pod_facts import Container, Pod
 from eks_inference.preview.graph import Resource
 from eks_inference.preview.values import at, is_token, items, table, text, texts, unique
 from eks_inference.preview.workloads import whole
@@ -203,7 +205,7 @@ def _listens_where_it_says(pod: Pod, container: Container) -> Iterator[Judgement
 
 def _flag_value(words: tuple[str, ...], flag: str) -> int | None:
     """The number a flag is given, as its own word or after an equals sign."""
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in pairwise((*words, "")):
         if word == flag:
             return whole(following)
         if word.startswith(f"{flag}="):

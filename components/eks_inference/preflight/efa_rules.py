@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 
+from eks_inference.accelerators.efa_plan import EFA_RESOURCE
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.preflight.graph_facts import GraphFacts, GroupRule, number
-from eks_inference.preflight.node_shapes import EFA_RESOURCE, efa_count
+from eks_inference.preflight.graph_facts import GraphFacts, GroupRule
+from eks_inference.preflight.node_shapes import efa_count
+from eks_inference.preflight.pod_facts import number
 from eks_inference.preview.graph import Resource
 from eks_inference.preview.values import at, is_token, items, text, texts, unique
 from eks_inference.preview.workloads import whole
 from eks_inference.rules import Judgement, rule
-from eks_inference.serving.pods import GPU_RESOURCE
 
 
 @rule(
-    "DI008",
+    "EFA004",
     "A pod asks for the EFA interfaces that belong to its share of the node's devices.",
     fix="ask for all interfaces with all devices, half with half; the launch template decides how many a node has",
     source="aws-neuron-sdk, disaggregated inference: 16 devices with 16 interfaces, 8 with 8; Karpenter attaches all or none",
@@ -47,7 +49,7 @@ def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "DI014",
+    "EFA005",
     "Nodes with EFA are in one subnet, and their security group lets everything through to itself, both ways.",
     fix="give the pool one subnet, and put a group into the interfaces that has all-protocol rules to itself, ingress and egress",
     source="EC2 user guide, EFA: EFA traffic is no IP, so 0.0.0.0/0 does not cover it; awsome-distributed-ai issue 546, "

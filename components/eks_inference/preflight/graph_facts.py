@@ -6,25 +6,25 @@ Values that are secret, unknown or of an unexpected kind are left out of every v
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
 from eks_inference.preflight.node_shapes import NodeShape, launch_template, node_shapes
+from eks_inference.preflight.pod_facts import Pod
 from eks_inference.preflight.scheduling import chosen_labels, obstacles
 from eks_inference.preview.composition import is_read
 from eks_inference.preview.describe import CHART_TYPE, is_kubernetes_object
 from eks_inference.preview.facts import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
 from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.values import at, is_token, items, joined, table, text, texts
-from eks_inference.preview.workloads import Autoscaler, PodTemplate, autoscalers, group_kind, pod_templates, requests_of, whole
-from eks_inference.quantity import amount
+from eks_inference.preview.workloads import Autoscaler, autoscalers, group_kind, pod_templates, whole
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 REMOTE_CLUSTER_TYPE = "eks:index:Cluster"
 V4_CHART_TYPE = "kubernetes:helm.sh/v4:Chart"
+NEURON_CHART = "neuron-helm-chart"
 
 # What makes nodes in ways the graph does not show. Other remote components may, too.
 _OTHER_NODES = frozenset(("aws:autoscaling/group:Group", "aws:ec2/instance:Instance", "aws:eks/fargateProfile:FargateProfile"))
@@ -45,137 +45,7 @@ _NO_PODS = frozenset(
     )
 )
 
-# Labels that controllers put on the pods of a template.
-_PUT_ON_PODS = (
-    "apps.kubernetes.io/",
-    "batch.kubernetes.io/",
-    "controller-uid",
-    "job-name",
-    "leaderworkerset.sigs.k8s.io/",
-    "pod-template-hash",
-    "statefulset.kubernetes.io/",
-)
-_RAY_LABELS = ("app.kubernetes.io/", "ray.io/")
-
 _SCHEDULER_NAME = re.compile(r"""["']?schedulerName["']?\s*:\s*["']?([\w.-]+)""")
-
-
-@dataclass(frozen=True, eq=False)
-class Container:
-    """One container of a pod template; ``first`` for those that run before the others."""
-
-    name: str
-    spec: Any
-    first: bool = False
-
-    @property
-    def title(self) -> str:
-        return f"{'init container' if self.first else 'container'} {self.name}"
-
-    @cached_property
-    def image(self) -> str:
-        return text(at(self.spec, "image"))
-
-    @cached_property
-    def words(self) -> tuple[str, ...]:
-        """Command and arguments."""
-        words = (*items(at(self.spec, "command")), *items(at(self.spec, "args")))
-        return tuple(word for word in words if isinstance(word, str) and not is_token(word))
-
-    @cached_property
-    def environment(self) -> tuple[tuple[str, str], ...]:
-        """Names and literal values of its variables."""
-        return tuple(
-            (text(at(variable, "name")), value)
-            for variable in items(at(self.spec, "env"))
-            if isinstance(value := at(variable, "value"), str) and not is_token(value)
-        )
-
-    @cached_property
-    def ports(self) -> tuple[tuple[str, int | None], ...]:
-        """Names and numbers of its ports."""
-        return tuple((text(at(port, "name")), whole(at(port, "containerPort"))) for port in items(at(self.spec, "ports")))
-
-    @cached_property
-    def requests(self) -> Mapping[str, Decimal]:
-        """What it asks for; quantities that are not known are left out."""
-        return {name: found for name, value in requests_of(self.spec).items() if (found := quantity(value)) is not None}
-
-
-@dataclass(frozen=True, eq=False)
-class Pod:
-    """Pods of one template."""
-
-    template: PodTemplate
-
-    @property
-    def urn(self) -> str:
-        return self.template.owner.urn
-
-    @property
-    def kind(self) -> str:
-        return self.template.kind
-
-    @property
-    def namespace(self) -> str:
-        return self.template.namespace or "default"
-
-    @cached_property
-    def title(self) -> str:
-        """``Deployment demo/server`` or ``RayService demo/llama (head)``."""
-        return self.template.title
-
-    @cached_property
-    def spec(self) -> Any:
-        return at(self.template.template, "spec")
-
-    @cached_property
-    def _labels(self) -> Any:
-        source = self.template.owner.inputs if self.kind == "Pod" else self.template.template
-        return at(source, "metadata", "labels")
-
-    @cached_property
-    def containers(self) -> tuple[Container, ...]:
-        first = (Container(text(at(one, "name")), one, first=True) for one in items(at(self.spec, "initContainers")))
-        return (*first, *(Container(text(at(one, "name")), one) for one in items(at(self.spec, "containers"))))
-
-    @cached_property
-    def requests(self) -> Mapping[str, Decimal]:
-        """What the scheduler reserves for one pod: its containers together, or more where an init container needs more.
-
-        Init containers that stay (sidecars) count with the others (Kubernetes, "Sidecar containers").
-        """
-        total: dict[str, Decimal] = {}
-        most: dict[str, Decimal] = {}
-        for container in self.containers:
-            if container.first and at(container.spec, "restartPolicy") != "Always":
-                for name, value in container.requests.items():
-                    most[name] = max(most.get(name, Decimal()), value + total.get(name, Decimal()))
-            else:
-                for name, value in container.requests.items():
-                    total[name] = total.get(name, Decimal()) + value
-        return {name: max(total.get(name, Decimal()), most.get(name, Decimal())) for name in sorted({*total, *most})}
-
-    def has_labels(self, selector: Mapping[str, Any]) -> bool:
-        """Whether a selector of equal labels takes its pods; labels that controllers or secrets give are taken to match."""
-        if is_token(self._labels):
-            return True
-        labels = table(self._labels)
-        unseen = (*_PUT_ON_PODS, *(_RAY_LABELS if self.kind.startswith("Ray") else ()))
-        for key, value in selector.items():
-            if key in labels:
-                own = labels[key]
-                if text(own) != text(value) and not is_token(own) and not is_token(value):
-                    return False
-            elif not key.startswith(unseen) or text(value) in self._other_roles(key):
-                return False
-        return True
-
-    def _other_roles(self, key: str) -> tuple[str, ...]:
-        """Values KubeRay gives that label on the object's other pods only."""
-        if key != "ray.io/node-type":
-            return ()
-        return ("worker",) if self.template.part == "head" else ("head",)
 
 
 @dataclass(frozen=True)
@@ -411,23 +281,6 @@ def namespace_of(resource: Resource) -> str:
 def title_of(resource: Resource) -> str:
     """``Service demo/server``."""
     return joined(group_kind(resource)[1], joined(at(resource.inputs, "metadata", "namespace"), name_of(resource), by="/"))
-
-
-def quantity(value: Any) -> Decimal | None:
-    """A quantity as a number; None for what is none or not known."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    shown = str(value)
-    try:
-        # Quantities are 64-bit numbers; longer texts are none.
-        return amount(shown) if len(shown) <= 24 else None
-    except ValueError:
-        return None
-
-
-def number(value: Decimal) -> str:
-    """A number for people, with three places at most."""
-    return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

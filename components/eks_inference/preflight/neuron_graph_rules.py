@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, needs_scheduler
-from eks_inference.preflight.graph_facts import Chart, GraphFacts, Pod, number
+from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME, needs_scheduler
+from eks_inference.preflight.graph_facts import NEURON_CHART, Chart, GraphFacts
+from eks_inference.preflight.pod_facts import Pod, number
 from eks_inference.preview.values import at, is_token, table, text
 from eks_inference.rules import Judgement, rule
 
-_CHART = "neuron-helm-chart"
 # Alias of the device that the plugin no longer offers.
 _REMOVED_RESOURCE = "aws.amazon.com/neurondevice"
 _PROBLEM_DETECTOR = ("neuron-healthcheck-system", "node-problem-detector")
@@ -21,9 +21,9 @@ _PROBLEM_DETECTOR = ("neuron-healthcheck-system", "node-problem-detector")
     source="aws-neuron-sdk, DRA driver; neuron-helm-chart: draDriver cannot be used with devicePlugin; Kubernetes KEP-5004",
 )
 def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
-    plugins = [pod for pod in facts.daemons if _runs(pod, "neuron-device-plugin")]
+    plugins = [pod for pod in facts.daemons if _runs(pod, PLUGIN_NAME)]
     drivers = [pod for pod in facts.daemons if _runs(pod, "neuron-dra-driver")]
-    charts = [chart for chart in facts.charts if _CHART in chart.name]
+    charts = [chart for chart in facts.charts if NEURON_CHART in chart.name]
     by_chart = {
         part: [f"chart {chart.resource.name}" for chart in charts if _enabled(chart, part, default=default)]
         for part, default in (("devicePlugin", True), ("draDriver", False))
@@ -101,7 +101,11 @@ def scheduler_of_cluster_version(facts: GraphFacts) -> Iterator[Judgement]:
                 yield from _of_version(f"{pod.title}, {container.title}", tag, version, pod.urn)
     for chart in facts.charts:
         scheduler = at(chart.values, "scheduler")
-        if _CHART in chart.name and at(scheduler, "enabled") is True and at(scheduler, "customScheduler", "enabled") is not False:
+        if (
+            NEURON_CHART in chart.name
+            and at(scheduler, "enabled") is True
+            and at(scheduler, "customScheduler", "enabled") is not False
+        ):
             tag = text(at(scheduler, "customScheduler", "image", "tag")) or _CHART_DEFAULT_SCHEDULER
             yield from _of_version(f"chart {chart.resource.name}", tag, version, chart.resource.urn)
 
@@ -136,7 +140,7 @@ def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
         for one in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
     }
     for chart in facts.charts:
-        if _CHART not in chart.name or not _enabled(chart, "npd", default=True):
+        if NEURON_CHART not in chart.name or not _enabled(chart, "npd", default=True):
             continue
         account = at(chart.values, "npd", "serviceAccount")
         annotated = "eks.amazonaws.com/role-arn" in table(at(account, "annotations"))
@@ -156,7 +160,7 @@ def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "NEU024",
+    "NEU026",
     "Pods with some of a node's Neuron devices are placed by the scheduler extension.",
     fix="name the second scheduler in schedulerName, or ask for one device or all of them",
     source="aws-neuron-sdk, Neuron scheduler extension: the kubelet picks devices that are not neighbours",

@@ -9,6 +9,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from eks_inference.accelerators.efa_plan import EFA_RESOURCE
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, Taint
@@ -19,10 +21,6 @@ from eks_inference.preview.facts import LAUNCH_TEMPLATE_TYPE, NODE_CLASS_TYPE, N
 from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.values import at, is_token, items, table, text, texts
 from eks_inference.preview.workloads import whole
-from eks_inference.serving.pods import GPU_RESOURCE
-
-EFA_RESOURCE = "vpc.amazonaws.com/efa"
-"""One EFA interface, as the device plugin of EKS offers it."""
 
 Values = frozenset[str] | None
 """Values a label may have on a node: empty, the node has no such label; None, it may be there with any value."""
@@ -110,6 +108,14 @@ class NodeShape:
             return frozenset()
         return None if self.anything or key.startswith(_PUT_ON_BY_OTHERS) else frozenset()
 
+    def can_have(self, key: str, operator: str, values: tuple[str, ...]) -> bool:
+        """Whether these nodes can fulfil an expression of a selector."""
+        possible = self.possible(key)
+        if possible is None and key == INSTANCE_TYPE_LABEL and operator == "In":
+            families = self.labels.get(_FAMILY_LABEL)
+            return families is None or any(is_token(value) or value.partition(".")[0] in families for value in values)
+        return _matches(operator, values, possible)
+
 
 def node_shapes(graph: Graph) -> tuple[NodeShape, ...]:
     """The shapes of every pool that the graph makes."""
@@ -142,8 +148,8 @@ def efa_count(template: Any) -> int | None:
     return sum(text(at(interface, "interfaceType")).startswith("efa") for interface in items(interfaces))
 
 
-def matches(operator: str, values: tuple[str, ...], possible: Values) -> bool:
-    """Whether a node whose label has one of the possible values can fulfil an expression of a selector or a requirement."""
+def _matches(operator: str, values: tuple[str, ...], possible: Values) -> bool:
+    """Whether a label that has one of the possible values can fulfil an expression."""
     if possible is None or any(is_token(value) for value in values):
         return True
     if operator == "In":
@@ -266,7 +272,7 @@ def _required(shape: NodeShape, requirements: Any) -> NodeShape | None:
         values = texts(at(requirement, "values"))
         # A label that nothing else sets is the pool's own choice.
         possible = labels.get(key)
-        if not matches(operator, values, possible):
+        if not _matches(operator, values, possible):
             return None
         if operator == "In" and not any(is_token(value) for value in values):
             labels[key] = frozenset(values) if possible is None else possible & frozenset(values)

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
-from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.preflight.graph_facts import GraphFacts, Pod, number
-from eks_inference.preflight.node_shapes import EFA_RESOURCE, NodeShape
+from eks_inference.accelerators.efa_plan import EFA_PLUGIN_NAME, EFA_RESOURCE
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
+from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME
+from eks_inference.preflight.graph_facts import NEURON_CHART, GraphFacts
+from eks_inference.preflight.node_shapes import NodeShape
+from eks_inference.preflight.pod_facts import Pod, number
 from eks_inference.preflight.scheduling import chosen_labels, nearest, obstacles
 from eks_inference.preview.values import at, is_token, text, unique
 from eks_inference.rules import Judgement, rule
-from eks_inference.serving.pods import GPU_RESOURCE
 
 
 @rule(
@@ -58,11 +60,14 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
         if not landing or not pod.requests:
             continue
         over = {shape: tuple(_over(facts, pod, shape)) for shape in landing}
-        best = min(landing, key=lambda shape: len(over[shape]))
+        best = min(landing, key=lambda shape: (len(over[shape]), not shape.offers))
+        working = tuple(_arithmetic(facts, pod, best))
+        if not working:
+            continue
         yield Judgement(
             holds=not over[best],
             path=(),
-            working=tuple(_arithmetic(facts, pod, best)),
+            working=working,
             message=f"{pod.title} fits no node it can land on: one pod asks for {'; '.join(over[best])}",
             given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
             allowed=f"what {best.title} has",
@@ -113,32 +118,47 @@ def _shown(name: str, amount: Decimal) -> str:
 def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.nodes_known:
         return
-    images = [container.image for pod in facts.daemons for container in pod.containers]
-    charts = [chart.name for chart in facts.charts]
+    # Bottlerocket has plugins of its own.
+    if any("BOTTLEROCKET" in text(group.inputs.get("amiType")) for group in facts.node_groups):
+        return
     for pod in facts.pods:
-        for name in sorted(pod.requests.keys() & _OFFERED_BY.keys()):
-            # Bottlerocket has NVIDIA's plugin built in.
-            if any("BOTTLEROCKET" in text(group.inputs.get("amiType")) for group in facts.node_groups):
-                continue
-            found = [one for one in (*images, *charts) if any(part in one for part in _OFFERED_BY[name])]
+        landing = facts.landing(pod)
+        for name in sorted(pod.requests.keys() & _OFFERED_BY.keys()) if landing else ():
+            plugins = tuple(_plugins(facts, _OFFERED_BY[name]))
+            found = [title for title, shapes in plugins if any(shape in shapes for shape in landing)]
+            away = [title for title, _ in plugins if title not in found]
+            said = ", ".join(found) or (f"{', '.join(away)}, which stays away from those nodes" if away else "nothing in the graph")
             yield Judgement(
                 holds=bool(found),
                 path=(),
-                working=(f"{pod.title} asks for {name}: offered by {', '.join(unique(found)) or 'nothing in the graph'}",),
-                message=f"{pod.title} asks for {name}, and nothing in the graph offers it",
+                working=(f"{pod.title} asks for {name}; offered on {landing[0].title} by {said}",),
+                message=f"{pod.title} asks for {name}, which {landing[0].title} gets offered by {said}",
                 given=name,
-                allowed="a device plugin: " + ", ".join(_OFFERED_BY[name]),
+                allowed=f"a device plugin: {', '.join(_OFFERED_BY[name])}",
                 resource=pod.urn,
             )
 
 
+def _plugins(facts: GraphFacts, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[NodeShape, ...]]]:
+    """DaemonSets and charts of device plugins, and the shapes they run on."""
+    for pod in facts.daemons:
+        if any(name in container.image for name in names for container in pod.containers):
+            yield pod.title, facts.landing(pod)
+    for chart in facts.charts:
+        if any(name in chart.name for name in names):
+            # The charts of devices tolerate the taints of their nodes, except that of EFA.
+            tolerant = EFA_PLUGIN_NAME not in chart.name
+            given = {"tolerations": chart.values.get("tolerations")}
+            yield f"chart {chart.resource.name}", tuple(one for one in facts.shapes if tolerant or not obstacles(given, one))
+
+
 # Parts of the names of images and charts.
-_NEURON_PLUGINS = ("neuron-device-plugin", "neuron-helm-chart")
+_NEURON_PLUGINS = (PLUGIN_NAME, NEURON_CHART)
 _OFFERED_BY = {
     DEVICE_RESOURCE: _NEURON_PLUGINS,
     CORE_RESOURCE: _NEURON_PLUGINS,
     GPU_RESOURCE: ("nvidia-device-plugin", "k8s-device-plugin", "gpu-operator"),
-    EFA_RESOURCE: ("efa-k8s-device-plugin",),
+    EFA_RESOURCE: (EFA_PLUGIN_NAME,),
 }
 
 

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.preflight.graph_facts import Container, GraphFacts, Pod, quantity, walk
+from eks_inference.preflight.graph_facts import GraphFacts, walk
+from eks_inference.preflight.pod_facts import Container, Pod, quantity
 from eks_inference.preview.values import at, is_token, items, table, text
 from eks_inference.preview.workloads import whole
 from eks_inference.rules import Judgement, rule
-from eks_inference.serving.pods import GPU_RESOURCE
 
 # Tags that people move to another image, alone or as the first word ("nightly-py311"); "…-latest" moves, too.
 _MOVING = frozenset(
@@ -50,8 +51,8 @@ def images_pinned(facts: GraphFacts) -> Iterator[Judgement]:
     for chart in facts.charts:
         for path, value in walk(chart.values):
             if path[-1:] == ("tag",) and isinstance(value, str) and value and not is_token(value):
-                where = f"chart {chart.resource.name}, value {'.'.join(path)}"
-                yield _pinned(f"{'.'.join(path[:-1])}:{value}", where, chart.resource.urn)
+                where = f"chart {chart.resource.name}, value {text('.'.join(path))}"
+                yield _pinned(text(f"{'.'.join(path[:-1])}:{value}"), where, chart.resource.urn)
 
 
 def _pinned(image: str, where: str, urn: str) -> Judgement:

@@ -10,21 +10,24 @@ from eks_inference.rules import ReadRule, Rule
 
 # Where rules are written. Named, not imported: a command that judges nothing loads none of them.
 _SPEC_MODULES = (
-    "eks_inference.accelerators.rules",
     "eks_inference.loadtest.rules",
     "eks_inference.network.rules",
     "eks_inference.pools.rules",
     "eks_inference.preflight.stack_rules",
     "eks_inference.scaling.rules",
+    "eks_inference.serving.disaggregated.rules",
     "eks_inference.serving.gpu_rules",
     "eks_inference.serving.neuron_rules",
     "eks_inference.serving.rules",
+    "eks_inference.serving.triton.rules",
 )
 _GRAPH_MODULES = (
+    "eks_inference.preflight.aws_rules",
     "eks_inference.preflight.chart_rules",
     "eks_inference.preflight.cluster_object_rules",
     "eks_inference.preflight.efa_rules",
     "eks_inference.preflight.neuron_graph_rules",
+    "eks_inference.preflight.node_group_rules",
     "eks_inference.preflight.placement_rules",
     "eks_inference.preflight.pod_rules",
     "eks_inference.preflight.secret_rules",

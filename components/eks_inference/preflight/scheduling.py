@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from eks_inference.pools.placement import Taint
-from eks_inference.preflight.node_shapes import NodeShape, matches
+from eks_inference.preflight.node_shapes import NodeShape
 from eks_inference.preview.values import at, is_token, items, table, text, texts
 
 
@@ -49,7 +49,7 @@ def tolerates(toleration: Any, taint: Taint) -> bool:
 def _labels_lacking(pod: Any, shape: NodeShape) -> Iterator[str]:
     for key, value in table(at(pod, "nodeSelector")).items():
         wanted = text(value)
-        if not matches("In", (wanted,), shape.possible(key)):
+        if not shape.can_have(key, "In", (wanted,)):
             yield f"needs label {key}={wanted}, {_what_it_has(shape, key)}"
     terms = [list(_term_lacking(term, shape)) for term in _terms(pod)]
     if terms and all(terms):
@@ -59,7 +59,7 @@ def _labels_lacking(pod: Any, shape: NodeShape) -> Iterator[str]:
 def _term_lacking(term: Any, shape: NodeShape) -> Iterator[str]:
     for expression in items(at(term, "matchExpressions")):
         key, operator, values = text(at(expression, "key")), text(at(expression, "operator")), texts(at(expression, "values"))
-        if not is_token(key) and not matches(operator, values, shape.possible(key)):
+        if not is_token(key) and not shape.can_have(key, operator, values):
             wanted = f"{key} {operator} {', '.join(values[:_SHOWN])}{' …' if len(values) > _SHOWN else ''}".strip()
             yield f"needs {wanted}, {_what_it_has(shape, key)}"
 
@@ -69,6 +69,8 @@ _SHOWN = 4
 
 def _what_it_has(shape: NodeShape, key: str) -> str:
     values = shape.possible(key)
+    if values is None:
+        return "nodes have others"
     return f"nodes have {' or '.join(sorted(values))}" if values else "nodes have no such label"
 
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from eks_inference.preflight.graph_facts import Container, GraphFacts, title_of, walk
+from eks_inference.preflight.graph_facts import GraphFacts, title_of, walk
+from eks_inference.preflight.pod_facts import Container
 from eks_inference.preview.values import SECRET, table
 from eks_inference.rules import Judgement, rule
 
@@ -23,12 +24,13 @@ _SHAPES = {
 
 # Names of variables, flags and chart values that hold a credential. Endings alone: what follows (…_FILE, …_NAME) points at one.
 _NAMES = re.compile(
-    r"(?:^|[_.-])(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEYS?|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
+    r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEYS?|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
     re.IGNORECASE,
 )
 # Not those of a tokenizer.
-_TOKENS_OF_TEXT = re.compile(r"(?:^|[_.-])(?:BOS|CLS|EOS|IMAGE|MASK|PAD|SEP|SPECIAL|STOP|UNK)[_.-]TOKEN$", re.IGNORECASE)
+_TOKENS_OF_TEXT = re.compile(r"(?:^|_)(?:BOS|CLS|EOS|IMAGE|MASK|PAD|SEP|SPECIAL|STOP|UNK)_TOKEN$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SIGNS = re.compile(r"[.-]")
 _FLAG = re.compile(r"^--?([A-Za-z][\w.-]*)(?:=(.*))?$", re.DOTALL)
 
 _PLACEHOLDERS = frozenset(
@@ -118,7 +120,7 @@ def _in_value(where: str, name: str, value: str, *, in_chart: bool = False) -> I
 
 
 def _is_credential_name(name: str, *, in_chart: bool) -> bool:
-    spelt = _CAMEL.sub("_", name)
+    spelt = _SIGNS.sub("_", _CAMEL.sub("_", name))
     # Charts name the Secret that has the value so: existingSecret, secret.
     if in_chart and spelt.lower().endswith("secret"):
         return False

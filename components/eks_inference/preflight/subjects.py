@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from eks_inference.accelerators.rules import scheduler_facts
 from eks_inference.faults import SpecError
 from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.network.facts import NetworkFacts
@@ -12,13 +11,20 @@ from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.rules import Path
 from eks_inference.scaling.facts import ScalingFacts
+from eks_inference.serving.disaggregated.facts import disaggregated_facts
+from eks_inference.serving.disaggregated.facts import serving_facts as disaggregated_serving_facts
+from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_serve_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.triton.facts import serving_facts as triton_serving_facts
+from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
-from eks_inference.stack import StackSpec
+from eks_inference.stack import ServerSpec, StackSpec
 
 
 @dataclass(frozen=True)
@@ -33,35 +39,43 @@ class StackFacts:
 def subjects(spec: StackSpec, region: str) -> Iterator[object]:
     """Everything a rule can be about."""
     zone_ids = _zones(spec, region)
-    servers = dict(_servers(spec, zone_ids))
+    servers: dict[str, ServingFacts] = {}
+    for name, server in spec.servers.items():
+        placement = _placement(spec, server, zone_ids)
+        path = ("servers", name)
+        if isinstance(server, TritonServerSpec):
+            yield triton_facts(server, placement, path=path)
+        if isinstance(server, DisaggregatedPairSpec):
+            yield disaggregated_facts(name, server, placement, pool=spec.pools[server.pool], path=path)
+        for pods in _pods(server, placement, spec.has_neuron_scheduler, path):
+            # The two halves of a pair run apart.
+            servers[name if name not in servers else f"{name} (second)"] = pods
     yield from servers.values()
     for name in spec.pools:
         yield _pool(name, spec, region, zone_ids, [server for server, facts in servers.items() if facts.placement.pool == name])
     yield _network(spec, zone_ids)
-    if spec.accelerators.neuron and spec.accelerators.neuron.scheduler:
-        yield scheduler_facts(spec.cluster.version, ("cluster", "version"))
     yield from _autoscalers(spec, servers)
     yield from _load_tests(spec, servers)
     yield StackFacts(spec, region, servers)
 
 
-def _servers(spec: StackSpec, zone_ids: Sequence[str]) -> Iterator[tuple[str, ServingFacts]]:
-    scheduler = spec.accelerators.neuron is not None and spec.accelerators.neuron.scheduler
-    for name, server in spec.servers.items():
-        path = ("servers", name)
-        if isinstance(server, RayServeVllmSpec):
-            worker = _placement(spec, server.worker.pool, server.worker.instance_type, zone_ids)
-            yield name, ray_serve_facts(server, worker, scheduler=scheduler, path=path)
-        else:
-            placement = _placement(spec, server.pool, server.instance_type, zone_ids)
-            yield name, vllm_facts(server, placement, scheduler=scheduler, path=path)
+def _pods(server: ServerSpec, placement: Placement, scheduler: bool, path: Path) -> Sequence[ServingFacts]:
+    """What runs of a server: one kind of pod, or two for a pair on two nodes."""
+    if isinstance(server, RayServeVllmSpec):
+        return (ray_serve_facts(server, placement, scheduler=scheduler, path=path),)
+    if isinstance(server, TritonServerSpec):
+        return (triton_serving_facts(server, placement, path=path),)
+    if isinstance(server, DisaggregatedPairSpec):
+        return disaggregated_serving_facts(server, placement, scheduler=scheduler, path=path)
+    return (vllm_facts(server, placement, scheduler=scheduler, path=path),)
 
 
 def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[ScalingFacts]:
+    prometheus = spec.observability.prometheus
     for name, server in spec.servers.items():
-        if isinstance(server, VllmServerSpec) and server.autoscaling:
+        if isinstance(server, VllmServerSpec | TritonServerSpec) and server.autoscaling:
             path = ("servers", name, "autoscaling")
-            yield ScalingFacts(path, server.autoscaling, servers[name], metrics=spec.observability.prometheus is not None)
+            yield ScalingFacts(path, server.autoscaling, servers[name], metrics=prometheus is not None)
 
 
 def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[LoadTestFacts]:
@@ -71,8 +85,9 @@ def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterato
                 yield LoadTestFacts(spec.load_test, name, servers[name], ("load_test",))
 
 
-def _placement(spec: StackSpec, pool: str, instance_type: str | None, zone_ids: Sequence[str]) -> Placement:
-    return placement_of(pool, spec.pools[pool], instance_type, spec.cluster.version, zone_ids)
+def _placement(spec: StackSpec, server: ServerSpec, zone_ids: Sequence[str]) -> Placement:
+    wish = server.worker if isinstance(server, RayServeVllmSpec) else server
+    return placement_of(wish.pool, spec.pools[wish.pool], wish.instance_type, spec.cluster.version, zone_ids)
 
 
 def _pool(name: str, spec: StackSpec, region: str, zone_ids: Sequence[str], servers: Sequence[str]) -> PoolFacts:

@@ -45,6 +45,8 @@ def texts(value: Any) -> tuple[str, ...]:
 
 def text(value: Any) -> str:
     """The value in one line, without control characters: what a program hands over cannot steer a terminal."""
+    if isinstance(value, str) and value.isprintable() and "  " not in value:
+        return value.strip()
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -9,9 +9,12 @@ from eks_inference.serving.facts import ServingFacts
 
 @dataclass(frozen=True)
 class ScalingFacts:
-    """One autoscaler of one server. ``metrics`` says whether something in the stack collects what it scales by."""
+    """One autoscaler of one server."""
 
     path: Path
     spec: AutoscalerSpec
     server: ServingFacts
     metrics: bool
+    """Whether something in the stack collects what it scales by."""
+    scrape_interval_s: int = 30
+    """How often that is collected."""

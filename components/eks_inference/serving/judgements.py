@@ -1,4 +1,4 @@
-"""What is judged in the same way on Neuron devices and on GPUs. The rules that say when are in ``neuron_rules`` and ``gpu_rules``."""
+"""What is judged in the same way on Neuron devices and on GPUs, for ``neuron_rules`` and ``gpu_rules``."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag
-from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, paged, server_memory
+from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, paged, percent, server_memory
 from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, room
 
 
 def heads(server: ServingFacts) -> Iterator[Judgement]:
     """Attention is split by heads, so each core or GPU holds as many as any other."""
-    if server.model is None:
+    if server.model is None or not server.tensor_parallel:
         return
     count, degree, units = server.model.heads, server.tensor_parallel, "cores" if server.neuron else "GPUs"
     yield Judgement(
@@ -32,18 +32,18 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
         return
     whole, *others = use.limits
     tightest = max((whole, *others), key=lambda limit: limit.fraction)
-    fits = tightest.fraction <= 1
+    fits, holds = tightest.fraction <= 1, tightest.fraction <= TIGHT
     what = "" if tightest is whole else f" of {tightest.what}"
     yield Judgement(
-        holds=tightest.fraction <= TIGHT,
+        holds=holds,
         path=server.at("max_model_len" if paged(server.engine) else "max_num_seqs"),
         working=use.working,
         message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, and there are {tightest.available / GIB:g}"
         if not fits
-        else f"{use.model.name} takes {tightest.fraction:.1%} of the memory{what} a {use.unit}: what nobody can calculate "
-        "(buffers, compiled graphs) may not fit beside it",
+        else f"{use.model.name} takes {percent(tightest.fraction, 1)} of the memory{what} a {use.unit}: what nobody can "
+        "calculate (buffers, compiled graphs) may not fit beside it",
         given=f"tensor_parallel {use.tensor_parallel}, max_num_seqs {server.max_num_seqs}, max_model_len {use.max_model_len}",
-        allowed=_that_fits(use),
+        allowed="" if holds else _that_fits(use),
         severity="error" if not fits else "warning",
     )
 
@@ -92,7 +92,7 @@ def pod(server: ServingFacts) -> Iterator[Judgement]:
     instance = server.instance
     if not 0 < server.devices <= instance.devices:
         return
-    usable, together = room(instance), min(instance.devices // server.devices, server.pods_max)
+    usable, together = room(instance), min(instance.devices // server.devices, max(server.pods_max, 1))
     for fact, unit, factor, asked, there, daemons in (
         ("cpu", "CPU", 1000, server.cpu_millis, usable.cpu_millis, DAEMONS_CPU_MILLIS),
         ("memory", "GiB", 1024, server.memory_mib, usable.memory_mib, DAEMONS_MEMORY_MIB),

@@ -2,19 +2,19 @@
 
 Engines deal with the memory in one of three ways:
 
-- *contiguous* (vLLM on Neuron up to NxD Inference): room for ``max_num_seqs`` sequences of ``max_model_len`` tokens is set aside when
-  the engine starts. The whole memory of a core is there for weights and KV cache.
+- *contiguous* (vLLM on Neuron up to NxD Inference): room for ``max_num_seqs`` sequences of ``max_model_len`` tokens is set aside
+  when the engine starts. The whole memory of a core is there for weights and KV cache.
 - *paged* (vLLM on GPUs): ``gpu_memory_utilization`` of the device is there; what the weights leave is a pool of pages. Sequences
   share it or wait, so that only one of the longest has to fit.
-- *paged on Neuron* (vLLM without NxD Inference): as on GPUs, but the pool is at most a fraction of that share, because its size is
-  compiled into the graphs, and the engine gives up below a smallest pool.
+- *paged on Neuron* (vLLM without NxD Inference): as on GPUs, but the pool is at most a fraction of that share, because its size
+  is compiled into the graphs, and the engine gives up below a smallest pool.
 
-Left out are activations, scratchpads, collectives and the compiled graphs (about 96 MB a core each): above nine tenths of what there
+Left out are activations, scratchpads, collectives and the compiled graphs (about 96 MB a core): above nine tenths of what there
 is, nobody can say without trying.
 
 Sources: NxD Inference documentation (KV heads, tensor parallel degrees), Neuron documentation 2.33 ("determine_available_memory
-design"), vLLM documentation (``gpu_memory_utilization``). The contiguous sum was checked against a measurement: Llama-3-8B over 2 cores
-with 10 sequences of 4096 tokens, 21.3 GB measured, 21.43 GB here.
+design"), vLLM documentation (``gpu_memory_utilization``). The contiguous sum was checked against a measurement of the source
+system for Llama-3-8B, over 2 cores with 10 sequences of 4096 tokens: 21.3 GB there, 21.43 GB here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,6 +46,8 @@ class MemorySettings:
     """Share of the device that paged engines use. vLLM's default is 0.90, of late 0.92: the smaller is the safe one."""
     pool_fraction: float = 0.30
     """Share of that share the KV pool may take on Neuron (``VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION``)."""
+    stages: int = 1
+    """Stages of a pipeline (``--pipeline-parallel-size``): each holds a part of the layers."""
     smallest_pool_gib: float = 1.0
     """Pool below which the engine gives up on Neuron (``VLLM_NEURON_MIN_KV_BUDGET_GIB``)."""
 
@@ -65,7 +67,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory of one NeuronCore or GPU, in bytes, while ``sequences`` sequences of ``max_model_len`` tokens are in the KV cache."""
+    """Memory of one NeuronCore or GPU, in bytes, with ``sequences`` of ``max_model_len`` tokens in the KV cache."""
 
     model: Model
     instance: InstanceType
@@ -85,8 +87,13 @@ class MemoryUse:
         return "core" if self.instance.accelerator == "neuron" else "GPU"
 
     @property
+    def parts(self) -> int:
+        """Cores or GPUs one copy of the model is on."""
+        return self.tensor_parallel * self.settings.stages
+
+    @property
     def weights(self) -> int:
-        return -(-self.model.weight_bytes(self.settings.parameter_bytes) // self.tensor_parallel)
+        return -(-self.model.weight_bytes(self.settings.parameter_bytes) // self.parts)
 
     @property
     def kv_token(self) -> int:
@@ -95,7 +102,7 @@ class MemoryUse:
 
     @property
     def kv(self) -> int:
-        return -(-self.kv_token * self.sequences * self.max_model_len // self.tensor_parallel)
+        return -(-self.kv_token * self.sequences * self.max_model_len // self.parts)
 
     @property
     def needed(self) -> int:
@@ -136,30 +143,30 @@ class MemoryUse:
     def working(self) -> tuple[str, ...]:
         """The arithmetic, a line a step."""
         model, degree, unit = self.model, self.tensor_parallel, self.unit
-        units = f"{degree} {unit}" if degree == 1 else f"{degree} {unit}s"
+        units = f"{self.parts} {unit}{'' if self.parts == 1 else 's'}"
         per_weight = self.settings.parameter_bytes or model.weight_bytes() // model.parameters
         repeats = model.kv_heads_at(degree) / model.kv_heads
         heads = f"{model.kv_heads_at(degree)} KV heads" + (f" ({model.kv_heads} repeated)" if repeats > 1 else "")
         sequences = f"{self.sequences} sequence{'' if self.sequences == 1 else 's'}"
         lines = [
             f"weights: {model.parameters / 1e9:.2f} billion x {per_weight} bytes / {units} = {gib(self.weights)} GiB",
-            f"KV cache of a token: 2 x {model.layers} layers x {heads} x {model.head_dim} x {self.settings.element_bytes} bytes = "
-            f"{self.kv_token / 1024:g} KiB",
+            f"KV cache of a token: 2 x {model.layers} layers x {heads} x {model.head_dim} x {self.settings.element_bytes} bytes"
+            f" = {self.kv_token / 1024:g} KiB",
             f"KV cache: {self.kv_token / 1024:g} KiB x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
         ]
         share = f"{self.settings.utilization:g} x {self.memory / GIB:g} = " if paged(self.engine) else ""
         whole = Limit("", self.needed, self.capacity)
         lines.append(
             f"{gib(self.weights)} + {gib(self.kv)} = {gib(self.needed)} GiB of {share}{self.capacity / GIB:g} GiB a {unit} "
-            f"({_percent(whole.fraction)})"
+            f"({percent(whole.fraction)})"
         )
         lines += [
-            f"{limit.what}: {self.settings.pool_fraction:g} x {self.capacity / GIB:g} = {limit.available / GIB:g} GiB, of which "
-            f"{sequences} of {self.max_model_len} tokens take {gib(limit.used)} GiB ({_percent(limit.fraction)})"
+            f"{limit.what}: {self.settings.pool_fraction:g} x {self.capacity / GIB:g} = {limit.available / GIB:g} GiB; "
+            f"{sequences} of {self.max_model_len} tokens: {gib(limit.used)} GiB ({percent(limit.fraction)})"
             for limit in self.limits[1:]
         ]
         if paged(self.engine):
-            one = -(-self.kv_token * self.max_model_len // degree)
+            one = -(-self.kv_token * self.max_model_len // self.parts)
             lines.append(f"pages for {self.pool / one:.1f} sequences of {self.max_model_len} tokens at once")
         return tuple(lines)
 
@@ -172,10 +179,11 @@ def paged(engine: EngineProfile) -> bool:
 def server_memory(server: ServingFacts) -> MemoryUse | None:
     """What a server must have room for: its whole batch, or, in pages, one sequence of the longest.
 
-    None where it cannot be told: the catalog does not know the model, or its weights are quantized in a way other than fp8.
+    None where it cannot be told: the catalog does not know the model, its weights are quantized in a way other than fp8, or the
+    engine is left to choose length or degree.
     """
     settings = memory_settings(server.arguments, server.environment)
-    if server.model is None or settings is None:
+    if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
         return None
     return MemoryUse(
         model=server.model,
@@ -203,6 +211,7 @@ def memory_settings(arguments: Sequence[str], environment: Mapping[str, str]) ->
         element_bytes=1 if cache.startswith("fp8") else _ELEMENT_BYTES.get(dtype, defaults.element_bytes),
         utilization=min(utilization, 1.0),
         pool_fraction=min(pool_fraction, 1.0),
+        stages=max(int(number(flag(arguments, "pipeline-parallel-size"), 1)), 1),
         smallest_pool_gib=number(environment.get("VLLM_NEURON_MIN_KV_BUDGET_GIB"), defaults.smallest_pool_gib),
     )
 
@@ -212,5 +221,6 @@ def gib(size: float) -> str:
     return f"{size / GIB:.2f}"
 
 
-def _percent(fraction: float) -> str:
-    return f"{fraction:.0%}".replace("%", " %")
+def percent(fraction: float, digits: int = 0) -> str:
+    """A share in hundredths."""
+    return f"{fraction * 100:.{digits}f} %"

@@ -395,7 +395,7 @@ def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "NEU024",
+    "NEU025",
     "A pod has the host memory to hold the weights while they are loaded.",
     severity="warning",
     fix="ask for more memory, or choose an instance type with more",

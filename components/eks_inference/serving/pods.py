@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
@@ -10,9 +11,6 @@ from eks_inference.serving.node_share import share
 
 SERVER_LABEL = "eks-inference/server"
 """On every pod of a model server: the server's name."""
-
-GPU_RESOURCE = "nvidia.com/gpu"
-"""One whole GPU, as NVIDIA's device plugin offers it."""
 
 
 def device_resource(shape: InstanceType) -> str:

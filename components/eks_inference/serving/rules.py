@@ -9,8 +9,8 @@ from eks_inference.serving import gpu_rules, neuron_rules
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 
-# Tags of the images the engine profiles come from: vLLM's release, the Neuron SDK, Triton's release. Of an image of one's own nobody
-# can read anything.
+# Tags of the images the engine profiles come from: vLLM's release, the Neuron SDK, Triton's release. From an image of one's own
+# nobody can read anything.
 _TAGS = {
     "vLLM": re.compile(r"-vllm-neuronx:v?(\d+\.\d+)\.|/vllm-openai:v?(\d+\.\d+)\."),
     "Neuron SDK": re.compile(r":[^/]*-sdk(\d+\.\d+)\."),
@@ -19,6 +19,10 @@ _TAGS = {
 
 # A spot node is told two minutes before it ends (EC2 user guide, "Spot Instance interruption notices").
 _SPOT_NOTICE_S = 120
+
+
+_LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""Lets vLLM start with sequences longer than the model was made for."""
 
 
 @rule(
@@ -52,8 +56,9 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
 @rule(
     "SRV002",
     "Sequences are no longer than the model was made for.",
-    fix="lower max_model_len",
-    source="max_position_embeddings in config.json of the model; vLLM refuses more",
+    fix=f"lower max_model_len; or set {_LONGER}=1 in extra_env, for answers that get worse beyond it",
+    source="max_position_embeddings in config.json of the model; vLLM refuses more unless it is told otherwise "
+    "(vLLM documentation, environment variables)",
 )
 def length_suits_the_model(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
@@ -66,6 +71,7 @@ def length_suits_the_model(server: ServingFacts) -> Iterator[Judgement]:
         message=f"{server.model.name} was made for sequences of {longest} tokens",
         given=str(server.max_model_len),
         allowed=f"at most {longest}",
+        severity="warning" if server.environment.get(_LONGER) == "1" else None,
     )
 
 

@@ -50,8 +50,8 @@ class RayServeVllm(pulumi.ComponentResource):
     additions, does not move replicas away from nodes that are drained (tried with Ray 2.52.1): the disruption budgets keep them.
 
     Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, ``image``
-    missing or given twice, and for what the rules about servers refuse (``serving/rules.py``), e.g. a number of devices that needs
-    the Neuron scheduler while none is given.
+    missing or given twice, and for what the rules about servers refuse (``serving/rules.py``), e.g. a number of devices that
+    needs the Neuron scheduler while none is given.
     """
 
     def __init__(

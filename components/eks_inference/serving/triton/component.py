@@ -8,13 +8,10 @@ import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
 from eks_inference import iam
-from eks_inference.accelerators.handle import DevicePlugin
+from eks_inference.accelerators.nvidia_handle import GpuPlugin
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.network.policy import allow_from, namespace, network_policy
-from eks_inference.observability.handle import Metrics
-from eks_inference.observability.prometheus_plan import pod_monitor
 from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.rules import refuse
@@ -49,7 +46,8 @@ class TritonServer(pulumi.ComponentResource):
     ``pulumi up`` waits until every pod answers: a node start, an image pull, a download and a load (``startup_seconds``, the
     first time). A change of the model's settings changes the repository, and with it every pod, one after the other; each
     finishes the requests it has, for three minutes at most. With an ``autoscaling`` in the spec the Deployment says nothing of
-    the number of its pods. Connections of gRPC stay with the pod they began with: new pods get new connections only.
+    the number of its pods. A connection of gRPC stays with the pod it began with: pods that come later get later connections.
+    ``VllmMetrics`` makes Prometheus read the server.
 
     Raises ``SpecError`` for a bad name and for what the rules of serving and of Triton refuse.
     """
@@ -61,20 +59,23 @@ class TritonServer(pulumi.ComponentResource):
         *,
         cluster: Cluster,
         placement: Placement,
-        plugin: DevicePlugin | None = None,
+        plugin: GpuPlugin | None = None,
         hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
             allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
             raise SpecError([Fault((), "Kubernetes refuses this name", given=name, allowed=allowed)])
-        settings, shape = cluster.settings, placement.instance_type
+        settings = cluster.settings
         facts = triton_facts(spec, placement)
         refuse(server_rules(), facts.serving, settings.silenced)
         refuse(triton_rules(), facts, settings.silenced)
         super().__init__("eks-inference:index:TritonServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.spec = spec
         self.namespace = plan.namespace(name, spec)
         self.service_name = name
+        # What ``VllmMetrics`` reads: Triton hands on what vLLM counts, beside its own.
+        self.port, self.port_name = plan.PORTS["metrics"], "metrics"
         self.pod_labels = plan.server_labels(name)
         self.model_id = spec.served_name
         host = f"{name}.{self.namespace}.svc.cluster.local"
@@ -202,44 +203,3 @@ class TritonServer(pulumi.ComponentResource):
             opts=options,
         )
         return SecretRef(f"{name}-hugging-face", "token"), [secret]
-
-
-class TritonMetrics(pulumi.ComponentResource):
-    """Makes Prometheus read a Triton server: a PodMonitor in the server's own namespace, which adds the label ``server``.
-
-    A NetworkPolicy lets Prometheus in, beside those of the server. What is seen: Triton's requests, queue and latencies
-    (``nv_inference_...``), its GPUs (``nv_gpu_...``), and of vLLM what the back end hands on (``vllm:...``): tokens, time to first
-    token, time per output token, end-to-end latency. Not its gauges: requests that wait, use of the KV cache.
-
-    It needs the server's namespace, and waits for nothing else of it: an autoscaler may want the metrics before a pod answers.
-    """
-
-    def __init__(self, name: str, *, server: TritonServer, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-inference:index:TritonMetrics", name, {"namespace": server.namespace}, opts)
-        provider = metrics.cluster.provider
-        policy = k8s.networking.v1.NetworkPolicy(
-            f"{name}-policy",
-            **network_policy(
-                f"{server.service_name}-metrics",
-                server.namespace,
-                selector=server.pod_labels,
-                ingress=[allow_from(namespace(metrics.namespace), tcp=[plan.PORTS["metrics"]])],
-                egress=None,
-            ),
-            opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=[*server.foundation]),
-        )
-        monitor = k8s.apiextensions.CustomResource(
-            f"{name}-podmonitor",
-            api_version="monitoring.coreos.com/v1",
-            kind="PodMonitor",
-            **pod_monitor(
-                server.service_name,
-                server.namespace,
-                labels=metrics.monitor_labels,
-                selector=server.pod_labels,
-                endpoints=plan.metrics_endpoints(),
-            ),
-            opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=[*metrics.ready, *server.foundation]),
-        )
-        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
-        self.register_outputs({"namespace": server.namespace})

@@ -499,18 +499,3 @@ def prefetch(name: str, spec: TritonServerSpec, placement: Placement, *, image: 
             },
         },
     }
-
-
-def metrics_endpoints() -> list[dict[str, Any]]:
-    """What Prometheus reads of each pod. A server's Prometheus labels of its own are ``model`` and ``version``."""
-    return [
-        {
-            "port": "metrics",
-            "relabelings": [{"sourceLabels": [_pod_label(SERVER_LABEL)], "targetLabel": "server"}],
-        }
-    ]
-
-
-def _pod_label(label: str) -> str:
-    """A pod's label as Prometheus spells it while it discovers pods."""
-    return "__meta_kubernetes_pod_label_" + "".join(letter if letter.isalnum() else "_" for letter in label)

@@ -1,7 +1,7 @@
 """The Deployment of a vLLM server as data. Pure functions; no pulumi.
 
 Sources: vLLM documentation ("OpenAI-Compatible Server", "Environment Variables", "Using Kubernetes"), vLLM issue 24885 (a server
-that is told to end breaks off what it does), Neuron documentation (vLLM on NxD Inference), the source system's pod (sizes, flags);
+that is told to end breaks off what it does), Neuron documentation (vLLM on NxD Inference), the source system's pod (its flags);
 Kubernetes documentation ("Deployments", "Pod Lifecycle", "Local ephemeral storage").
 """
 
@@ -178,6 +178,7 @@ def deployment(
     """
     shape = placement.instance_type
     partial = shape.accelerator == "neuron" and needs_scheduler(device_count(spec, shape), shape)
+    first = [_with_tmp(each) for each in storage.init_containers]
     digest = hashlib.sha256(script()[SCRIPT_FILE].encode()).hexdigest()
     return {
         "metadata": {"name": name, "namespace": namespace(name, spec), "labels": labels(name)},
@@ -205,7 +206,7 @@ def deployment(
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": termination_seconds(),
                     "securityContext": restricted_pod(_USER),
-                    **({"initContainers": [_with_tmp(one) for one in storage.init_containers]} if storage.init_containers else {}),
+                    **({"initContainers": first} if first else {}),
                     "containers": [_container(spec, shape, image, storage, secret_env)],
                     "volumes": [
                         {"name": "drain", "configMap": {"name": script_config_map(name)}},

@@ -1,0 +1,116 @@
+"""prometheus-adapter, which shows HorizontalPodAutoscalers what Prometheus knows of pods."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.catalog import versions
+from eks_inference.cluster.handle import Cluster
+from eks_inference.merge import merged
+from eks_inference.network.policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.pools.placement import Placement
+from eks_inference.scaling import plan
+from eks_inference.scaling.component import query_url
+from eks_inference.scaling.handle import QueriedMetrics
+from eks_inference.scaling.spec import PrometheusAdapterSpec
+from eks_inference.settings import StackSettings
+
+RELEASE = "prometheus-adapter"
+
+PORT = 6443
+"""Where the API server asks for metrics of pods."""
+
+_IMAGE = "registry.k8s.io/prometheus-adapter/prometheus-adapter"
+
+
+class PrometheusAdapter(pulumi.ComponentResource):
+    """prometheus-adapter, from its chart, in the namespace of Prometheus and on the nodes of ``placement`` (the core pool).
+
+    It answers for custom.metrics.k8s.io only, with our rules and none of the chart's: the source system's
+    ``nv_inference_queue_duration_ms``, and the means of one request that a PrometheusRule, also made here, records. KEDA answers
+    for external.metrics.k8s.io: both may run in a cluster.
+
+    A NetworkPolicy closes its pods but for the port at which the API server asks; they may reach Prometheus and the API server.
+    The namespace may enforce Pod Security "restricted".
+
+    ``scrape_interval_seconds`` is that of the servers' metrics: looking for series more often than they are scraped would lose
+    them in between. Raises ``SpecError`` when the address of ``metrics`` is not known.
+
+    Sources: prometheus-community/helm-charts, prometheus-adapter 5.3.0, values and templates.
+    """
+
+    kind = "hpa"
+    """The kind of autoscalers it serves."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: PrometheusAdapterSpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        metrics: QueriedMetrics,
+        scrape_interval_seconds: int = 30,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        url = query_url(metrics)
+        super().__init__("eks-inference:index:PrometheusAdapter", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        settings = cluster.settings
+        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*metrics.ready])
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy",
+            **network_policy(
+                RELEASE,
+                metrics.namespace,
+                selector={"app.kubernetes.io/name": RELEASE},
+                ingress=[allow_from(tcp=[PORT])],
+                egress=[DNS, HTTPS, allow_to(pods({}))],
+            ),
+            opts=inside,
+        )
+        rules = k8s.apiextensions.CustomResource(
+            f"{name}-rules",
+            api_version="monitoring.coreos.com/v1",
+            kind="PrometheusRule",
+            metadata={
+                "name": "eks-inference-scaling",
+                "namespace": metrics.namespace,
+                "labels": dict(metrics.monitor_labels),
+            },
+            spec=plan.recording_rules(),
+            opts=inside,
+        )
+        chart = versions.chart(RELEASE)
+        location, repository = chart.location(settings.chart(chart.reference))
+        release = k8s.helm.v3.Release(
+            f"{name}-release",
+            name=RELEASE,
+            namespace=metrics.namespace,
+            chart=location,
+            version=chart.version,
+            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            values=merged(_values(url, scrape_interval_seconds, placement, settings), spec.values),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                provider=cluster.provider,
+                depends_on=[policy, rules, *metrics.ready, *cluster.ready, *placement.ready],
+            ),
+        )
+        self.ready: Sequence[pulumi.Resource] = (release,)
+        self.register_outputs({"namespace": metrics.namespace})
+
+
+def _values(url: str, scrape_interval_seconds: int, placement: Placement, settings: StackSettings) -> dict[str, Any]:
+    return {
+        "image": {"repository": settings.image(_IMAGE)},
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": placement.tolerations(),
+        # The address has the port; the chart would append one of its own.
+        "prometheus": {"url": url, "port": 0},
+        "metricsRelistInterval": f"{plan.relist_seconds(scrape_interval_seconds)}s",
+        "rules": {"default": False, "custom": plan.adapter_rules()},
+        # Some thousand series at most: our rules ask for few names.
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+    }

@@ -1,0 +1,780 @@
+"""Rules about recorded graphs, beyond one passing and one failing vector each: what must not be mistaken, and odd values."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conftest import recorded
+from demo_program import program
+from eks_inference.preflight import registry
+from eks_inference.preflight.graph_facts import GraphFacts
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from eks_inference.rules import Finding, findings
+from vectors.graph import (
+    BLOCK_TEMPLATE,
+    EFA_GROUP,
+    NEURON_CHART,
+    TO_ALL,
+    TO_ITSELF,
+    TOLERATION,
+    VECTORS,
+    asking,
+    autoscaler,
+    chart,
+    cluster,
+    config_map,
+    container,
+    efa_nodes,
+    efa_template,
+    graph,
+    ingress_rule,
+    kubernetes,
+    listening,
+    namespace,
+    neuron_daemon,
+    node_group,
+    on_trn2,
+    pods,
+    ray_service,
+    resource,
+    security_group,
+    server,
+    service,
+    template,
+    trn2_group,
+    urn_of,
+)
+
+
+def found(facts: GraphFacts, id_: str) -> list[Finding]:
+    """What one rule has against a graph."""
+    return list(findings([rule for rule in registry.graph_rules() if rule.id == id_], facts, {}))
+
+
+def messages(facts: GraphFacts, id_: str) -> str:
+    return "\n".join(finding.judgement.message for finding in found(facts, id_))
+
+
+# -- graphs of whole programs ----------------------------------------------------------------------------------------------------
+
+
+def test_no_shipped_stack_breaks_an_error(shipped: Graph):
+    broken = [finding for finding in findings(registry.graph_rules(), GraphFacts(shipped), {}) if finding.stops]
+    assert [f"{finding.rule.id} {finding.judgement.message}" for finding in broken] == []
+
+
+def test_a_program_of_somebody_else_is_judged_too(tmp_path: Any):
+    recorded_graph = record(program, project="demo", stack="test", config={"aws:region": "us-west-2"}, root=tmp_path)
+    ids = {finding.rule.id for finding in findings(registry.graph_rules(), GraphFacts(recorded_graph), {})}
+    # Four of twelve devices by the default scheduler; EFA over three subnets; an open load balancer; plain disks.
+    assert {"NEU026", "EFA005", "K8S006", "AWS005"} <= ids
+    # Its cluster has a default node group inside, so the pools of the graph are not all there is.
+    assert "K8S002" not in ids
+
+
+def test_findings_name_the_resource(shipped: Graph):
+    for finding in findings(registry.graph_rules(), GraphFacts(shipped), {}):
+        assert finding.judgement.resource in shipped.by_urn
+
+
+# -- images ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "server",
+        "registry.example:5000/team/server",
+        "server:latest",
+        "ghcr.io/open-webui/open-webui:main",
+        "rayproject/ray:nightly-py311",
+        "nginx:stable-alpine",
+        "public.ecr.aws/eks-distro/kubernetes/kube-scheduler:v1.28.5-eks-1-28-latest",
+    ],
+)
+def test_images_that_move(image: str):
+    assert found(graph(server(image=image)), "K8S001")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "server:latest@sha256:0123456789abcdef",
+        "registry.example:5000/server:2.52.1-py311",
+        "nvcr.io/nvidia/tritonserver:24.07-vllm-python-py3",
+        "<repository.repositoryUrl>:7debca45e693c24a",
+        "server:<image.version>",
+        "<image.imageUri>",
+        "[secret]",
+    ],
+)
+def test_images_that_stay_or_are_not_known(image: str):
+    assert not found(graph(server(image=image)), "K8S001")
+
+
+def test_every_container_and_chart_value_is_looked_at():
+    pod = pods(initContainers=[container(name="first", image="busybox")], containers=[container(image="server:1.0")])
+    assert "init container first" in messages(graph(pod), "K8S001")
+    assert "value operator.image.tag" in messages(graph(chart(operator={"image": {"tag": "master"}})), "K8S001")
+
+
+# -- where pods run --------------------------------------------------------------------------------------------------------------
+
+CORE = (cluster(), node_group())
+
+
+def unplaced(pod: Resource, *nodes: Resource) -> str:
+    return messages(graph(*(nodes or CORE), pod), "K8S002")
+
+
+def test_a_label_nearly_right_is_told():
+    (finding,) = found(graph(*CORE, pods(nodeSelector={"pool": "cor"})), "K8S002")
+    assert finding.judgement.allowed == "nearest label: pool=core"
+    assert finding.severity == "error"
+
+
+def test_a_taint_that_is_not_tolerated_is_named():
+    nodes = (cluster(), trn2_group())
+    assert "does not tolerate taint aws.amazon.com/neuron=true:NoSchedule" in unplaced(pods(), *nodes)
+    assert not unplaced(pods(tolerations=[TOLERATION]), *nodes)
+    assert not unplaced(pods(tolerations=[{"operator": "Exists"}]), *nodes)
+    wrong = [{"key": "aws.amazon.com/neuron", "operator": "Equal", "value": "false", "effect": "NoSchedule"}]
+    assert unplaced(pods(tolerations=wrong), *nodes)
+
+
+@pytest.mark.parametrize(
+    ("expression", "fits"),
+    [
+        ({"key": "pool", "operator": "In", "values": ["core", "other"]}, True),
+        ({"key": "pool", "operator": "NotIn", "values": ["core"]}, False),
+        ({"key": "pool", "operator": "Exists"}, True),
+        ({"key": "team", "operator": "Exists"}, False),
+        ({"key": "team", "operator": "DoesNotExist"}, True),
+        ({"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}, False),
+        ({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.2xlarge"]}, True),
+        ({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2a"]}, True),
+        ({"key": "karpenter.sh/nodepool", "operator": "Exists"}, False),
+        ({"key": "<pool.label>", "operator": "In", "values": ["x"]}, True),
+    ],
+)
+def test_affinity(expression: dict[str, Any], fits: bool):
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    pod = pods(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    assert bool(unplaced(pod)) is not fits
+
+
+def test_one_term_of_an_affinity_is_enough():
+    terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [pool]}]} for pool in ("gone", "core")]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    assert not unplaced(pods(affinity=affinity))
+
+
+def test_a_daemon_set_without_nodes_is_a_warning():
+    (finding,) = found(graph(*CORE, pods("DaemonSet", nodeSelector={"pool": "gpu"})), "K8S002")
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        resource("eks:index:ManagedNodeGroup", "more", {}, remote=True),
+        resource("aws:eks/fargateProfile:FargateProfile", "fargate"),
+        resource("aws:autoscaling/group:Group", "own"),
+        resource("eks:index:Cluster", "with-default-group", {"version": "1.35"}, remote=True),
+        resource("eks:index:Cluster", "auto", {"skipDefaultNodeGroup": True, "autoMode": {"enabled": True}}, remote=True),
+    ],
+)
+def test_nodes_that_the_graph_does_not_show_may_take_any_pod(beside: Resource):
+    facts = graph(*CORE, pods(nodeSelector={"pool": "gone"}), beside)
+    assert not found(facts, "K8S002")
+
+
+def test_pods_on_a_cluster_made_elsewhere_are_not_judged():
+    assert not found(graph(node_group(), pods(nodeSelector={"pool": "gone"})), "K8S002")
+    assert not found(graph(cluster(), pods(nodeSelector={"pool": "gone"})), "K8S002")
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"labels": "[secret]"}, "pool"),
+        ({"labels": {"pool": "<pulumi.getStack>"}}, "pool"),
+        # With an image or a template of their own, nodes may get labels by user data.
+        ({"amiType": "CUSTOM"}, "team"),
+        ({"launchTemplate": {"id": "lt-0123"}}, "team"),
+    ],
+)
+def test_labels_that_are_not_known_may_be_any(changes: dict[str, Any], label: str):
+    pod = pods(nodeSelector={label: "gone"})
+    assert unplaced(pod)
+    assert not unplaced(pod, cluster(), node_group(**changes))
+
+
+def node_pool(*requirements: dict[str, Any], **node: Any) -> Resource:
+    spec = {"nodeClassRef": {"name": "default"}, "requirements": list(requirements), **node}
+    inputs = {"metadata": {"name": "inf2"}, "spec": {"template": {"metadata": {"labels": {"pool": "inf2"}}, "spec": spec}}}
+    return resource("kubernetes:karpenter.sh/v1:NodePool", "inf2", inputs)
+
+
+def family(*names: str) -> dict[str, Any]:
+    return {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": list(names)}
+
+
+def test_a_node_pool_offers_what_its_requirements_leave():
+    nodes = (cluster(), node_pool(family("inf2"), {"key": "team", "operator": "In", "values": ["a", "b"]}))
+    assert not unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.48xlarge", "team": "b"}), *nodes)
+    assert "nodes have inf2." in unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.16xlarge"}), *nodes)
+    assert unplaced(pods(nodeSelector={"team": "c"}), *nodes)
+    small = (
+        cluster(),
+        node_pool(family("inf2"), {"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": ["xlarge"]}),
+    )
+    assert unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "inf2.48xlarge"}), *small)
+
+
+def test_a_family_whose_sizes_the_catalog_may_not_know_stays_open():
+    nodes = (cluster(), node_pool(family("m5")))
+    assert not unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "m5.metal"}), *nodes)
+    assert unplaced(pods(nodeSelector={"node.kubernetes.io/instance-type": "c5.large"}), *nodes)
+    assert not found(graph(*nodes, asking({"cpu": "500", "memory": "4Ti"})), "K8S003")
+
+
+# -- what pods ask for -----------------------------------------------------------------------------------------------------------
+
+
+def too_much(pod: Resource, *nodes: Resource) -> str:
+    return messages(graph(cluster(), *(nodes or (trn2_group(),)), pod), "K8S003")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "over"),
+    [
+        ({"cpu": "200"}, "200 cpu, trn2.48xlarge of pool trn2 has 191.45"),
+        ({"memory": "2Ti"}, "2048.00 GiB memory"),
+        ({"nvidia.com/gpu": 1}, "1 nvidia.com/gpu, trn2.48xlarge of pool trn2 has 0"),
+        ({"vpc.amazonaws.com/efa": 16}, "16 vpc.amazonaws.com/efa, trn2.48xlarge of pool trn2 has 0"),
+        ({"aws.amazon.com/neuroncore": 65}, "65 aws.amazon.com/neuroncore, trn2.48xlarge of pool trn2 has 64"),
+    ],
+)
+def test_each_resource_has_its_limit(amounts: dict[str, Any], over: str):
+    assert over in too_much(on_trn2(amounts))
+
+
+@pytest.mark.parametrize("amount", ["<server.devices>", "[secret]", "many", True, None, "-3", [16], "9" * 5000])
+def test_amounts_that_are_none_are_not_judged(amount: Any):
+    assert not too_much(on_trn2({"aws.amazon.com/neuron": amount}))
+
+
+def test_interfaces_of_the_launch_template_count():
+    made = efa_template(8)
+    pod = on_trn2({"aws.amazon.com/neuron": 16, "vpc.amazonaws.com/efa": 16})
+    assert "16 vpc.amazonaws.com/efa, trn2.48xlarge of pool trn2 has 8" in too_much(pod, trn2_group(made), made)
+
+
+def test_daemon_sets_of_the_graph_take_their_share():
+    daemon = neuron_daemon("monitor", containers=[container(resources={"requests": {"cpu": "2"}})])
+    (finding,) = found(graph(cluster(), trn2_group(), daemon, on_trn2({"cpu": "190"})), "K8S003")
+    assert finding.judgement.working == (
+        "Deployment app/server: cpu 190 > 189.45 (191.45 - 2 of DaemonSets) of trn2.48xlarge of pool trn2",
+    )
+
+
+def test_containers_add_up_and_init_containers_do_not():
+    half = {"resources": {"limits": {"aws.amazon.com/neuron": 10}}}
+    first = {"nodeSelector": {"pool": "trn2"}, "tolerations": [TOLERATION], "initContainers": [container(**half)]}
+    assert not too_much(pods(containers=[container(**half)], **first))
+    assert "20 aws.amazon.com/neuron" in too_much(pods(containers=[container(**half), container(**half)], **first))
+    stays = {**first, "initContainers": [container(restartPolicy="Always", **half)]}
+    assert "20 aws.amazon.com/neuron" in too_much(pods(containers=[container(**half)], **stays))
+
+
+def test_one_node_that_has_enough_is_enough():
+    nodes = (cluster(), node_pool(family("inf2")))
+    assert not found(graph(*nodes, asking({"aws.amazon.com/neuron": 12})), "K8S003")
+    assert "13 aws.amazon.com/neuron" in messages(graph(*nodes, asking({"aws.amazon.com/neuron": 13})), "K8S003")
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "fault"),
+    [
+        ({"aws.amazon.com/neuron": 1}, {}, "has no limit"),
+        ({}, {"aws.amazon.com/neuron": "500m"}, "is not a whole number"),
+        ({"hugepages-2Mi": "1Gi"}, {"hugepages-2Mi": "2Gi"}, "is requested otherwise than limited"),
+        ({"hugepages-2Mi": "1Gi"}, {"hugepages-2Mi": "1024Mi"}, ""),
+        ({"cpu": "1"}, {"cpu": "2"}, ""),
+        ({"aws.amazon.com/neuron": "<n>"}, {"aws.amazon.com/neuron": 1}, ""),
+    ],
+)
+def test_requests_and_limits_of_devices(requests: dict[str, Any], limits: dict[str, Any], fault: str):
+    told = messages(graph(server(resources={"requests": requests, "limits": limits})), "K8S011")
+    assert told.endswith(fault) if fault else not told
+
+
+# -- credentials -----------------------------------------------------------------------------------------------------------------
+
+TOKEN = "hf_" + "AbCdEfGhIj" * 4
+CREDENTIALS = [TOKEN, "AKIA" + "Z" * 16, "sk-" + "a1" * 20, "-----BEGIN RSA PRIVATE KEY-----", "postgres://me:hunter22@db/x"]
+
+
+@pytest.mark.parametrize("value", CREDENTIALS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda value: server(env=[{"name": "SETTING", "value": value}]),
+        lambda value: server(args=["--model", "llama", "--setting", value]),
+        lambda value: server(command=["sh", "-c", f"export X='{value}' && serve"]),
+        lambda value: config_map(**{"settings.yaml": f"a: 1\nb: '{value}'\n"}),
+        lambda value: chart(extra=[{"args": [value]}]),
+    ],
+)
+def test_a_credential_is_known_by_its_shape_and_never_shown(place: Any, value: str):
+    (finding,) = found(graph(place(value)), "K8S004")
+    assert value not in str(finding.fault) + str(finding.judgement)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GRAFANA_PASSWORD", "hunter2"),
+        ("OPENAI_API_KEY", "abcdef123456"),
+        ("client_secret", "q8Zk2"),
+        ("DB_PASSWORD", "12345678"),
+    ],
+)
+def test_a_credential_is_known_by_the_name_of_its_variable(name: str, value: str):
+    (finding,) = found(graph(server(env=[{"name": name, "value": value}])), "K8S004")
+    assert name in finding.judgement.message
+    assert value not in str(finding.fault) + str(finding.judgement)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_API_KEYS", "none"),
+        ("OPENAI_API_KEY", "EMPTY"),
+        ("HF_TOKEN", ""),
+        ("HF_TOKEN", "[secret]"),
+        ("HF_TOKEN", "<token.value>"),
+        ("HF_TOKEN", "$(HF_TOKEN)"),
+        ("WEBUI_SECRET_KEY_FILE", "/data/key"),
+        ("API_TOKEN", "/var/run/secrets/token"),
+        ("MAX_TOKENS", "4096"),
+        ("EOS_TOKEN", "end-of-text"),
+        ("SECRET_NAME", "hf-token"),
+        ("PASSWORD", "your-password-here"),
+        ("AWS_SECRET_ACCESS_KEY", "arn:aws:secretsmanager:us-west-2:1:secret:x"),
+        ("SETTING", "AKIAIOSFODNN7EXAMPLE"),
+        ("SETTING", "task-" + "a" * 30),
+    ],
+)
+def test_what_only_points_at_a_credential_is_none(name: str, value: str):
+    assert not found(graph(server(env=[{"name": name, "value": value}])), "K8S004")
+
+
+def test_flags_and_chart_values_by_name():
+    assert "argument --api-key" in messages(graph(server(args=["--api-key", "q8Zk2w"])), "K8S004")
+    assert "argument --api-key" in messages(graph(server(args=["--api-key=q8Zk2w"])), "K8S004")
+    assert not found(graph(server(args=["--api-key", "--port", "8000"])), "K8S004")
+    assert "value grafana.adminPassword" in messages(graph(chart(grafana={"adminPassword": "prom-operator"})), "K8S004")
+    assert not found(graph(chart(grafana={"admin": {"existingSecret": "grafana-admin"}})), "K8S004")
+
+
+# -- objects of the cluster ------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_class_of_the_ebs_add_on_counts():
+    values = '{"defaultStorageClass": {"enabled": true}}'
+    addon = resource("aws:eks/addon:Addon", "ebs", {"addonName": "aws-ebs-csi-driver", "configurationValues": values})
+    default = {"metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
+    storage = resource("kubernetes:storage.k8s.io/v1:StorageClass", "gp3", default)
+    assert "gp3, that of add-on aws-ebs-csi-driver" in messages(graph(addon, storage), "K8S005")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "open_"),
+    [
+        ({"service.beta.kubernetes.io/aws-load-balancer-scheme": "internal"}, {}, False),
+        ({"service.beta.kubernetes.io/aws-load-balancer-scheme": "internet-facing"}, {}, True),
+        ({"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8, 203.0.113.0/24"}, {}, False),
+        ({}, {"loadBalancerSourceRanges": ["0.0.0.0/0"]}, True),
+        ({}, {"loadBalancerSourceRanges": "<office.networks>"}, False),
+        ({}, {"type": "ClusterIP"}, False),
+        ("[secret]", {}, False),
+    ],
+)
+def test_load_balancers(annotations: Any, spec: dict[str, Any], open_: bool):
+    made = kubernetes("core/v1:Service", "server", {"spec": {"type": "LoadBalancer", **spec}}, annotations=annotations)
+    assert bool(found(graph(made), "K8S006")) is open_
+
+
+def test_an_ingress_for_the_internet_is_open():
+    scheme = {"alb.ingress.kubernetes.io/scheme": "internet-facing"}
+    made = kubernetes("networking.k8s.io/v1:Ingress", "server", annotations=scheme)
+    assert "Ingress app/server is open" in messages(graph(made), "K8S006")
+    limited = {**scheme, "alb.ingress.kubernetes.io/inbound-cidrs": "203.0.113.0/24"}
+    assert not found(graph(kubernetes("networking.k8s.io/v1:Ingress", "server", annotations=limited)), "K8S006")
+
+
+def test_one_owner_of_the_number_of_pods():
+    assert "is scaled by HorizontalPodAutoscaler a and by HorizontalPodAutoscaler b" in messages(
+        graph(pods(), autoscaler("a"), autoscaler("b")), "K8S007"
+    )
+    ray = kubernetes("keda.sh/v1alpha1:ScaledObject", "s", {"spec": {"scaleTargetRef": {"kind": "RayCluster", "name": "llama"}}})
+    assert "whose pods Ray's own autoscaler counts" in messages(graph(ray), "K8S007")
+    ignoring = pods(spec={"replicas": 2})
+    kept = Resource(
+        urn=ignoring.urn,
+        type=ignoring.type,
+        name=ignoring.name,
+        inputs=ignoring.inputs,
+        options={"ignoreChanges": ["spec.replicas"]},
+    )
+    assert not found(graph(kept, autoscaler()), "K8S007")
+    assert not found(graph(pods(spec={"replicas": "<unknown>"}), autoscaler()), "K8S007")
+
+
+def test_a_service_that_selects_nothing():
+    lost = service(selector={"app": "sever"})
+    assert "selects no pod: none in namespace app has app=sever" in messages(graph(namespace(), lost, listening()), "K8S008")
+    # Its pods may come from somebody else.
+    assert not found(graph(lost, listening()), "K8S008")
+    release = resource("kubernetes:helm.sh/v3:Release", "release", {"chart": "x", "namespace": "app", "version": "1.0.0"})
+    assert not found(graph(namespace(), lost, listening(), release), "K8S008")
+    operated = kubernetes("databases.example.com/v1:Database", "db")
+    assert not found(graph(namespace(), lost, listening(), operated), "K8S008")
+
+
+def test_labels_of_controllers_are_taken_to_be_there():
+    def leads(selector: dict[str, str]) -> bool:
+        return not found(graph(namespace(), service(selector=selector, ports=[]), ray_service()), "K8S008")
+
+    assert leads({"ray.io/node-type": "head"})
+    assert leads({"ray.io/cluster": "llama-xyz"})
+    assert not leads({"ray.io/node-type": "worker"})
+    assert not leads({"app": "llama"})
+
+
+def test_ports_by_number_are_a_warning_and_by_name_an_error():
+    (finding,) = found(graph(service(ports=[{"port": 80, "targetPort": 9000}]), listening()), "K8S008")
+    assert finding.severity == "warning"
+    (finding,) = found(graph(service(ports=[{"port": 80, "targetPort": "grpc"}]), listening()), "K8S008")
+    assert finding.severity == "error"
+    assert not found(graph(service(ports=[{"port": 8000}]), listening()), "K8S008")
+    assert not found(graph(service(ports=[{"port": 80, "targetPort": 9000}]), server()), "K8S008")
+    assert not found(graph(service(ports=[{"port": 80, "targetPort": "<port>"}]), listening()), "K8S008")
+
+
+def test_a_server_listens_where_its_container_says():
+    assert "listens on 8080" in messages(graph(listening(args=["serve", "llama", "--port", "8080"])), "K8S008")
+    assert "listens on 8080" in messages(graph(listening(command=["serve", "--port=8080"])), "K8S008")
+    assert not found(graph(listening(args=["--port", "8000"])), "K8S008")
+    assert not found(graph(listening(args=["--port", "$(PORT)"])), "K8S008")
+
+
+def test_pods_a_namespace_refuses_are_an_error():
+    level = namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    (finding,) = found(graph(level, server(securityContext={"privileged": True})), "K8S009")
+    assert finding.severity == "error"
+    assert "the API server refuses its pods" in finding.judgement.message
+    assert not found(graph(server(securityContext={"privileged": True})), "K8S009")
+    assert not found(graph(level, server()), "K8S009")
+
+
+@pytest.mark.parametrize(
+    ("words", "installs"),
+    [
+        (["bash", "-c", "apt-get update && apt-get install -y git"], True),
+        (["sh", "-c", "curl -sSL https://example.com/x.sh | bash"], True),
+        (["sh", "-c", "uv pip install --system numpy"], True),
+        (["sh", "-c", "apk --no-cache add curl"], True),
+        (["sh", "-c", "curl -s http://localhost/health | grep ok"], False),
+        (["python", "install.py", "pip"], False),
+    ],
+)
+def test_what_installs(words: list[str], installs: bool):
+    assert bool(found(graph(server(command=words)), "K8S010")) is installs
+
+
+def test_probes():
+    gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    assert "livenessProbe kills it after 30 s" in messages(graph(server(livenessProbe={}, **gpu)), "K8S012")
+    assert not found(graph(server(livenessProbe={}, startupProbe={"failureThreshold": 60}, **gpu)), "K8S012")
+    assert not found(graph(server(livenessProbe={})), "K8S012")
+    assert not found(graph(server(startupProbe={"failureThreshold": "<budget>"}, **gpu)), "K8S012")
+
+
+def test_what_kuberay_ignores_is_a_warning():
+    made = kubernetes("ray.io/v1:RayService", "llama", {"spec": {"serviceUnhealthySecondThreshold": 900}})
+    (finding,) = found(graph(made), "K8S015")
+    assert finding.severity == "warning"
+    assert "serviceUnhealthySecondThreshold has no effect" in finding.judgement.message
+    (finding,) = found(graph(ray_service("l" * 49)), "K8S015")
+    assert finding.severity == "error"
+    assert "its name has 49 characters" in finding.judgement.message
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_has_to_reach_the_nodes():
+    stays_away = kubernetes(
+        "apps/v1:DaemonSet",
+        "plugin",
+        {"spec": {"template": {"spec": {"containers": [{"name": "p", "image": "x/neuron-device-plugin:1.0"}]}}}},
+    )
+    facts = graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), stays_away)
+    assert "DaemonSet app/plugin, which stays away from those nodes" in messages(facts, "K8S013")
+    assert not found(graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), chart(NEURON_CHART)), "K8S013")
+
+
+def test_the_chart_of_the_efa_plugin_needs_tolerations():
+    made = efa_template()
+    nodes = (cluster(), made, trn2_group(made), on_trn2({"vpc.amazonaws.com/efa": 16}))
+    efa = "https://aws.github.io/eks-charts/aws-efa-k8s-device-plugin"
+    assert "stays away" in messages(graph(*nodes, chart(efa)), "K8S013")
+    assert not found(graph(*nodes, chart(efa, tolerations=[TOLERATION])), "K8S013")
+
+
+def test_the_plugin_and_the_dra_driver_may_have_nodes_of_their_own():
+    both = (neuron_daemon("neuron-device-plugin", nodeSelector={"pool": "trn2"}), neuron_daemon("neuron-dra-driver"))
+    assert found(graph(cluster(), trn2_group(), *both), "NEU010")
+    apart = (both[0], neuron_daemon("neuron-dra-driver", nodeSelector={"pool": "core"}))
+    assert not found(graph(cluster(), trn2_group(), node_group(), *apart), "NEU010")
+    assert found(graph(chart(NEURON_CHART, draDriver={"enabled": True})), "NEU010")
+    assert not found(graph(chart(NEURON_CHART, devicePlugin={"enabled": False}, draDriver={"enabled": True})), "NEU010")
+
+
+def test_neurondevice_is_refused_anywhere():
+    assert "is not offered since SDK 2.22" in messages(graph(asking({"aws.amazon.com/neurondevice": 1})), "NEU011")
+
+
+def test_neuroncores_are_refused_on_trn2_only():
+    chosen = {"node.kubernetes.io/instance-type": "trn2.48xlarge"}
+    assert found(graph(asking({"aws.amazon.com/neuroncore": 2}, nodeSelector=chosen)), "NEU011")
+    chosen = {"node.kubernetes.io/instance-type": "inf2.8xlarge"}
+    assert not found(graph(asking({"aws.amazon.com/neuroncore": 2}, nodeSelector=chosen)), "NEU011")
+
+
+def test_the_scheduler_of_the_chart_has_a_default_of_its_own():
+    assert "1.31, the cluster of 1.35" in messages(graph(cluster(), chart(NEURON_CHART, scheduler={"enabled": True})), "NEU017")
+    pinned = {"enabled": True, "customScheduler": {"image": {"tag": "v1.35.6-eks-1-35-13"}}}
+    assert not found(graph(cluster(), chart(NEURON_CHART, scheduler=pinned)), "NEU017")
+
+
+def test_the_problem_detector_may_get_its_role_by_pod_identity():
+    association = resource(
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+        "npd",
+        {"namespace": "neuron-healthcheck-system", "serviceAccount": "node-problem-detector"},
+    )
+    assert not found(graph(chart(NEURON_CHART), association), "NEU018")
+    assert not found(graph(chart(NEURON_CHART, npd={"enabled": False})), "NEU018")
+
+
+@pytest.mark.parametrize(("devices", "alone"), [(1, True), (4, False), (12, True)])
+def test_one_device_and_all_devices_need_no_extension(devices: int, alone: bool):
+    chosen = {"node.kubernetes.io/instance-type": "inf2.48xlarge"}
+    facts = graph(asking({"aws.amazon.com/neuron": devices}, nodeSelector=chosen))
+    assert bool(found(facts, "NEU026")) is not alone
+
+
+# -- EFA -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "devices", "severity"), [(16, 16, ""), (8, 8, ""), (4, 4, ""), (16, 8, "warning"), (1, 16, "error")]
+)
+def test_interfaces_follow_devices(interfaces: int, devices: int, severity: str):
+    made = efa_template()
+    pod = on_trn2({"aws.amazon.com/neuron": devices, "vpc.amazonaws.com/efa": interfaces})
+    assert [finding.severity for finding in found(graph(cluster(), trn2_group(made), made, pod), "EFA004")] == [severity] * bool(
+        severity
+    )
+
+
+def test_efa_nodes_are_in_one_subnet():
+    group = security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF])
+    assert "in 2 subnets: EFA does not cross them" in messages(efa_nodes(group, subnetIds=["subnet-1", "subnet-2"]), "EFA005")
+
+
+def test_rules_beside_the_group_count():
+    beside = [
+        resource(
+            type_,
+            name,
+            {"securityGroupId": "<efa.id>", "referencedSecurityGroupId": "<efa.id>", "ipProtocol": "-1"},
+            property_dependencies={key: (urn_of(EFA_GROUP, "efa"),) for key in ("securityGroupId", "referencedSecurityGroupId")},
+        )
+        for type_, name in (
+            ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "in"),
+            ("aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule", "out"),
+        )
+    ]
+    made = efa_template()
+    nodes = (cluster(), trn2_group(made), made, security_group())
+    assert not found(graph(*nodes, *beside), "EFA005")
+    assert "egress to itself missing" in messages(graph(*nodes, beside[0]), "EFA005")
+    assert "ingress and egress to itself missing" in messages(graph(*nodes), "EFA005")
+
+
+def test_a_group_that_the_graph_does_not_make_is_trusted():
+    interfaces = [{"interfaceType": "efa", "securityGroups": ["<cluster.clusterSecurityGroupId>", "<efa.id>"]}]
+    made = efa_template(networkInterfaces=interfaces)
+    assert not found(graph(cluster(), trn2_group(made), made, security_group(egress=[TO_ALL])), "EFA005")
+
+
+def test_efa_nodes_apart_are_a_warning():
+    made = efa_template(placement=None)
+    size = {"scalingConfig": {"minSize": 2, "desiredSize": 2, "maxSize": 2}}
+    good = security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF])
+    (finding,) = found(graph(cluster(), trn2_group(made, **size), made, good), "EFA005")
+    assert finding.severity == "warning"
+    assert "no placement group" in finding.judgement.message
+
+
+# -- AWS -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "open_"),
+    [
+        ({"endpointPublicAccess": False, "publicAccessCidrs": None}, False),
+        ({"endpointPublicAccess": None, "publicAccessCidrs": None}, True),
+        ({"publicAccessCidrs": "<office.networks>"}, False),
+        ({"publicAccessCidrs": ["203.0.113.0/24", "0.0.0.0/0"]}, True),
+    ],
+)
+def test_who_reaches_the_api(changes: dict[str, Any], open_: bool):
+    assert bool(found(graph(cluster(**changes)), "AWS001")) is open_
+
+
+def test_shells_open_to_the_internet_are_an_error():
+    (finding,) = found(graph(ingress_rule(22, "0.0.0.0/0")), "AWS002")
+    assert finding.severity == "error"
+    (finding,) = found(graph(security_group(ingress=[{**TO_ALL, "cidrBlocks": [], "ipv6CidrBlocks": ["::/0"]}])), "AWS002")
+    assert finding.severity == "error"
+    assert not found(graph(security_group(egress=[TO_ALL])), "AWS002")
+
+
+def test_a_bucket_without_a_block_is_a_warning_and_a_public_one_an_error():
+    (finding,) = found(graph(resource("aws:s3/bucket:Bucket", "weights")), "AWS003")
+    assert finding.severity == "warning"
+    (finding,) = found(graph(resource("aws:s3/bucket:Bucket", "weights", {"acl": "public-read"})), "AWS003")
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({"version": "1.36", "releaseVersion": "1.36.0-20261001"}, "error"),
+        ({"version": "1.33", "releaseVersion": "1.33.1-20261001"}, ""),
+        ({"version": "1.31", "releaseVersion": "1.31.1-20261001"}, "error"),
+        ({"amiType": "AL2_x86_64", "releaseVersion": None}, "error"),
+        ({"amiType": "BOTTLEROCKET_x86_64", "releaseVersion": "1.20.3-5d9ac849"}, ""),
+        ({"amiType": "AL2023_x86_64_STANDARD", "version": "<cluster.version>", "releaseVersion": "<unknown>"}, ""),
+    ],
+)
+def test_versions_of_node_groups(changes: dict[str, Any], severity: str):
+    assert [finding.severity for finding in found(graph(cluster(), node_group(**changes)), "AWS004")] == [severity] * bool(
+        severity
+    )
+
+
+def test_a_reservation_beside_a_placement_group_is_a_warning():
+    made = template(**BLOCK_TEMPLATE, placement={"groupName": "together"})
+    (finding,) = found(graph(trn2_group(made), made), "AWS009")
+    assert finding.severity == "warning"
+
+
+def test_the_administrator_policy_allows_everything():
+    arn = "arn:aws:iam::aws:policy/AdministratorAccess"
+    attached = resource("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "admin", {"policyArn": arn})
+    assert found(graph(attached), "AWS007")
+
+
+def test_karpenters_newest_image_is_a_warning():
+    spec = {"spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}]}}
+    assert "al2023@latest" in messages(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "default", spec)), "AWS011")
+
+
+@pytest.mark.parametrize("version", [None, "", "1.7", "~1.7.0", ">=1.7.0", "*", "latest"])
+def test_chart_versions_that_move(version: Any):
+    assert found(graph(chart(version=version)), "HEL001")
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("x", "v1.7.0-rc.1+build"), ("x", "<v>"), ("./charts/x", None), ("x-1.2.0.tgz", None)]
+)
+def test_chart_versions_that_stay_or_are_not_known(name: str, version: Any):
+    assert not found(graph(chart(name, version)), "HEL001")
+
+
+# -- odd values ------------------------------------------------------------------------------------------------------------------
+
+ODD = st.one_of(
+    st.sampled_from(["", "[secret]", "<unknown>", "<a.b>", "x\ny", "9" * 5000, "0.0.0.0/0", "1.35", "٣", "½"]),
+    st.sampled_from([None, True, False, 0, -1, 1e300, float("nan")]),
+    st.sampled_from([[], {}, [None], ["<a>"], {"": None}, [[]], {"a": {"b": [1]}}]),
+)
+
+
+def paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place inside a document."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [here, *(path for key, child in children for path in paths(child, (*here, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
+    """The document with something else at one place."""
+    if not path:
+        return odd
+    if isinstance(value, dict):
+        return {key: put(child, path[1:], odd) if key == path[0] else child for key, child in value.items()}
+    return [put(child, path[1:], odd) if number == path[0] else child for number, child in enumerate(value)]
+
+
+EVERYTHING = [
+    resource_
+    for id_ in sorted(VECTORS)
+    for facts in (VECTORS[id_].passes(), VECTORS[id_].fails())
+    for resource_ in facts.graph.resources
+]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_rule_stumbles_over_odd_values(data: st.DataObject):
+    """Resources of all vectors, each with something odd somewhere in it: what is not known is never a crash."""
+    chosen = data.draw(st.lists(st.sampled_from(EVERYTHING), min_size=1, max_size=12, unique_by=lambda one: one.urn))
+    changed = []
+    for one in chosen:
+        inputs = dict(one.inputs)
+        for _ in range(data.draw(st.integers(0, 3))):
+            place = data.draw(st.sampled_from(paths(inputs)[1:] or [("odd",)]))
+            inputs = put(inputs, place, data.draw(ODD))
+        changed.append(
+            Resource(urn=one.urn, type=one.type, name=one.name, inputs=inputs, property_dependencies=one.property_dependencies)
+        )
+    facts = graph(*changed)
+    for rule in registry.graph_rules():
+        for judgement in rule.judge(facts):
+            assert judgement.working
+            assert judgement.resource in facts.graph.by_urn
+
+
+def test_the_shipped_graph_with_everything_unknown_breaks_nothing():
+    graph_ = recorded("inf2-llama3")
+    for token in ("<unknown>", "[secret]", None):
+        blank = Graph(
+            graph_.project,
+            graph_.stack,
+            tuple(
+                Resource(urn=one.urn, type=one.type, name=one.name, custom=one.custom, inputs=dict.fromkeys(one.inputs, token))
+                for one in graph_.resources
+            ),
+        )
+        broken = findings(registry.graph_rules(), GraphFacts(blank), {})
+        assert [finding.rule.id for finding in broken if finding.severity == "error" and token is not None] == []

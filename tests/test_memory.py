@@ -1,0 +1,192 @@
+"""The arithmetic of device memory: against a measurement, against worked cases, and as a function."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.models import model, models
+from eks_inference.pools.plan import placement_of
+from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.serving.memory import GIB, MemorySettings, MemoryUse, memory_settings, paged, server_memory
+from vectors.serving import gpu, server, trn2
+
+CONTIGUOUS, PAGED, CUDA = "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24", "cuda-vllm-0.30"
+
+
+def use(
+    name: str, instance: str, degree: int, sequences: int, length: int, profile: str = CONTIGUOUS, **settings: float
+) -> MemoryUse:
+    shape, parts = instance_type(instance), MemorySettings(**settings)  # type: ignore[arg-type]
+    return MemoryUse(model(name), shape, engine(profile), degree, sequences, length, parts)
+
+
+def test_the_sum_is_what_the_source_system_measured() -> None:
+    """Llama-3-8B over both cores of a chip, 10 sequences of 4096 tokens: its manifest notes 21.3 GB of device memory."""
+    taken = use("Llama-3-8B", "inf2.8xlarge", 2, 10, 4096)
+    assert 2 * taken.needed / 1e9 == pytest.approx(21.3, rel=0.01)
+    assert 2 * taken.needed / GIB == pytest.approx(19.96, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "instance", "degree", "sequences", "length", "weights", "kv", "needed", "share"),
+    [
+        ("Llama-2-13B", "inf2.48xlarge", 8, 24, 4096, 3.03, 9.38, 12.41, 0.78),
+        ("Llama-2-13B", "inf2.48xlarge", 8, 24, 8192, 3.03, 18.75, 21.78, 1.36),
+        ("Llama-2-13B", "inf2.48xlarge", 8, 12, 8192, 3.03, 9.38, 12.41, 0.78),
+        ("Llama-2-13B", "inf2.48xlarge", 4, 24, 4096, 6.06, 18.75, 24.81, 1.55),
+        ("Llama-2-13B", "inf2.xlarge", 2, 1, 4096, 12.12, 1.56, 13.68, 0.86),
+        ("Llama-3-8B", "inf2.8xlarge", 2, 10, 4096, 7.48, 2.50, 9.98, 0.62),
+        ("Llama-3-8B", "inf2.8xlarge", 2, 10, 8192, 7.48, 5.00, 12.48, 0.78),
+        ("Llama-3-8B", "inf2.48xlarge", 8, 10, 8192, 1.87, 1.25, 3.12, 0.20),
+        ("Llama-3.3-70B", "trn2.48xlarge", 64, 4, 8192, 2.05, 1.25, 3.30, 0.14),
+        ("Llama-3.3-70B", "trn2.48xlarge", 32, 4, 8192, 4.11, 1.25, 5.36, 0.22),
+        ("Llama-3.3-70B", "trn2.48xlarge", 8, 4, 8192, 16.43, 1.25, 17.68, 0.74),
+        ("Llama-3.3-70B", "trn1.32xlarge", 32, 4, 8192, 4.11, 1.25, 5.36, 0.33),
+    ],
+)
+def test_worked_cases(
+    name: str, instance: str, degree: int, sequences: int, length: int, weights: float, kv: float, needed: float, share: float
+) -> None:
+    taken = use(name, instance, degree, sequences, length)
+    assert taken.weights / GIB == pytest.approx(weights, abs=0.006)
+    assert taken.kv / GIB == pytest.approx(kv, abs=0.006)
+    assert taken.needed / GIB == pytest.approx(needed, abs=0.011)
+    assert taken.fraction == pytest.approx(share, abs=0.006)
+
+
+def test_the_working_can_be_followed_with_a_pencil() -> None:
+    assert use("Llama-2-13B", "inf2.48xlarge", 8, 24, 4096).working == (
+        "weights: 13.02 billion x 2 bytes / 8 cores = 3.03 GiB",
+        "KV cache of a token: 2 x 40 layers x 40 KV heads x 128 x 2 bytes = 800 KiB",
+        "KV cache: 800 KiB x 24 sequences x 4096 tokens / 8 cores = 9.38 GiB",
+        "3.03 + 9.38 = 12.41 GiB of 16 GiB a core (78 %)",
+    )
+    assert use("Llama-3.3-70B", "trn2.48xlarge", 16, 1, 8192, PAGED).working == (
+        "weights: 70.55 billion x 2 bytes / 16 cores = 8.21 GiB",
+        "KV cache of a token: 2 x 80 layers x 16 KV heads (8 repeated) x 128 x 2 bytes = 640 KiB",
+        "KV cache: 640 KiB x 1 sequence x 8192 tokens / 16 cores = 0.31 GiB",
+        "8.21 + 0.31 = 8.53 GiB of 0.9 x 24 = 21.6 GiB a core (39 %)",
+        "KV pool: 0.3 x 21.6 = 6.48 GiB; 1 sequence of 8192 tokens: 0.31 GiB (5 %)",
+        "pages for 20.7 sequences of 8192 tokens at once",
+    )
+    assert use("OPT-350M", "g4dn.xlarge", 1, 1, 2048, CUDA).working[-2:] == (
+        "0.62 + 0.19 = 0.80 GiB of 0.9 x 16 = 14.4 GiB a GPU (6 %)",
+        "pages for 73.5 sequences of 2048 tokens at once",
+    )
+
+
+# -- what engines set aside -----------------------------------------------------------------------------------------------------
+
+
+def test_contiguous_engines_hold_the_whole_batch_and_paged_ones_a_single_sequence() -> None:
+    for facts, sequences in ((server(), 24), (trn2(), 1), (gpu(), 1)):
+        found = server_memory(facts)
+        assert found is not None
+        assert found.sequences == sequences
+        assert paged(facts.engine) == (sequences == 1)
+
+
+def test_a_paged_pool_on_neuron_is_capped_and_has_a_smallest_size() -> None:
+    """Neuron documentation 2.33, determine_available_memory: min(0.9 x 24 - weights, 0.3 x 0.9 x 24), at least 1 GiB."""
+    assert use("Llama-3.3-70B", "trn2.48xlarge", 16, 1, 8192, PAGED).pool / GIB == pytest.approx(0.3 * 0.9 * 24, rel=1e-6)
+    full = use("Llama-3.3-70B", "trn2.48xlarge", 8, 1, 8192, PAGED)
+    assert full.pool / GIB == pytest.approx(0.9 * 24 - 16.43, abs=0.01)
+    assert full.fraction == pytest.approx((16.43 + 1) / 21.6, abs=0.001)  # a GiB of pool, though the sequence takes less
+    longest = use("Llama-3.3-70B", "trn2.48xlarge", 16, 2, 131072, PAGED)
+    assert longest.fraction == pytest.approx(10 / 6.48, abs=0.001)
+    assert use("Llama-3.3-70B", "trn2.48xlarge", 16, 2, 131072, PAGED, pool_fraction=0.6).fraction < 1
+
+
+def test_a_gpu_gives_its_share_and_no_cap() -> None:
+    taken = use("Llama-3-8B", "g5.xlarge", 1, 1, 8192, CUDA)
+    assert taken.capacity / GIB == pytest.approx(19.8)
+    assert taken.pool == taken.capacity - taken.weights
+    assert taken.fraction == pytest.approx((14.96 + 1) / 19.8, abs=0.001)
+
+
+@pytest.mark.parametrize(("logical_cores", "memory_gib"), [(None, 24), (2, 24), (1, 12)])
+def test_logical_cores_of_a_pool_halve_the_memory_of_each(logical_cores: int | None, memory_gib: int) -> None:
+    pool = ManagedPoolSpec.model_validate({"instance_types": ["trn2.48xlarge"], "size": 1, "logical_cores": logical_cores})
+    placement = placement_of("p", pool, None, "1.35")
+    found = server_memory(trn2(placement=placement))
+    assert found is not None
+    assert found.memory == memory_gib * GIB
+
+
+# -- flags and variables --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "expected"),
+    [
+        ((), {}, {}),
+        (("--gpu-memory-utilization=0.5",), {}, {"utilization": 0.5}),
+        (("--gpu_memory_utilization", "0.5"), {}, {"utilization": 0.5}),
+        (("--gpu-memory-utilization=0.5", "--gpu-memory-utilization=0.7"), {}, {"utilization": 0.7}),
+        (("--gpu-memory-utilization=all",), {}, {}),
+        (("--gpu-memory-utilization=3",), {}, {"utilization": 1.0}),
+        (("--kv-cache-dtype=fp8_e4m3",), {}, {"element_bytes": 1}),
+        (("--dtype", "float32"), {}, {"element_bytes": 4, "parameter_bytes": 4}),
+        (("--dtype=half",), {}, {"element_bytes": 2, "parameter_bytes": 2}),
+        (("--quantization=fp8",), {}, {"parameter_bytes": 1}),
+        (("--pipeline-parallel-size=2",), {}, {"stages": 2}),
+        ((), {"VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION": "0.35"}, {"pool_fraction": 0.35}),
+        ((), {"VLLM_NEURON_MIN_KV_BUDGET_GIB": "0"}, {"smallest_pool_gib": 0.0}),
+    ],
+)
+def test_flags_and_variables_change_the_arithmetic(arguments: tuple[str, ...], environment: dict, expected: dict) -> None:
+    assert memory_settings(arguments, environment) == replace(MemorySettings(), **expected)
+
+
+def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:
+    one, two = use("Llama-3-8B", "g5.12xlarge", 1, 1, 8192, CUDA), use("Llama-3-8B", "g5.12xlarge", 1, 1, 8192, CUDA, stages=2)
+    assert two.needed == pytest.approx(one.needed / 2, rel=1e-6)
+    assert "/ 2 GPUs" in two.working[0]
+
+
+def test_nothing_is_said_where_the_weights_are_not_known() -> None:
+    assert server_memory(server(model=None)) is None
+    assert server_memory(gpu(arguments=("--quantization=awq",))) is None
+
+
+# -- as a function --------------------------------------------------------------------------------------------------------------
+
+USES = st.builds(
+    use,
+    st.sampled_from(sorted(models())),
+    st.sampled_from(["inf2.48xlarge", "trn1.32xlarge", "trn2.48xlarge", "g5.48xlarge"]),
+    st.sampled_from([1, 2, 4, 8, 16, 32, 64]),
+    st.integers(1, 300),
+    st.integers(1, 131072),
+    st.sampled_from([CONTIGUOUS, PAGED, CUDA]),
+)
+
+
+@given(USES)
+def test_a_sequence_or_a_token_more_never_takes_less(taken: MemoryUse) -> None:
+    for more in (taken.of(taken.sequences + 1, taken.max_model_len), taken.of(taken.sequences, taken.max_model_len + 1)):
+        assert more.kv > taken.kv
+        assert more.weights == taken.weights
+        assert more.fraction >= taken.fraction
+
+
+@given(USES)
+def test_parts_of_a_model_hold_all_of_it(taken: MemoryUse) -> None:
+    assert 0 <= taken.tensor_parallel * taken.weights - taken.model.weight_bytes() < taken.tensor_parallel
+    split = replace(taken, tensor_parallel=2 * taken.tensor_parallel)
+    assert split.weights <= taken.weights
+    assert split.kv <= taken.kv * (1 if taken.tensor_parallel < taken.model.kv_heads else 2)
+    assert taken.kv_token % taken.model.kv_bytes_per_token() == 0 or taken.tensor_parallel > taken.model.kv_heads
+
+
+@given(USES)
+def test_what_fits_is_below_every_limit(taken: MemoryUse) -> None:
+    fits = taken.fraction <= 1
+    assert fits == all(limit.used <= limit.available for limit in taken.limits)
+    if fits:
+        assert taken.needed <= taken.capacity <= taken.memory
+        assert taken.kv <= taken.pool

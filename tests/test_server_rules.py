@@ -1,0 +1,342 @@
+"""Rules about model servers, beyond one passing and one failing vector each: their cases, borders and severities."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.models import find_model
+from eks_inference.loadtest import rules as load_test_rules
+from eks_inference.loadtest.facts import LoadTestFacts
+from eks_inference.loadtest.spec import LoadTestSpec
+from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
+from eks_inference.rules import Judgement
+from eks_inference.serving import neuron_rules, rules
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.spec import EngineName
+from vectors.neuron import llama3
+from vectors.serving import gpu, on, server, trn2
+
+
+def judged(rule: Any, subject: Any) -> list[Judgement]:
+    return list(rule.judge(subject))
+
+
+def broken(rule: Any, subject: Any) -> list[tuple[str, str]]:
+    """Severity and message of everything a rule has against a subject."""
+    return [(one.severity or rule.severity, one.message) for one in judged(rule, subject) if not one.holds]
+
+
+# -- devices and cores ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "legal"),
+    [
+        (server(placement=on("inf2.48xlarge"), devices=5), True),
+        (trn2(devices=2), False),
+        (trn2(devices=8), True),
+        (server(placement=on("trn1.32xlarge"), devices=7), False),
+        (server(placement=on("inf2.8xlarge"), devices=2), False),
+    ],
+)
+def test_sets_of_neighbours_differ_by_instance_type(facts: ServingFacts, legal: bool) -> None:
+    assert bool(broken(neuron_rules.devices_can_be_given, facts)) != legal
+
+
+def test_a_set_that_exists_but_is_no_neighbourhood_says_so() -> None:
+    ((severity, message),) = broken(neuron_rules.devices_can_be_given, trn2(devices=2))
+    assert severity == "error"
+    assert "2 devices of trn2.48xlarge are not all neighbours" in message
+
+
+def test_a_degree_too_large_for_the_pod_names_the_devices_that_would_do() -> None:
+    (judgement,) = judged(neuron_rules.cores_suffice, server(devices=1))
+    assert judgement.allowed == "at most 2, or 4 Neuron devices"
+    (judgement,) = judged(neuron_rules.cores_suffice, llama3(tensor_parallel=8))
+    assert judgement.allowed == "at most 2, or a larger instance type"
+
+
+@pytest.mark.parametrize(
+    ("facts", "idle", "fix"),
+    [
+        # The source system's optional change: 12 devices for one copy over 2 cores.
+        (llama3(placement=on("inf2.48xlarge"), devices=12), 22, "ask for 1 Neuron device"),
+        (llama3(placement=on("inf2.48xlarge"), devices=12, copies=12), 0, ""),
+        (llama3(placement=on("inf2.48xlarge"), devices=12, copies=3), 18, "ask for 3 Neuron devices"),
+        # Two devices would do, but a pod gets one, four, eight or sixteen.
+        (trn2(tensor_parallel=8), 8, "split the model over more cores"),
+        (trn2(devices=8, tensor_parallel=8), 24, "ask for 4 Neuron devices"),
+    ],
+)
+def test_idle_cores_are_counted_over_all_copies(facts: ServingFacts, idle: int, fix: str) -> None:
+    found = [one for one in judged(neuron_rules.no_core_is_idle, facts) if not one.holds]
+    assert [one.message for one in found] == [
+        f"{idle} of the {one.message.split()[3]} NeuronCores of a pod are idle" for one in found
+    ]
+    assert [one.fix for one in found] == ([fix] if idle else [])
+
+
+def test_what_other_rules_refuse_is_not_counted_as_idle() -> None:
+    assert not judged(neuron_rules.no_core_is_idle, trn2(devices=32))
+    assert not judged(neuron_rules.no_core_is_idle, server(devices=1))
+
+
+@pytest.mark.parametrize(("devices", "needed"), [(1, False), (4, True), (11, True), (12, False)])
+def test_only_parts_of_a_node_need_the_scheduler(devices: int, needed: bool) -> None:
+    facts = server(devices=devices, scheduler=False)
+    assert bool(broken(neuron_rules.parts_of_nodes_have_a_scheduler, facts)) == needed
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sequences", "severity"), [(24, None), (29, None), (30, "warning"), (33, "warning"), (34, "error")])
+def test_memory_is_tight_above_nine_tenths_and_too_little_above_all(sequences: int, severity: str | None) -> None:
+    found = broken(neuron_rules.memory_suffices, server(max_num_seqs=sequences))
+    assert [one for one, _ in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("facts", "allowed"),
+    [
+        (server(max_model_len=8192), "max_num_seqs up to 14 at this length"),
+        (server(devices=2, tensor_parallel=4), "max_num_seqs up to 10 at this length"),
+        (server(devices=1, tensor_parallel=1), "nothing: the weights leave no room on a core"),
+        (llama3(max_num_seqs=1, max_model_len=200_000), "max_model_len up to 8192 with one sequence"),
+        (trn2(tensor_parallel=8, max_model_len=131072), "max_model_len up to 78982"),
+    ],
+)
+def test_what_would_fit_is_said(facts: ServingFacts, allowed: str) -> None:
+    (judgement,) = judged(neuron_rules.memory_suffices, facts)
+    assert judgement.allowed == allowed
+
+
+def test_the_pool_of_pages_is_a_limit_of_its_own() -> None:
+    model = find_model("Llama-2-13B")
+    ((severity, message),) = broken(neuron_rules.memory_suffices, trn2(model=model, tensor_parallel=8, max_model_len=131072))
+    assert severity == "error"
+    assert message == "Llama-2-13B needs 12.50 GiB of KV pool a core, and there are 6.48"
+
+
+def test_host_memory_is_counted_for_every_copy() -> None:
+    facts = server(copies=3, memory_mib=60 * 1024)
+    ((severity, message),) = broken(neuron_rules.weights_fit_the_host, facts)
+    assert severity == "warning"
+    assert "may take 73 GiB of host memory, and the pod has 60" in message
+
+
+# -- flags ----------------------------------------------------------------------------------------------------------------------
+
+
+def with_flags(*arguments: str, **changes: Any) -> ServingFacts:
+    return server(arguments=arguments, **changes)
+
+
+def buckets(**config: Any) -> ServingFacts:
+    text = json.dumps({"neuron_config": config})
+    return trn2(arguments=("--max-num-batched-tokens=8192", "--block-size=128", f"--additional-config={text}"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "complaint"),
+    [
+        (with_flags("--num-gpu-blocks-override=24"), None),
+        (with_flags("--num-gpu-blocks-override=24", "--num-gpu-blocks-override=32"), "32 blocks for 24 sequences"),
+        (with_flags("--block-size=32"), "a block holds a whole sequence"),
+        (with_flags("--block-size=4096", "--num-gpu-blocks-override=24"), None),
+        # With prefix caching: 4096 / 32 = 128 blocks a sequence.
+        (with_flags("--enable-prefix-caching", "--block-size=32", "--num-gpu-blocks-override=3072"), None),
+        (with_flags("--enable-prefix-caching", "--block-size=32", "--num-gpu-blocks-override=3071"), "3071 blocks for 24"),
+        (
+            with_flags("--enable-prefix-caching", "--no-enable-prefix-caching", "--block-size=32"),
+            "a block holds a whole sequence",
+        ),
+        (with_flags(engine=engine("neuron-2.18-vllm-0.3")), "a block holds a whole sequence"),
+        (with_flags("--block-size=4096", engine=engine("neuron-2.18-vllm-0.3")), None),
+        (trn2(), None),
+        (buckets(num_seqs_buckets=[1, 2, 4, 8], num_batched_tokens_buckets=[8192], kv_segment_size_buckets=[8192]), None),
+        (buckets(num_seqs_buckets=[1, 2, 4]), "the last of num_seqs_buckets is not max_num_seqs"),
+        (buckets(num_batched_tokens_buckets=[4096]), "the last of num_batched_tokens_buckets is not --max-num-batched-tokens"),
+        (buckets(num_batched_tokens_buckets=[3000, 8192], kv_segment_size_buckets=[3000, 8192]), "segmented attention"),
+        (buckets(num_batched_tokens_buckets=[4096, 8192], kv_segment_size_buckets=[8192]), "segmented attention"),
+        (buckets(num_seqs_buckets=8), "the last of num_seqs_buckets"),
+        (trn2(arguments=("--additional-config={neuron_config: 1}",)), "not a JSON object"),
+        (trn2(arguments=('--additional-config={"neuron_config": [1]}',)), "not a JSON object"),
+    ],
+)
+def test_flags_of_blocks_and_buckets(facts: ServingFacts, complaint: str | None) -> None:
+    found = broken(neuron_rules.flags_agree, facts)
+    assert [severity for severity, _ in found] == (["error"] if complaint else [])
+    assert all(complaint and complaint in message for _, message in found)
+
+
+def test_every_engine_profiles_own_flags_agree() -> None:
+    for name in ("neuron-2.18-vllm-0.3", "neuron-2.26-vllm-0.9", "neuron-2.28-vllm-0.13", "neuron-2.31-vllm-0.16"):
+        facts = server(engine=engine(name))
+        assert not broken(neuron_rules.flags_agree, facts)
+        assert not broken(rules.flags_follow_the_spec, facts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ports", "holds"),
+    [
+        ((), (8000, 8000), True),
+        (("--port=8080",), (8080, 8080), True),
+        (("--port", "8080"), (8000, 8000), False),
+        ((), (8080, 8000), False),
+    ],
+)
+def test_ports(arguments: tuple[str, ...], ports: tuple[int, int], holds: bool) -> None:
+    facts = server(arguments=arguments, container_port=ports[0], service_port=ports[1])
+    assert bool(broken(neuron_rules.ports_agree, facts)) != holds
+
+
+# -- releases -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("profile", "driver", "severity"),
+    [
+        ("neuron-2.32-vllm-0.24", "2.30.2", None),
+        ("neuron-2.32-vllm-0.24", "2.27.4", None),
+        ("neuron-2.32-vllm-0.24", "2.26.10", "error"),
+        ("neuron-2.32-vllm-0.24", "2.25.4", "error"),
+        ("neuron-2.26-vllm-0.9", "2.24.7", None),
+        ("neuron-2.26-vllm-0.9", "2.23.9", "warning"),
+    ],
+)
+def test_drivers_below_the_documented_floor_stop_and_older_ones_warn(profile: str, driver: str, severity: str | None) -> None:
+    facts = trn2(engine=engine(profile), placement=on("trn2.48xlarge", driver=driver))
+    assert [one for one, _ in broken(neuron_rules.driver_suits_the_image, facts)] == ([severity] if severity else [])
+
+
+def test_a_driver_nobody_knows_is_not_judged() -> None:
+    assert not judged(neuron_rules.driver_suits_the_image, trn2(placement=on("trn2.48xlarge")))
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("registry.example/mine:1", []),
+        ("registry.example/vllm-ray-neuron@sha256:" + "0" * 64, []),
+        ("mirror.example/neuron/pytorch-inference-vllm-neuronx:0.13.9-neuronx-py312-sdk2.28.1-ubuntu24.04", []),
+        ("mirror.example/neuron/pytorch-inference-vllm-neuronx:0.16.0-neuronx-py312-sdk2.31.1-ubuntu24.04", ["0.16", "2.31"]),
+        ("mirror.example/neuron/pytorch-inference-vllm-neuronx:0.24.0.1.1.0-neuronx-py313-sdk2.28.0-ubuntu24.04", ["0.24"]),
+    ],
+)
+def test_what_an_image_tag_says_is_compared(image: str, said: list[str]) -> None:
+    found = broken(rules.image_is_the_profiles, server(image=image))
+    assert len(found) == len(said)
+    assert all(text in message for text, (_, message) in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("image", "profile", "holds"),
+    [
+        ("docker.io/vllm/vllm-openai:v0.30.4", "cuda-vllm-0.30", True),
+        ("docker.io/vllm/vllm-openai:v0.9.1", "cuda-vllm-0.30", False),
+        ("nvcr.io/nvidia/tritonserver:24.07-vllm-python-py3", "triton-26.08-vllm-0.27", False),
+    ],
+)
+def test_tags_of_gpu_images(image: str, profile: str, holds: bool) -> None:
+    assert bool(broken(rules.image_is_the_profiles, gpu(engine=engine(profile), image=image))) != holds
+
+
+# -- startup, spot, pods --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(3000, None), (2999, "warning"), (1200, "warning"), (1199, "error"), (120, "error")]
+)
+def test_a_start_with_everything_compiled_is_the_least(seconds: int, severity: str | None) -> None:
+    found = broken(rules.startup_is_waited_for, server(startup_timeout_s=seconds))
+    assert [one for one, _ in found] == ([severity] if severity else [])
+
+
+def test_a_server_without_a_timeout_is_not_judged() -> None:
+    assert not judged(rules.startup_is_waited_for, server(startup_timeout_s=0))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory_gib", "severities"),
+    [
+        (60_000, 200, []),
+        (90_000, 200, ["warning"]),
+        (60_000, 300, ["warning"]),
+        (200_000, 900, ["error", "error"]),
+        (0, 0, []),
+    ],
+)
+def test_pods_share_a_node(cpu: int, memory_gib: int, severities: list[str]) -> None:
+    found = broken(neuron_rules.pod_fits, server(cpu_millis=cpu, memory_mib=memory_gib * 1024))
+    assert [severity for severity, _ in found] == severities
+    if severities == ["warning"]:
+        assert found[0][1] == "2 of 3 pods fit a node: the devices of the others stay idle"
+
+
+# -- load tests -----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_number_of_users_is_judged_by_itself() -> None:
+    spec = LoadTestSpec(users=(22, 73, 96))
+    facts = LoadTestFacts(spec, "llama", server(), ("load_test",))
+    assert [one.path for one in judged(load_test_rules.users_are_worked_for, facts) if not one.holds] == [
+        ("load_test", "users", 1),
+        ("load_test", "users", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "facts", "holds"),
+    [
+        ({"top_k": 256}, server(), True),
+        ({"top_k": 257}, server(), False),
+        ({"top_k": 1000}, gpu(), True),
+        ({"temperature": 2}, server(), True),
+        ({"top_k": "many"}, server(), True),
+    ],
+)
+def test_top_k_is_bounded_on_neuron_only(sampling: dict, facts: ServingFacts, holds: bool) -> None:
+    found = broken(load_test_rules.candidates_are_kept, LoadTestFacts(LoadTestSpec(sampling=sampling), "s", facts))
+    assert bool(found) != holds
+
+
+# -- what reading refuses -------------------------------------------------------------------------------------------------------
+
+
+class Names(BaseModel):
+    instance: InstanceTypeName = "inf2.xlarge"
+    engine: EngineName = "neuron-2.28-vllm-0.13"
+
+
+@pytest.mark.parametrize(
+    ("given", "rule", "says"),
+    [
+        ({"instance": "inf2.48large"}, neuron_rules.UNKNOWN_NAMES, "nearest: inf2.48xlarge"),
+        ({"engine": "neuron-2.28"}, neuron_rules.UNKNOWN_NAMES, "nearest: neuron-2.28-vllm-0.13"),
+    ],
+)
+def test_names_that_are_not_in_the_catalog(given: dict[str, str], rule: Any, says: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Names(**given)
+    (error,) = caught.value.errors()
+    assert error["type"] == rule.id
+    assert says in error["msg"]
+
+
+@pytest.mark.parametrize(
+    "ami",
+    [
+        {"kind": "AL2_x86_64_GPU"},
+        {"kind": "ssm_parameter", "name": "/aws/service/eks/optimized-ami/1.29/amazon-linux-2-gpu/recommended/image_id"},
+    ],
+)
+def test_amazon_linux_2_is_refused_by_its_rule(ami: dict[str, str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ManagedPoolSpec.model_validate({"instance_types": ["inf2.xlarge"], "size": 1, "ami": ami})
+    (error,) = caught.value.errors()
+    assert error["type"] == neuron_rules.AMAZON_LINUX_2.id
+    assert "{kind: release}, which is AL2023" in error["msg"]

@@ -1,0 +1,867 @@
+"""A plain vLLM server: its Deployment and what stands around it, on Neuron devices and on GPUs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from conftest import ROOT, recorded
+from eks_inference.accelerators.handle import ExistingNeuronScheduler
+from eks_inference.accelerators.plan import SCHEDULER_NAME
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.instances import instance_type, instance_types
+from eks_inference.clients.component import OpenWebUI, SmokeTest
+from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
+from eks_inference.loadtest.component import LoadTest
+from eks_inference.loadtest.spec import LoadTestSpec
+from eks_inference.observability.handle import ExistingPrometheus
+from eks_inference.observability.prometheus import VllmMetrics
+from eks_inference.pools.placement import Placement, Taint
+from eks_inference.pools.plan import allocatable
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from eks_inference.secrets import SecretRef
+from eks_inference.serving.handle import ModelServer
+from eks_inference.serving.vllm import plan, protection
+from eks_inference.serving.vllm.component import VllmServer
+from eks_inference.serving.vllm.facts import serving_facts
+from eks_inference.serving.vllm.spec import VllmServerSpec
+from golden import assert_golden
+from graphs import kubernetes, of_kind, stands_on
+from handles import existing_cluster, placement
+from readme import blocks
+from servers import container
+from traffic import Outside, Pod, passes, policies_of
+from variants import recorded_with
+
+NEURON = placement("inf2.48xlarge", pool="neuron", taints=(Taint("aws.amazon.com/neuron", "true", "NoSchedule"),), max_nodes=1)
+GPU = placement("g5.xlarge", pool="gpu", taints=(Taint("nvidia.com/gpu", "true", "NoSchedule"),))
+CORE = placement("m5.2xlarge", pool="core")
+
+LLAMA2 = {
+    # The source system's form: four of twelve devices, the model over their eight cores.
+    "kind": "vllm",
+    "model": {"id": "NousResearch/Llama-2-13b-chat-hf"},
+    "engine": "neuron-2.28-vllm-0.13",
+    "pool": "neuron",
+    "devices": 4,
+    "tensor_parallel": 8,
+    "max_num_seqs": 24,
+    "max_model_len": 4096,
+}
+QWEN3 = {
+    "kind": "vllm",
+    "model": {"id": "Qwen/Qwen3-8B"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "gpu",
+    "tensor_parallel": 1,
+    "max_num_seqs": 32,
+    "max_model_len": 8192,
+}
+S3_MODEL = {"kind": "s3", "uri": "s3://models/llama-2-13b/v1", "id": "llama-2-13b"}
+VOLUME_MODEL = {"kind": "volume", "claim": "models", "path": "llama-2-13b/v1", "id": "llama-2-13b"}
+KEDA = {"kind": "keda", "min": 1, "max": 4}
+
+
+def spec_of(base: Mapping[str, Any] = LLAMA2, **keys: Any) -> VllmServerSpec:
+    return VllmServerSpec.model_validate({**base, **keys})
+
+
+def placed(base: Mapping[str, Any]) -> Placement:
+    return NEURON if base["pool"] == "neuron" else GPU
+
+
+def served(
+    base: Mapping[str, Any] = LLAMA2,
+    *,
+    name: str = "llama2",
+    on: Placement | None = None,
+    scheduler: bool = True,
+    token: Callable[[], Any] = lambda: None,
+    api_key: Callable[[], Any] = lambda: None,
+    built: Callable[[], Any] = lambda: None,
+    settings: dict[str, Any] | None = None,
+    then: Callable[[VllmServer], object] = lambda server: None,
+    **keys: Any,
+) -> Graph:
+    spec = spec_of(base, **keys)
+
+    def build() -> None:
+        server = VllmServer(
+            name,
+            spec,
+            cluster=existing_cluster(**(settings or {})),
+            placement=on or placed(base),
+            scheduler=ExistingNeuronScheduler() if scheduler else None,
+            image=built(),
+            hugging_face_token=token(),
+            api_key=api_key(),
+        )
+        then(server)
+
+    return record(build)
+
+
+def deployment(graph: Graph) -> Resource:
+    (only,) = of_kind(graph, "Deployment")
+    return only
+
+
+def pod(graph: Graph) -> dict[str, Any]:
+    return deployment(graph).inputs["spec"]["template"]["spec"]
+
+
+def pod_labels(graph: Graph) -> dict[str, str]:
+    return deployment(graph).inputs["spec"]["template"]["metadata"]["labels"]
+
+
+def env(graph: Graph) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container(pod(graph))["env"]}
+
+
+def seconds(duration: str) -> int:
+    return int(duration.removesuffix("s"))
+
+
+# -- both forms, whole ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "base"), [("llama2-inf2.48xlarge", LLAMA2), ("qwen3-g5.xlarge", QWEN3)])
+def test_manifests_of_both_forms(form: str, base: dict) -> None:
+    graph = served(base, name=form.partition("-")[0], token=lambda: SecretRef("hugging-face", "token"))
+    manifests = [
+        {key: resource.inputs[key] for key in ("apiVersion", "kind", "metadata", "spec", "data") if key in resource.inputs}
+        for resource in kubernetes(graph)
+    ]
+    for manifest in manifests:
+        manifest.pop("data", None)
+    assert_golden(f"vllm/{form}.yaml", yaml.dump_all(manifests, Dumper=_Readable, sort_keys=False, width=1_000_000))
+
+
+class _Readable(yaml.SafeDumper):
+    """The script's hash left out: it is not this file's subject."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Readable.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", "(sha256)" if re.fullmatch(r"[0-9a-f]{64}", text) else text
+    ),
+)
+
+
+def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() -> None:
+    words = container(pod(served()))
+    assert words["command"] == ["vllm", "serve"]
+    line = words["args"]
+    assert line[0] == "NousResearch/Llama-2-13b-chat-hf"
+    given = dict(zip(line[1:11:2], line[2:11:2], strict=True))
+    assert given == {
+        "--host": "0.0.0.0",
+        "--port": "8000",
+        "--tensor-parallel-size": "8",
+        "--max-model-len": "4096",
+        "--max-num-seqs": "24",
+    }
+    assert line[11:] == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
+
+
+# -- devices and their nodes ----------------------------------------------------------------------------------------------------
+
+
+def test_part_of_a_neuron_node_goes_through_the_neuron_scheduler_and_nothing_else_does() -> None:
+    assert pod(served())["schedulerName"] == "my-scheduler"
+    assert "schedulerName" not in pod(served(devices=12))
+    assert "schedulerName" not in pod(served(QWEN3))
+    part_of_four = served(QWEN3 | {"devices": 2, "tensor_parallel": 2}, on=placement("g5.12xlarge", pool="gpu"))
+    assert "schedulerName" not in pod(part_of_four)
+
+
+def _silent(*rules: str) -> dict[str, Any]:
+    return {"silenced": dict.fromkeys(rules, "not this test's subject")}
+
+
+def test_part_of_a_neuron_node_without_a_scheduler_is_refused() -> None:
+    with pytest.raises(ProgramError, match="NEU009"):
+        served(scheduler=False)
+
+
+def test_the_rules_of_serving_judge_a_server_before_anything_is_made() -> None:
+    with pytest.raises(ProgramError, match=r"max_num_seqs: NEU008"):
+        served(max_model_len=8192)
+    with pytest.raises(ProgramError, match="GPU00"):
+        served(QWEN3 | {"tensor_parallel": 2})
+    with pytest.raises(ProgramError, match="NEU012"):
+        served(LLAMA2 | {"engine": "cuda-vllm-0.30"})
+
+
+def test_the_8k_form_fits_with_half_the_sequences() -> None:
+    """More tokens than the model was made for, as the source system had it: said twice, to us and to vLLM."""
+    longer = {"max_model_len": 8192, "max_num_seqs": 12, "extra_env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}}
+    graph = served(**longer, settings=_silent("SRV002"))
+    assert "--max-model-len 8192 --max-num-seqs 12" in " ".join(container(pod(graph))["args"])
+    assert env(graph)["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] == "1"
+
+
+@pytest.mark.parametrize(("base", "resource"), [(LLAMA2, "aws.amazon.com/neuron"), (QWEN3, "nvidia.com/gpu")])
+def test_pods_ask_for_whole_devices_and_limits_are_requests(base: dict, resource: str) -> None:
+    resources = container(pod(served(base)))["resources"]
+    assert resources["requests"] == resources["limits"]
+    assert [name for name in resources["limits"] if "/" in name] == [resource]
+    assert resources["limits"][resource] == str(base.get("devices", 1))
+
+
+WITH_DEVICES = sorted(name for name, shape in instance_types().items() if shape.accelerator)
+
+
+@given(st.sampled_from(WITH_DEVICES), st.data())
+def test_pods_that_fill_a_node_fit_it(name: str, data: st.DataObject) -> None:
+    shape = instance_type(name)
+    devices = data.draw(st.integers(1, shape.devices))
+    sizes = plan.resources(spec_of(devices=devices), shape)
+    pods = shape.devices // devices
+    usable = allocatable(shape)
+    assert pods * int(sizes["cpu"]) * 1000 <= max(usable.cpu_millis - 1000, pods * 1000)
+    assert pods * int(sizes["memory"].removesuffix("Gi")) * 1024 <= usable.memory_mib - 2048
+    assert int(sizes["cpu"]) >= 1
+
+
+def test_sizes_can_be_given() -> None:
+    limits = container(pod(served(cpu="16", memory="64Gi", disk_gib=60)))["resources"]["limits"]
+    assert (limits["cpu"], limits["memory"], limits["ephemeral-storage"]) == ("16", "64Gi", "60Gi")
+
+
+def test_pods_follow_their_placement() -> None:
+    graph = served()
+    assert pod(graph)["nodeSelector"] == NEURON.node_selector
+    assert pod(graph)["tolerations"] == NEURON.tolerations()
+
+
+def test_pods_spread_over_zones_but_never_wait_for_one() -> None:
+    graph = served(replicas=3)
+    (constraint,) = pod(graph)["topologySpreadConstraints"]
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert constraint["labelSelector"] == deployment(graph).inputs["spec"]["selector"]
+
+
+# -- how many, and how a change rolls out ---------------------------------------------------------------------------------------
+
+
+def test_an_autoscaler_owns_the_number_of_pods() -> None:
+    assert deployment(served(replicas=3)).inputs["spec"]["replicas"] == 3
+    assert "replicas" not in deployment(served(autoscaling=KEDA)).inputs["spec"]
+
+
+def test_two_cannot_say_how_many() -> None:
+    with pytest.raises(ValidationError, match="leave replicas out, or autoscaling"):
+        spec_of(replicas=1, autoscaling=KEDA)
+
+
+def _scaled(low: int, more: int) -> dict[str, Any]:
+    return {"autoscaling": {"kind": "keda", "min": low, "max": low + more}}
+
+
+counts = st.builds(lambda replicas: {"replicas": replicas}, st.integers(0, 6)) | st.builds(
+    _scaled, st.integers(1, 3), st.integers(0, 4)
+)
+
+
+@given(counts, st.integers(0, 3), st.integers(1, 4))
+def test_a_roll_out_takes_no_device_that_nobody_counted(count: dict, surge: int, devices: int) -> None:
+    spec = spec_of(**count, surge=surge, devices=devices)
+    manifest = plan.deployment("s", spec, NEURON, image="i", scheduler_name=None, storage=plan.PodStorage())["spec"]
+    strategy = manifest["strategy"]["rollingUpdate"]
+    wanted = manifest.get("replicas", spec.most - spec.surge)
+    assert wanted + strategy["maxSurge"] == spec.most
+    # Kubernetes refuses a strategy that may neither add nor take away.
+    assert strategy["maxSurge"] or strategy["maxUnavailable"]
+    quota = protection.quota("s", spec, NEURON.instance_type)["spec"]["hard"]["requests.aws.amazon.com/neuron"]
+    # A pod that ends is counted until it has ended, and its successor is let in to wait.
+    ending = strategy["maxUnavailable"] or strategy["maxSurge"]
+    assert int(quota) == (spec.most + ending) * devices
+
+
+def test_a_pod_gives_its_devices_back_before_its_successor_starts_unless_told_otherwise() -> None:
+    strategy = deployment(served()).inputs["spec"]["strategy"]["rollingUpdate"]
+    assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
+    assert deployment(served(surge=1)).inputs["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+@given(st.integers(60, 20_000), counts, st.integers(0, 3))
+def test_everything_that_waits_waits_long_enough(budget: int, count: dict, surge: int) -> None:
+    spec = spec_of(**count, surge=surge, startup_timeout_seconds=budget)
+    manifest = plan.deployment("s", spec, NEURON, image="i", scheduler_name=None, storage=plan.PodStorage())["spec"]
+    template = manifest["template"]["spec"]
+    probe = template["containers"][0]["startupProbe"]
+    assert budget <= probe["failureThreshold"] * probe["periodSeconds"] < budget + probe["periodSeconds"]
+    startup = spec.profile.startup
+    cold = startup.node_start_s + startup.image_pull_s + budget
+    assert plan.cold_start_seconds(spec) == cold
+    assert manifest["progressDeadlineSeconds"] >= template["terminationGracePeriodSeconds"] + cold
+    waves = -(-(spec.most - surge) // surge) if surge else spec.most
+    assert plan.rollout_seconds(spec) >= waves * (cold + template["terminationGracePeriodSeconds"])
+
+
+def test_pulumi_waits_a_little_longer_than_kubernetes() -> None:
+    graph = served(replicas=3)
+    timeouts = deployment(graph).options["customTimeouts"]
+    deadline = deployment(graph).inputs["spec"]["progressDeadlineSeconds"]
+    assert deadline > engine("neuron-2.28-vllm-0.13").startup.total_s > 600
+    assert deadline < seconds(timeouts["create"])
+    assert 3 * deadline < seconds(timeouts["update"])
+    assert pod(graph)["terminationGracePeriodSeconds"] < seconds(timeouts["delete"])
+
+
+def test_the_startup_budget_is_the_profiles_unless_given() -> None:
+    threshold = container(pod(served()))["startupProbe"]["failureThreshold"]
+    assert threshold * 10 == engine("neuron-2.28-vllm-0.13").startup.engine_s
+
+
+def test_every_probe_asks_for_health_at_the_port_of_the_api() -> None:
+    graph = served(port=9000)
+    ports = container(pod(graph))["ports"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container(pod(graph))[probe]["httpGet"] == {"path": "/health", "port": ports[0]["name"]}
+    assert ports == [{"name": "http", "containerPort": 9000}]
+    (service,) = of_kind(graph, "Service")
+    assert service.inputs["spec"]["ports"] == [{"name": "http", "port": 9000, "targetPort": "http"}]
+    assert service.inputs["spec"]["selector"].items() <= pod_labels(graph).items()
+
+
+# -- the model and what is compiled of it ---------------------------------------------------------------------------------------
+
+
+def test_a_model_of_the_hub_by_its_revision() -> None:
+    words = container(pod(served(model={"id": "a/b", "revision": "0f1e"})))["args"]
+    assert words[:3] == ["a/b", "--revision", "0f1e"]
+
+
+@pytest.mark.parametrize("model", [S3_MODEL, VOLUME_MODEL])
+def test_a_model_folder_is_served_under_its_name_and_left_alone(model: dict) -> None:
+    graph = served(model=model)
+    words = container(pod(graph))["args"]
+    assert words[:3] == ["/models", "--served-model-name", "llama-2-13b"]
+    (mount,) = [mount for mount in container(pod(graph))["volumeMounts"] if mount["name"] == "model"]
+    assert mount["readOnly"] is True
+    artifacts = env(graph)["NEURON_COMPILED_ARTIFACTS"]
+    assert any(mount["mountPath"] == str(Path(artifacts).parent) for mount in container(pod(graph))["volumeMounts"])
+
+
+def test_a_model_in_s3_is_copied_first_and_its_disk_is_asked_for() -> None:
+    graph = served(model=S3_MODEL | {"size_gib": 40}, disk_gib=60)
+    (copy,) = pod(graph)["initContainers"]
+    assert copy["args"][:3] == ["s3", "sync", "s3://models/llama-2-13b/v1"]
+    assert container(pod(graph))["resources"]["requests"]["ephemeral-storage"] == "100Gi"
+    assert {"name": "tmp", "mountPath": "/tmp"} in copy["volumeMounts"]
+    (policy,) = graph.of_type("aws:iam/rolePolicy:RolePolicy")
+    statements = {statement["Sid"]: statement for statement in json.loads(policy.inputs["policy"])["Statement"]}
+    assert statements["ReadModel"]["Resource"] == "arn:aws:s3:::models/llama-2-13b/v1/*"
+
+
+def cache_of(graph: Graph, variable: str) -> str:
+    """As the kubelet fills it in: only variables that stand before are known."""
+    known: dict[str, str] = {}
+    for entry in container(pod(graph))["env"]:
+        value = entry.get("value", "")
+        known[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda match: known[match[1]], value)
+    return known[variable]
+
+
+def test_neuron_keeps_compiled_graphs_in_s3_by_content() -> None:
+    graph = served()
+    bucket, _, key = cache_of(graph, "NEURON_COMPILE_CACHE_URL").rpartition("/")
+    assert bucket == "s3://<llama2-compile-cache.bucket>/neuron-compile-cache"
+    assert re.fullmatch("[0-9a-f]{16}", key)
+    other = cache_of(served(max_num_seqs=12), "NEURON_COMPILE_CACHE_URL")
+    assert other.rpartition("/")[0] == bucket
+    assert other.rpartition("/")[2] != key
+
+
+@given(st.sampled_from(["max_num_seqs", "max_model_len", "tensor_parallel", "image", "engine", "extra_args", "model"]))
+def test_what_the_compiler_sees_decides_the_folder(key: str) -> None:
+    changed = {
+        "max_num_seqs": 8,
+        "max_model_len": 2048,
+        "tensor_parallel": 4,
+        "image": "registry.example/vllm:1",
+        "engine": "neuron-2.31-vllm-0.16",
+        "extra_args": {"dtype": "float16"},
+        "model": {"id": "NousResearch/Llama-2-13b-chat-hf", "revision": "0f1e"},
+    }
+    shape = NEURON.instance_type
+    assert plan.compilation(spec_of(**{key: changed[key]}), shape).key != plan.compilation(spec_of(), shape).key
+    unseen = spec_of(replicas=2, cpu="8", extra_env={"A": "b"}, model=LLAMA2["model"] | {"gated": True})
+    assert plan.compilation(unseen, shape).key == plan.compilation(spec_of(), shape).key
+
+
+def test_gpus_keep_nothing_unless_there_is_a_volume() -> None:
+    graph = served(QWEN3)
+    assert not graph.of_type("aws:s3/bucket:Bucket")
+    assert not graph.of_type("aws:iam/role:Role")
+    assert env(graph)["VLLM_CACHE_ROOT"].startswith(container(pod(graph))["workingDir"])
+    kept = served(QWEN3, compile_cache={"kind": "volume", "size_gib": 20})
+    (claim,) = of_kind(kept, "PersistentVolumeClaim")
+    (mount,) = [mount for mount in container(pod(kept))["volumeMounts"] if mount["name"] == "compile-cache"]
+    assert cache_of(kept, "VLLM_CACHE_ROOT").startswith(mount["mountPath"])
+    assert claim.inputs["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+def test_a_cache_the_engine_cannot_use_or_share_is_refused() -> None:
+    with pytest.raises(ValidationError, match="keeps compiled graphs in folders only"):
+        spec_of(QWEN3, compile_cache={"kind": "s3"})
+    with pytest.raises(ValidationError, match="3 pods cannot share a volume of the default storage class"):
+        spec_of(compile_cache={"kind": "volume"}, replicas=3)
+    with pytest.raises(ValidationError, match="2 pods cannot share"):
+        spec_of(compile_cache={"kind": "volume"}, surge=1)
+    assert spec_of(compile_cache={"kind": "volume", "storage_class": "efs"}, replicas=3)
+
+
+def test_without_a_cache_the_pod_still_writes_where_it_may() -> None:
+    graph = served(compile_cache={"kind": "none"})
+    assert env(graph)["NEURON_COMPILE_CACHE_URL"].startswith(container(pod(graph))["workingDir"])
+    assert not graph.of_type("aws:s3/bucket:Bucket")
+
+
+# -- image, flags, environment, secrets -----------------------------------------------------------------------------------------
+
+
+def test_the_image_is_the_profiles_and_goes_through_the_mirrors() -> None:
+    assert container(pod(served()))["image"] == engine("neuron-2.28-vllm-0.13").image
+    mirrored = served(settings={"mirrors": {"public.ecr.aws": "registry.example/ecr"}})
+    assert container(pod(mirrored))["image"].startswith("registry.example/ecr/neuron/")
+    assert container(pod(served(image="registry.example/vllm:1")))["image"] == "registry.example/vllm:1"
+
+
+def test_an_image_built_here_is_the_engines_own_unless_a_dockerfile_says_more() -> None:
+    built = "111122223333.dkr.ecr.us-west-2.amazonaws.com/c/llama2-image:0123"
+    graph = served(image={"kind": "in_cluster"}, built=lambda: pulumi.Output.from_input(built))
+    assert container(pod(graph))["image"] == built
+    spec = spec_of(image={"kind": "in_cluster"})
+    assert not isinstance(spec.image, str)
+    assert spec.image
+    assert [line.split()[0] for line in spec.image.dockerfile_text.splitlines()] == ["ARG", "FROM"]
+    text = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\nRUN pip install --no-cache-dir sentencepiece==0.2.1\n"
+    own = spec_of(image={"kind": "in_cluster", "dockerfile": text}).image
+    assert own
+    assert not isinstance(own, str)
+    assert own.dockerfile_text == text
+
+
+@pytest.mark.parametrize(
+    ("image", "built", "complaint"),
+    [
+        ({"kind": "in_cluster"}, None, "was not given what was built"),
+        (None, "registry.example/vllm:1", "image: is given twice"),
+        ("registry.example/vllm:1", "registry.example/vllm:2", "image: is given twice"),
+    ],
+)
+def test_the_image_comes_from_one_place(image: Any, built: str | None, complaint: str) -> None:
+    with pytest.raises(ProgramError, match=complaint):
+        served(image=image, built=lambda: built)
+
+
+def test_flags_and_variables_of_the_user_win() -> None:
+    graph = served(
+        extra_args={"num-gpu-blocks-override": 24, "enable-prefix-caching": False, "seed": 7},
+        extra_env={"NEURON_CC_FLAGS": "-O1", "HOME": "/elsewhere"},
+    )
+    assert container(pod(graph))["args"][-3:] == ["--num-gpu-blocks-override=24", "--no-enable-prefix-caching", "--seed=7"]
+    assert env(graph)["NEURON_CC_FLAGS"] == "-O1"
+    assert env(graph)["HOME"] == "/elsewhere"
+
+
+def test_tokens_and_keys_are_secrets_and_stand_nowhere_else() -> None:
+    graph = served(token=lambda: "hf_geheim", api_key=lambda: "sk-geheim")
+    assert env(graph)["HF_TOKEN"] == {"secretKeyRef": {"name": "llama2-hugging-face", "key": "token"}}
+    assert env(graph)["VLLM_API_KEY"] == {"secretKeyRef": {"name": "llama2-api-key", "key": "key"}}
+    secrets = of_kind(graph, "Secret")
+    assert {secret.inputs["metadata"]["name"] for secret in secrets} == {"llama2-hugging-face", "llama2-api-key"}
+    assert all(stands_on(graph, deployment(graph), secret) for secret in secrets)
+    assert "geheim" not in json.dumps(graph.document())
+
+
+def test_secrets_that_are_there_are_named() -> None:
+    graph = served(token=lambda: SecretRef("ours", "hf"), api_key=lambda: SecretRef("ours", "api"))
+    assert env(graph)["HF_TOKEN"] == {"secretKeyRef": {"name": "ours", "key": "hf"}}
+    assert env(graph)["VLLM_API_KEY"] == {"secretKeyRef": {"name": "ours", "key": "api"}}
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------------------
+
+SERVER = Pod("llama2", {"eks-inference/server": "llama2"})
+STRANGER = Pod("default", {"app": "stranger"})
+
+
+def test_the_api_is_open_to_the_cluster_or_to_chosen_namespaces_and_prometheus() -> None:
+    policies = policies_of(served())
+    assert passes(policies, STRANGER, SERVER, 8000)
+    assert not passes(policies, STRANGER, SERVER, 22)
+    assert not passes(policies, Outside("198.51.100.7"), SERVER, 8000)
+    chosen = policies_of(served(client_namespaces={"team": "chat"}))
+    assert passes(chosen, Pod("chat", namespace_labels={"team": "chat"}), SERVER, 8000)
+    assert not passes(chosen, STRANGER, SERVER, 8000)
+    assert passes(chosen, Pod("monitoring"), SERVER, 8000)
+
+
+def test_ways_out_are_names_credentials_and_https() -> None:
+    policies = policies_of(served())
+    assert passes(policies, SERVER, Pod("kube-system", {"k8s-app": "kube-dns"}), 53, "UDP")
+    assert passes(policies, SERVER, Outside("169.254.170.23"), 80)
+    assert passes(policies, SERVER, Outside("198.51.100.7"), 443)
+    assert not passes(policies, SERVER, Outside("169.254.169.254"), 80)
+    assert not passes(policies, SERVER, STRANGER, 8000)
+
+
+def test_pods_meet_restricted_and_write_nowhere_but_on_their_volumes() -> None:
+    graph = served(model=S3_MODEL)
+    (namespace,) = of_kind(graph, "Namespace")
+    assert namespace.inputs["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+    assert pod(graph)["securityContext"]["runAsNonRoot"] is True
+    assert pod(graph)["automountServiceAccountToken"] is False
+    for each in (*pod(graph)["initContainers"], *pod(graph)["containers"]):
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+    writable = [mount["mountPath"] for mount in container(pod(graph))["volumeMounts"] if not mount.get("readOnly")]
+    assert {env(graph)["HOME"], container(pod(graph))["workingDir"], "/tmp", "/dev/shm"} <= set(writable)
+
+
+@pytest.mark.parametrize(
+    ("keys", "budget"),
+    [
+        ({}, {"minAvailable": 1}),
+        ({"replicas": 3}, {"minAvailable": 3}),
+        ({"replicas": 3, "evictions": "allowed"}, {"maxUnavailable": 1}),
+        ({"autoscaling": {"kind": "keda", "min": 2, "max": 4}}, {"minAvailable": 2}),
+        ({"replicas": 0}, {"maxUnavailable": 1}),
+    ],
+)
+def test_what_a_drain_may_take(keys: dict, budget: dict) -> None:
+    graph = served(**keys)
+    (found,) = of_kind(graph, "PodDisruptionBudget")
+    selector = found.inputs["spec"]["selector"]
+    assert found.inputs["spec"] == {**budget, "selector": selector}
+    assert selector == deployment(graph).inputs["spec"]["selector"]
+
+
+def test_the_guards_stand_before_the_first_pod_and_go_after_the_last() -> None:
+    graph = served(model=S3_MODEL)
+    for kind in ("NetworkPolicy", "ResourceQuota", "PodDisruptionBudget", "ServiceAccount", "ConfigMap", "Service"):
+        for before in of_kind(graph, kind):
+            assert stands_on(graph, deployment(graph), before), kind
+    (association,) = graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    assert stands_on(graph, deployment(graph), association)
+    assert association.inputs["serviceAccount"] == pod(graph)["serviceAccountName"]
+
+
+def test_pods_come_after_their_nodes_and_their_scheduler() -> None:
+    def build() -> None:
+        ready = [k8s.core.v1.Namespace(name) for name in ("nodes", "scheduler")]
+        VllmServer(
+            "llama2",
+            spec_of(),
+            cluster=existing_cluster(),
+            placement=replace(NEURON, ready=ready[:1]),
+            scheduler=ExistingNeuronScheduler(ready=ready[1:]),
+        )
+
+    graph = record(build)
+    for name in ("nodes", "scheduler"):
+        assert graph.named(name).urn in deployment(graph).dependencies
+
+
+# -- how a pod ends -------------------------------------------------------------------------------------------------------------
+
+FAKE_VLLM = """\
+    # Stands in for vLLM: its gauges, one request under way until the time given.
+    import os, sys, time
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    busy_until = time.monotonic() + float(os.environ["BUSY"])
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            under_way = 1.0 if time.monotonic() < busy_until else 0.0
+            self.wfile.write(b'vllm:num_requests_running{engine="0"} %f\\n' % under_way)
+
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler)
+    print("ready", flush=True)
+    server.serve_forever()
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Starts what the Deployment starts, with a stand-in for vLLM; ends it afterwards."""
+    script = tmp_path / "vllm"
+    script.write_text(textwrap.dedent(FAKE_VLLM))
+    started: list[subprocess.Popen[str]] = []
+
+    def start(busy: str) -> None:
+        spec = spec_of(port=_free_port())
+        words = [sys.executable, str(script), "serve", *plan.arguments(spec)]
+        process = subprocess.Popen(words, env={**os.environ, "BUSY": busy}, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize(("busy", "shortest", "longest"), [("4", 3, 20), ("60", 6, 20)])
+def test_a_pod_that_ends_finishes_what_it_has(
+    running: Callable[[str], None], tmp_path: Path, busy: str, shortest: float, longest: float
+) -> None:
+    running(busy)
+    (tmp_path / plan.SCRIPT_FILE).write_text(plan.script()[plan.SCRIPT_FILE])
+    begun = time.monotonic()
+    subprocess.run(
+        [sys.executable, str(tmp_path / plan.SCRIPT_FILE), "6"],
+        env={**os.environ, "DRAIN_MARK": str(tmp_path / "mark")},
+        check=True,
+        timeout=60,
+    )
+    assert shortest < time.monotonic() - begun < longest
+
+
+def test_a_pod_has_time_to_be_forgotten_to_drain_and_to_stop() -> None:
+    graph = served()
+    shell, flag, command = container(pod(graph))["lifecycle"]["preStop"]["exec"]["command"]
+    assert (shell, flag) == ("/bin/sh", "-c")
+    settle, drain = command.split("; ")
+    assert settle.split()[0] == "sleep"
+    _, script, longest = drain.split()
+    (mount,) = [mount for mount in container(pod(graph))["volumeMounts"] if mount["name"] == "drain"]
+    (config_map,) = of_kind(graph, "ConfigMap")
+    assert Path(script).parent == Path(mount["mountPath"])
+    assert Path(script).name in config_map.inputs["data"]
+    stop = pod(graph)["terminationGracePeriodSeconds"] - int(settle.split()[1]) - int(longest)
+    assert stop >= 30
+
+
+# -- what else stands on a server -----------------------------------------------------------------------------------------------
+
+
+def test_clients_find_it_as_any_model_server() -> None:
+    def clients(server: VllmServer) -> None:
+        protocol: ModelServer = server
+        servers = {"llama2": protocol}
+        cluster = existing_cluster("d")
+        OpenWebUI("ui", OpenWebUISpec(), cluster=cluster, placement=CORE, servers=servers)
+        SmokeTest("smoke", SmokeTestSpec(), cluster=cluster, placement=CORE, server=protocol)
+        LoadTest("load", LoadTestSpec(), cluster=cluster, placement=CORE, servers=servers, hardware={"llama2": NEURON})
+
+    graph = served(then=clients)
+    endpoint = "http://llama2.llama2.svc.cluster.local:8000/v1"
+    told = json.dumps([graph.named(name).inputs for name in ("ui-deployment", "smoke-job", "load-script")])
+    assert told.count(endpoint) >= 3
+    for client in ("ui-deployment", "smoke-job", "load-job"):
+        assert stands_on(graph, graph.named(client), graph.named("llama2-deployment"))
+
+
+def metrics(**keys: Any) -> Graph:
+    def read(server: VllmServer) -> None:
+        prometheus = ExistingPrometheus(cluster=existing_cluster("d"), namespace="prom", monitor_labels={"release": "p"})
+        VllmMetrics("llama2-metrics", server=server, metrics=prometheus)
+
+    return served(then=read, **keys)
+
+
+def test_prometheus_reads_the_pods_under_the_servers_name() -> None:
+    graph = metrics()
+    ours = [graph.named(f"llama2-metrics-{part}").inputs for part in ("pods", "policy")]
+    manifests = [{key: each[key] for key in ("apiVersion", "kind", "metadata", "spec")} for each in ours]
+    assert_golden("vllm/metrics.yaml", yaml.dump_all(manifests, Dumper=_Readable, sort_keys=False))
+    monitor = ours[0]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= pod_labels(graph).items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] in [port["name"] for port in container(pod(graph))["ports"]]
+
+
+def test_prometheus_comes_in_also_where_clients_are_chosen() -> None:
+    policies = policies_of(metrics(client_namespaces={"team": "chat"}, metrics_namespaces=[]))
+    assert passes(policies, Pod("prom"), SERVER, 8000)
+    assert not passes(policies, STRANGER, SERVER, 8000)
+
+
+def test_metrics_do_not_wait_for_the_model() -> None:
+    graph = metrics()
+    monitor = graph.named("llama2-metrics-pods")
+    assert stands_on(graph, monitor, graph.named("llama2-namespace"))
+    assert not stands_on(graph, monitor, deployment(graph))
+
+
+# -- facts, names, faults -------------------------------------------------------------------------------------------------------
+
+
+def test_rules_are_told_what_runs() -> None:
+    spec = spec_of(surge=1, replicas=2, port=9000)
+    facts = serving_facts(spec, NEURON, scheduler=True, path=("servers", "llama2"))
+    assert (facts.devices, facts.tensor_parallel, facts.pods_min, facts.pods_max) == (4, 8, 2, 3)
+    assert (facts.container_port, facts.service_port) == (9000, 9000)
+    assert facts.cpu_millis == 63_000
+    assert facts.model
+    assert facts.model.name == "Llama-2-13B"
+    assert facts.at("pods_max") == ("servers", "llama2", "replicas")
+    scaled = serving_facts(spec_of(autoscaling=KEDA), NEURON, scheduler=True)
+    assert (scaled.pods_min, scaled.pods_max) == (1, 4)
+    assert scaled.at("pods_max") == ("autoscaling", "max")
+    assert serving_facts(spec_of(image={"kind": "in_cluster"}), NEURON, scheduler=True).image == ""
+
+
+def test_a_port_that_the_service_does_not_lead_to_is_refused() -> None:
+    with pytest.raises(ProgramError, match="--port"):
+        served(extra_args={"port": 9000})
+
+
+@pytest.mark.parametrize("name", ["a" * 41, "Llama2", "2-llama", "llama_2", "llama2-"])
+def test_names_that_kubernetes_refuses_are_refused_before_anything_is_made(name: str) -> None:
+    with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
+        served(name=name)
+
+
+def test_names_of_the_longest_server_are_legal() -> None:
+    name = "a" * plan.MAX_NAME_LENGTH
+    graph = served(name=name, model=S3_MODEL, token=lambda: "x")
+    for resource in kubernetes(graph):
+        assert len(resource.inputs["metadata"]["name"]) <= 63
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"engine": "triton-26.08-vllm-0.27"}, "is vLLM inside triton"),
+        ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
+        ({"port": 80}, "greater than or equal to 1024"),
+        ({"autoscaling": {"kind": "hpa", "max": 2}}, "keda"),
+        ({"extra_args": {"--dtype": "float16"}}, "String should match pattern"),
+        ({"block_size": 4096}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        spec_of(**keys)
+
+
+# -- the stack that ships it ----------------------------------------------------------------------------------------------------
+
+STACK = "inf2-llama2"
+GUIDE = ROOT / "docs" / "stacks" / f"{STACK}.md"
+
+
+def servers_of(graph: Graph) -> dict[str, dict[str, Any]]:
+    """Manifests of the model servers' Deployments by name."""
+    found = graph.of_type("eks-inference:index:VllmServer")
+    return {server.name: dict(graph.named(f"{server.name}-deployment").inputs) for server in found}
+
+
+def pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return manifest["spec"]["template"]["spec"]
+
+
+def test_three_servers_fill_the_node_through_the_second_scheduler() -> None:
+    graph = recorded(STACK)
+    servers = servers_of(graph)
+    assert len(servers) == 3
+    devices = [int(container(pod_of(each))["resources"]["limits"]["aws.amazon.com/neuron"]) for each in servers.values()]
+    (nodes,) = [
+        each for each in graph.of_type("aws:eks/nodeGroup:NodeGroup") if each.inputs["instanceTypes"] == ["inf2.48xlarge"]
+    ]
+    assert nodes.inputs["scalingConfig"]["desiredSize"] == 1
+    assert sum(devices) == instance_type("inf2.48xlarge").devices
+    assert {pod_of(each)["schedulerName"] for each in servers.values()} == {SCHEDULER_NAME}
+    assert SCHEDULER_NAME in [each.inputs["metadata"]["name"] for each in of_kind(graph, "Deployment")]
+    (template,) = [
+        each.inputs for each in graph.of_type("aws:ec2/launchTemplate:LaunchTemplate") if each.name.startswith(f"{STACK}-neuron")
+    ]
+    (disk,) = template["blockDeviceMappings"]
+    assert (disk["ebs"]["volumeSize"], disk["ebs"]["volumeType"]) == (1024, "gp3")
+
+
+def test_one_of_them_is_measured_as_the_source_system_was() -> None:
+    graph = recorded(STACK)
+    (script,) = [each for each in of_kind(graph, "ConfigMap") if each.name == f"{STACK}-load-test-script"]
+    (config,) = [json.loads(text) for name, text in script.inputs["data"].items() if name.endswith(".json")]
+    assert list(config["servers"]) == ["llama2-a"]
+    (measurement,) = config["measurements"]
+    assert (measurement["users"], measurement["requests"], measurement["timeout_seconds"]) == (22, 176, 1800)
+    (data,) = measurement["scenario"]["spec"]["data"]
+    assert (data["prompt_tokens"], data["prompt_tokens_stdev"]) == (3072, 200)
+    assert (data["output_tokens"], data["output_tokens_stdev"]) == (512, 20)
+
+
+def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
+    together, longer, built, own, shared = (yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml")
+
+    graph = recorded_with({"servers": {**together["servers"], "llama2-b": None, "llama2-c": None}}, STACK)
+    (manifest,) = servers_of(graph).values()
+    assert manifest["spec"]["replicas"] == 3
+    assert manifest["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+    words = container(pod_of(servers_of(recorded_with(longer, STACK))["llama2-a"]))["args"]
+    assert "--max-model-len 8192 --max-num-seqs 12" in " ".join(words)
+    with pytest.raises(ProgramError, match=r"NEU008.*21\.78"):
+        recorded_with(longer | {"servers": {"llama2-a": longer["servers"]["llama2-a"] | {"max_num_seqs": 24}}}, STACK)
+
+    graph = recorded_with(built, STACK)
+    (build,) = graph.of_type("eks-inference:index:ImageBuild")
+    recipe = json.dumps([each.inputs.get("data", {}) for each in of_kind(graph, "ConfigMap") if each.name.startswith(build.name)])
+    assert "sentencepiece==0.2.1" in recipe
+    assert "RAY_VERSION" not in recipe
+    (job,) = [each for each in of_kind(graph, "Job") if each.name.startswith(build.name)]
+    assert stands_on(graph, graph.named("llama2-a-deployment"), job)
+
+    images = {name: container(pod_of(each))["image"] for name, each in servers_of(recorded_with(own, STACK)).items()}
+    assert images["llama2-a"] == own["servers"]["llama2-a"]["image"] != images["llama2-b"]
+
+    graph = recorded_with(shared, STACK)
+    assert not graph.of_type("aws:s3/bucket:Bucket")
+    entries = [entry for each in servers_of(graph).values() for entry in container(pod_of(each))["env"]]
+    caches = {entry["value"] for entry in entries if "CACHE" in entry["name"]}
+    assert len(caches) == 2, "one place, and one key below it"
+
+
+def test_the_commands_of_the_stacks_page_name_what_exists() -> None:
+    graph = recorded(STACK)
+    services = {(each.inputs["metadata"]["namespace"], each.inputs["metadata"]["name"]) for each in of_kind(graph, "Service")}
+    made_by_others = {("monitoring", "kube-prometheus-stack-grafana")}
+    (commands,) = (each.text.splitlines() for each in blocks(GUIDE) if each.language == "sh")
+    for words in (command.split() for command in commands if command.startswith("kubectl")):
+        assert (words[2], words[4].removeprefix("svc/")) in services | made_by_others

@@ -1,0 +1,105 @@
+"""Vectors of the rules about prefill and decode pairs."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.models import find_model
+from eks_inference.pools.placement import Placement
+from eks_inference.pools.plan import placement_of
+from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.serving.disaggregated.facts import DisaggregatedFacts, disaggregated_facts
+from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
+from eks_inference.serving.facts import ServingFacts
+from vectors import Vector
+
+MODEL = "meta-llama/Llama-3.3-70B-Instruct"
+ZONE = "use2-az3"
+
+
+def pool(**keys: Any) -> ManagedPoolSpec:
+    """A good pool for a pair, changed."""
+    good = {"instance_types": ["trn2.48xlarge"], "size": 2, "zone_ids": [ZONE], "efa": {}}
+    return ManagedPoolSpec.model_validate({**good, **keys})
+
+
+def placement(spec: ManagedPoolSpec, instance_type: str | None = None) -> Placement:
+    return placement_of("di", spec, instance_type, "1.34", spec.zone_ids)
+
+
+def pair(on: ManagedPoolSpec | None = None, **spec: Any) -> DisaggregatedFacts:
+    """A good pair, changed."""
+    nodes = pool() if on is None else on
+    good = {"kind": "disaggregated", "model": {"id": MODEL}, "pool": "di", "instances": 2}
+    wanted = DisaggregatedPairSpec.model_validate({"instance_type": nodes.instance_types[0], **good, **spec})
+    return disaggregated_facts("llama", wanted, placement(nodes), pool=nodes, path=("servers", "llama"))
+
+
+def planned(facts: DisaggregatedFacts, *keys: str, value: Any) -> DisaggregatedFacts:
+    """The facts with one key of the planned object changed, as a planner gone wrong would."""
+    changed = deepcopy(dict(facts.workload))
+    target = changed
+    for key in keys[:-1]:
+        target = target[key]
+    target[keys[-1]] = value
+    return replace(facts, workload=changed)
+
+
+def without_priority(facts: DisaggregatedFacts) -> DisaggregatedFacts:
+    changed = deepcopy(dict(facts.compile_job))
+    del changed["spec"]["template"]["spec"]["priorityClassName"]
+    return replace(facts, compile_job=changed)
+
+
+def nixl(**environment: str) -> ServingFacts:
+    """Half a node with NIXL, as somebody would put it together by hand."""
+    return ServingFacts(
+        path=("servers", "prefill"),
+        kind="vllm",
+        engine=engine("neuron-2.32-vllm-0.24"),
+        model_id=MODEL,
+        model=find_model(MODEL),
+        placement=placement(pool()),
+        devices=8,
+        tensor_parallel=32,
+        max_num_seqs=4,
+        max_model_len=8192,
+        arguments=('--kv-transfer-config={"kv_connector": "NixlConnector", "kv_role": "kv_producer"}',),
+        environment=environment,
+    )
+
+
+VECTORS = {
+    "DI001": Vector(pair, lambda: pair(pool(efa=None)), "have no EFA, and the KV cache goes over it, on one node too"),
+    "DI002": Vector(
+        pair,
+        lambda: pair(decode={"extra_args": {"max-num-seqs": 8}}),
+        "decode would run with another max_num_seqs than the model",
+    ),
+    "DI003": Vector(pair, lambda: pair(compile={"apply_seq_ids_mask": False}), "writes into the KV caches of other sequences"),
+    "DI004": Vector(
+        pair,
+        lambda: pair(prefill={"extra_args": {"enable-prefix-caching": True}}),
+        "prefill is started with prefix caching, which a pair cannot have",
+    ),
+    "DI005": Vector(
+        lambda: pair(instances=1),
+        lambda: pair(instances=1, decode={"extra_env": {"NEURON_RT_VISIBLE_CORES": "16-47"}}),
+        "prefill and decode are to use the same cores",
+    ),
+    "DI006": Vector(
+        pair, lambda: pair(decode={"extra_env": {"NEURON_SEND_IP": "10.0.0.7"}}), "different values of NEURON_SEND_IP"
+    ),
+    "DI007": Vector(pair, lambda: pair(pool(size=1)), "has 1 of 2 nodes: one server would wait for the other's"),
+    "DI008": Vector(pair, lambda: pair(efa_interfaces=8), "8 interfaces are asked for on nodes with 16"),
+    "DI009": Vector(pair, lambda: planned(pair(), "spec", "startupPolicy", value="LeaderReady"), "decode would never start"),
+    "DI010": Vector(lambda: nixl(FI_EFA_ENABLE_SHM_TRANSFER="0"), nixl, "answers are wrong"),
+    "DI011": Vector(pair, lambda: replace(pair(), engine=replace(pair().engine, efa_userspace=False)), "time out after a minute"),
+    "DI013": Vector(
+        lambda: pair(instances=1), lambda: without_priority(pair(instances=1)), "a changed artifact could not be compiled"
+    ),
+    "DI014": Vector(
+        pair, lambda: pair(compile={"context_encoding_buckets": [256, 4096]}), "the last of context_encoding_buckets is not"
+    ),
+}

@@ -1,0 +1,401 @@
+"""Vectors of the rules about recorded graphs: small graphs, each resource as a program would register it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eks_inference.preflight.graph_facts import GraphFacts
+from eks_inference.preview.graph import Graph, Resource
+from vectors import Vector
+
+PREFIX = "urn:pulumi:test::test::"
+
+
+def urn_of(type_: str, name: str) -> str:
+    return f"{PREFIX}{type_}::{name}"
+
+
+def resource(type_: str, name: str, inputs: Mapping[str, Any] | None = None, /, **fields: Any) -> Resource:
+    return Resource(urn=urn_of(type_, name), type=type_, name=name, inputs=inputs or {}, **fields)
+
+
+def graph(*resources: Resource) -> GraphFacts:
+    return GraphFacts(Graph("test", "test", tuple(sorted(resources, key=lambda one: one.urn))))
+
+
+# -- Kubernetes ------------------------------------------------------------------------------------------------------------------
+
+WHERE = "app"
+LABELS = {"app": "server"}
+
+
+def kubernetes(type_: str, name: str, body: Mapping[str, Any] | None = None, **metadata: Any) -> Resource:
+    return resource(f"kubernetes:{type_}", name, {"metadata": {"name": name, "namespace": WHERE, **metadata}, **(body or {})})
+
+
+def namespace(**labels: str) -> Resource:
+    return kubernetes("core/v1:Namespace", WHERE, labels=labels)
+
+
+def container(**changes: Any) -> dict[str, Any]:
+    return {"name": "server", "image": "registry.example/server:1.2.3", **changes}
+
+
+def pods(kind: str = "Deployment", *, spec: Mapping[str, Any] | None = None, **pod: Any) -> Resource:
+    """An object of ``apps/v1`` whose pods have one good container, changed."""
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container()], **pod}}
+    return kubernetes(f"apps/v1:{kind}", "server", {"spec": {"template": template, **(spec or {})}})
+
+
+def server(**changes: Any) -> Resource:
+    return pods(containers=[container(**changes)])
+
+
+def asking(amounts: Mapping[str, Any], **pod: Any) -> Resource:
+    return pods(containers=[container(resources={"limits": dict(amounts)})], **pod)
+
+
+def probed(**probe: Any) -> Resource:
+    return server(resources={"limits": {"nvidia.com/gpu": 1}}, startupProbe={"periodSeconds": 10, **probe})
+
+
+def service(**spec: Any) -> Resource:
+    good = {"selector": LABELS, "ports": [{"port": 80, "targetPort": "http"}]}
+    return kubernetes("core/v1:Service", "server", {"spec": {**good, **spec}})
+
+
+def listening(**changes: Any) -> Resource:
+    return server(**{"ports": [{"name": "http", "containerPort": 8000}], **changes})
+
+
+def storage_class(name: str) -> Resource:
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    return resource("kubernetes:storage.k8s.io/v1:StorageClass", name, {"metadata": {"name": name, "annotations": default}})
+
+
+def autoscaler(name: str = "server") -> Resource:
+    target = {"kind": "Deployment", "name": "server"}
+    return kubernetes(
+        "autoscaling/v2:HorizontalPodAutoscaler", name, {"spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 4}}
+    )
+
+
+def ray_service(name: str = "llama", **head: Any) -> Resource:
+    head_group = {"template": {"spec": {"containers": [container()]}}, **head}
+    return kubernetes("ray.io/v1:RayService", name, {"spec": {"rayClusterConfig": {"headGroupSpec": head_group}}})
+
+
+def chart(chart_: str = "oci://registry.example/charts/kuberay-operator", version: Any = "1.7.0", **values: Any) -> Resource:
+    return resource("kubernetes:helm.sh/v3:Release", "release", {"chart": chart_, "version": version, "values": values})
+
+
+NEURON_CHART = "oci://public.ecr.aws/neuron/neuron-helm-chart"
+
+
+def neuron_daemon(what: str, **pod: Any) -> Resource:
+    image = f"public.ecr.aws/neuron/{what}:1.0.0"
+    template = {"spec": {"containers": [{"name": what, "image": image}], "tolerations": [{"operator": "Exists"}], **pod}}
+    return kubernetes("apps/v1:DaemonSet", what, {"spec": {"template": template}})
+
+
+SCHEDULER_CONFIGURATION = "kind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: my-scheduler\n"
+
+
+def config_map(**data: str) -> Resource:
+    return kubernetes("core/v1:ConfigMap", "config", {"data": data})
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------------------------
+
+NEURON_TAINT = {"key": "aws.amazon.com/neuron", "value": "true", "effect": "NO_SCHEDULE"}
+TOLERATION = {"key": "aws.amazon.com/neuron", "operator": "Exists"}
+
+
+def cluster(**changes: Any) -> Resource:
+    network = {"endpointPublicAccess": True, "publicAccessCidrs": ["203.0.113.0/24"], **changes}
+    return resource("aws:eks/cluster:Cluster", "cluster", {"version": "1.35", "vpcConfig": network})
+
+
+def node_group(template: Resource | None = None, name: str = "core", **changes: Any) -> Resource:
+    good = {
+        "amiType": "AL2023_x86_64_STANDARD",
+        "instanceTypes": ["m5.2xlarge"],
+        "labels": {"pool": "core"},
+        "releaseVersion": "1.35.6-20260714",
+        "scalingConfig": {"minSize": 1, "desiredSize": 1, "maxSize": 1},
+        "subnetIds": ["subnet-1"],
+        "version": "1.35",
+    }
+    if template is None:
+        return resource("aws:eks/nodeGroup:NodeGroup", name, {**good, **changes})
+    inputs = {**good, "launchTemplate": {"id": f"<{template.name}.id>", "version": "<unknown>"}, **changes}
+    return resource("aws:eks/nodeGroup:NodeGroup", name, inputs, property_dependencies={"launchTemplate": (template.urn,)})
+
+
+def trn2_group(template: Resource | None = None, **changes: Any) -> Resource:
+    good = {
+        "amiType": "AL2023_x86_64_NEURON",
+        "instanceTypes": ["trn2.48xlarge"],
+        "labels": {"pool": "trn2"},
+        "taints": [NEURON_TAINT],
+    }
+    return node_group(template, "trn2", **{**good, **changes})
+
+
+def on_trn2(amounts: Mapping[str, Any], **pod: Any) -> Resource:
+    """Pods that select the trn2 group and ask for something of its nodes."""
+    return asking(amounts, **{"nodeSelector": {"pool": "trn2"}, "tolerations": [TOLERATION], **pod})
+
+
+def template(**changes: Any) -> Resource:
+    return resource("aws:ec2/launchTemplate:LaunchTemplate", "template", changes)
+
+
+EFA_GROUP = "aws:ec2/securityGroup:SecurityGroup"
+
+
+def efa_template(interfaces: int = 16, **changes: Any) -> Resource:
+    inputs = {
+        "networkInterfaces": [{"interfaceType": "efa", "securityGroups": ["<efa.id>"]} for _ in range(interfaces)],
+        "placement": {"groupName": "together"},
+        **changes,
+    }
+    group = urn_of(EFA_GROUP, "efa")
+    return resource(
+        "aws:ec2/launchTemplate:LaunchTemplate", "template", inputs, property_dependencies={"networkInterfaces": (group,)}
+    )
+
+
+def security_group(*, ingress: Sequence[Any] = (), egress: Sequence[Any] = ()) -> Resource:
+    return resource(EFA_GROUP, "efa", {"ingress": list(ingress), "egress": list(egress)})
+
+
+TO_ITSELF = {"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True}
+TO_ALL = {"protocol": "-1", "fromPort": 0, "toPort": 0, "cidrBlocks": ["0.0.0.0/0"]}
+
+
+def efa_nodes(group: Resource, **changes: Any) -> GraphFacts:
+    made = efa_template()
+    return graph(cluster(), trn2_group(made, **changes), made, group)
+
+
+def efa_pods(interfaces: int, devices: int) -> GraphFacts:
+    made = efa_template()
+    asked = {"aws.amazon.com/neuron": devices, "vpc.amazonaws.com/efa": interfaces}
+    return graph(cluster(), trn2_group(made), made, on_trn2(asked))
+
+
+# -- AWS -------------------------------------------------------------------------------------------------------------------------
+
+BUCKET = "aws:s3/bucket:Bucket"
+
+
+def public_access_block(**changes: bool) -> Resource:
+    settings = dict.fromkeys(("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"), True)
+    return resource(
+        "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
+        "block",
+        {"bucket": "<weights.id>", **settings, **changes},
+        property_dependencies={"bucket": (urn_of(BUCKET, "weights"),)},
+    )
+
+
+def policy(action: str, on: str) -> Resource:
+    document = f'{{"Statement":[{{"Effect":"Allow","Action":["{action}"],"Resource":"{on}"}}]}}'
+    return resource("aws:iam/rolePolicy:RolePolicy", "policy", {"policy": document})
+
+
+def ingress_rule(port: int, source: str) -> Resource:
+    inputs = {"type": "ingress", "protocol": "tcp", "fromPort": port, "toPort": port, "cidrBlocks": [source]}
+    return resource("aws:ec2/securityGroupRule:SecurityGroupRule", "rule", inputs)
+
+
+BLOCK_TEMPLATE = {
+    "instanceType": "trn2.48xlarge",
+    "instanceMarketOptions": {"marketType": "capacity-block"},
+    "capacityReservationSpecification": {"capacityReservationTarget": {"capacityReservationId": "cr-1"}},
+}
+
+
+def capacity_block(**changes: Any) -> GraphFacts:
+    made = template(**BLOCK_TEMPLATE)
+    return graph(trn2_group(made, **{"capacityType": "CAPACITY_BLOCK", "instanceTypes": None, **changes}), made)
+
+
+def ebs(encrypted: Any) -> GraphFacts:
+    return graph(template(blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"encrypted": encrypted, "volumeSize": 100}}]))
+
+
+VECTORS = {
+    "K8S001": Vector(
+        lambda: graph(server()),
+        lambda: graph(server(image="registry.example:5000/server:latest")),
+        "Deployment app/server, container server: the image has the moving tag 'latest'",
+    ),
+    "K8S002": Vector(
+        lambda: graph(cluster(), node_group(), pods(nodeSelector={"pool": "core"})),
+        lambda: graph(cluster(), node_group(), pods(nodeSelector={"pool": "cores"})),
+        "matches no pool; closest, m5.2xlarge of pool core: needs label pool=cores, nodes have core",
+    ),
+    "K8S003": Vector(
+        lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16, "cpu": "160", "memory": "1500Gi"})),
+        lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 32})),
+        "asks for 32 aws.amazon.com/neuron, trn2.48xlarge of pool trn2 has 16",
+    ),
+    "K8S004": Vector(
+        lambda: graph(server(env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}])),
+        lambda: graph(server(env=[{"name": "HF_TOKEN", "value": "s3cr3t-t0ken"}])),
+        "variable HF_TOKEN: a literal of 12 characters",
+    ),
+    "K8S005": Vector(
+        lambda: graph(storage_class("gp3")),
+        lambda: graph(storage_class("gp2"), storage_class("gp3")),
+        "2 StorageClasses are the default: gp2, gp3",
+    ),
+    "K8S006": Vector(
+        lambda: graph(service(type="LoadBalancer", loadBalancerSourceRanges=["203.0.113.0/24"])),
+        lambda: graph(service(type="LoadBalancer")),
+        "Service app/server is open to the whole internet",
+    ),
+    "K8S007": Vector(
+        lambda: graph(pods(), autoscaler()),
+        lambda: graph(pods(spec={"replicas": 2}), autoscaler()),
+        "Deployment app/server sets replicas to 2, and HorizontalPodAutoscaler server changes them",
+    ),
+    "K8S008": Vector(
+        lambda: graph(namespace(), service(), listening()),
+        lambda: graph(namespace(), service(), listening(ports=[{"name": "metrics", "containerPort": 8002}])),
+        "Service app/server leads to port http, which Deployment app/server does not have",
+    ),
+    "K8S009": Vector(
+        lambda: graph(namespace(**{"pod-security.kubernetes.io/enforce": "privileged"}), pods(hostNetwork=True)),
+        lambda: graph(namespace(), pods(hostNetwork=True)),
+        "has rights of the host (hostNetwork), and its namespace has no level",
+    ),
+    "K8S010": Vector(
+        lambda: graph(server(command=["python", "/scripts/pip_install_report.py"])),
+        lambda: graph(server(command=["sh", "-c", "pip install -q numpy && python client.py"])),
+        "installs software when it starts",
+    ),
+    "K8S011": Vector(
+        lambda: graph(server(resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": "1"}})),
+        lambda: graph(server(resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}})),
+        "nvidia.com/gpu is requested otherwise than limited",
+    ),
+    "K8S012": Vector(
+        lambda: graph(probed(failureThreshold=180)),
+        lambda: graph(probed(failureThreshold=12)),
+        "uses accelerators, and its startupProbe kills it after 120 s",
+    ),
+    "K8S013": Vector(
+        lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), neuron_daemon("neuron-device-plugin")),
+        lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),
+        "which trn2.48xlarge of pool trn2 gets offered by nothing in the graph",
+    ),
+    "K8S014": Vector(
+        lambda: graph(
+            cluster(), node_group(), pods(schedulerName="my-scheduler"), config_map(**{"config.yaml": SCHEDULER_CONFIGURATION})
+        ),
+        lambda: graph(cluster(), node_group(), pods(schedulerName="my-schedular")),
+        "names the scheduler my-schedular, and nothing in the graph answers to it",
+    ),
+    "K8S015": Vector(
+        lambda: graph(ray_service()),
+        lambda: graph(ray_service(headService={"metadata": {"name": "vllm"}})),
+        "RayService app/llama: it names its head Service",
+    ),
+    "HEL001": Vector(
+        lambda: graph(chart()),
+        lambda: graph(chart(version="^1.7.0")),
+        "has no exact version",
+    ),
+    "NEU010": Vector(
+        lambda: graph(neuron_daemon("neuron-device-plugin"), chart()),
+        lambda: graph(neuron_daemon("neuron-device-plugin"), neuron_daemon("neuron-dra-driver")),
+        "DaemonSet app/neuron-device-plugin and DaemonSet app/neuron-dra-driver hand out the same Neuron devices",
+    ),
+    "NEU011": Vector(
+        lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),
+        lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuroncore": 64})),
+        "asks for aws.amazon.com/neuroncore, which counts differently on trn2.48xlarge",
+    ),
+    "NEU017": Vector(
+        lambda: graph(cluster(), server(image="public.ecr.aws/eks-distro/kubernetes/kube-scheduler:v1.35.6-eks-1-35-13")),
+        lambda: graph(cluster(), server(image="public.ecr.aws/eks-distro/kubernetes/kube-scheduler:v1.28.5-eks-1-28-9")),
+        "the kube-scheduler is of Kubernetes 1.28, the cluster of 1.35",
+    ),
+    "NEU018": Vector(
+        lambda: graph(
+            chart(
+                NEURON_CHART, npd={"serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/npd"}}}
+            )
+        ),
+        lambda: graph(chart(NEURON_CHART)),
+        "neuron-healthcheck-system/node-problem-detector has no role",
+    ),
+    "NEU026": Vector(
+        lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuron": 8}, schedulerName="my-scheduler")),
+        lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuron": 8})),
+        "leaves it to the kubelet which 8 devices of trn2.48xlarge it gets",
+    ),
+    "EFA004": Vector(
+        lambda: efa_pods(interfaces=16, devices=16),
+        lambda: efa_pods(interfaces=8, devices=16),
+        "asks for 8 EFA interfaces, its share of trn2.48xlarge of pool trn2 is 16",
+    ),
+    "EFA005": Vector(
+        lambda: efa_nodes(security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF, TO_ALL])),
+        lambda: efa_nodes(security_group(ingress=[TO_ITSELF], egress=[TO_ALL])),
+        "no security group of its template template lets it through: efa: egress to itself missing",
+    ),
+    "AWS001": Vector(
+        lambda: graph(cluster()),
+        lambda: graph(cluster(publicAccessCidrs=None)),
+        "the API of cluster cluster is open to the whole internet",
+    ),
+    "AWS002": Vector(
+        lambda: graph(ingress_rule(443, "10.0.0.0/16")),
+        lambda: graph(ingress_rule(443, "0.0.0.0/0")),
+        "rule lets the whole internet in: tcp 443",
+    ),
+    "AWS003": Vector(
+        lambda: graph(resource(BUCKET, "weights"), public_access_block()),
+        lambda: graph(resource(BUCKET, "weights"), public_access_block(blockPublicPolicy=False)),
+        "bucket weights can be open to the public: blockPublicPolicy off",
+    ),
+    "AWS004": Vector(
+        lambda: graph(cluster(), node_group()),
+        lambda: graph(cluster(), node_group(releaseVersion="1.34.2-20251217")),
+        "the AMI release 1.34.2-20251217 is of another Kubernetes version than 1.35",
+    ),
+    "AWS005": Vector(lambda: ebs("true"), lambda: ebs(None), "launch template template, /dev/xvda is not encrypted"),
+    "AWS006": Vector(
+        lambda: graph(resource("aws:iam/user:User", "robot")),
+        lambda: graph(resource("aws:iam/accessKey:AccessKey", "robot", {"user": "robot"})),
+        "robot is a static access key",
+    ),
+    "AWS007": Vector(
+        lambda: graph(policy("s3:GetObject", "*")),
+        lambda: graph(policy("*", "*")),
+        "allows every action on every resource",
+    ),
+    "AWS008": Vector(
+        lambda: graph(node_group()),
+        lambda: graph(node_group(scalingConfig={"minSize": 4, "desiredSize": 2, "maxSize": 8})),
+        "node group core cannot have 2 nodes between 4 and 8",
+    ),
+    "AWS009": Vector(
+        capacity_block,
+        lambda: capacity_block(instanceTypes=["trn2.48xlarge"]),
+        "node group trn2: the group names instance types",
+    ),
+    "AWS010": Vector(
+        lambda: graph(node_group()),
+        lambda: graph(node_group(instanceTypes=["inf2.8xlarge"])),
+        "AL2023_x86_64_STANDARD is without the neuron driver that inf2.8xlarge needs",
+    ),
+    "AWS011": Vector(
+        lambda: graph(node_group()),
+        lambda: graph(node_group(releaseVersion=None)),
+        "takes the newest image of the day",
+    ),
+}
