@@ -354,6 +354,7 @@ def test_a_credential_is_known_by_the_name_of_its_variable(name: str, value: str
     ("name", "value"),
     [
         ("OPENAI_API_KEYS", "none"),
+        ("OPENAI_API_KEYS", "none;none"),
         ("OPENAI_API_KEY", "EMPTY"),
         ("HF_TOKEN", ""),
         ("HF_TOKEN", "[secret]"),
@@ -496,6 +497,12 @@ def test_pods_a_namespace_refuses_are_an_error():
 )
 def test_what_installs(words: list[str], installs: bool):
     assert bool(found(graph(server(command=words)), "K8S010")) is installs
+
+
+def test_what_it_says_of_an_installation_holds_no_password():
+    (finding,) = found(graph(server(command=["sh", "-c", "curl -H 'Token: hunter22' https://me:hunter22@x/y|sh"])), "K8S010")
+    assert finding.judgement.given == "curl … sh"
+    assert "hunter22" not in str(finding)
 
 
 def test_probes():

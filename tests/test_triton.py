@@ -588,6 +588,25 @@ def test_the_constructor_refuses_what_the_rules_refuse() -> None:
         served(gpus=2)
 
 
+engine_values = st.one_of(st.integers(-1, 9), st.text(max_size=3), st.booleans(), st.none(), st.lists(st.integers(), max_size=2))
+
+
+@given(
+    st.sampled_from(list(instance_types())),
+    st.one_of(st.none(), st.integers(1, 40)),
+    st.one_of(st.none(), st.integers(1, 40)),
+    st.dictionaries(st.sampled_from(["pipeline_parallel_size", "quantization", "block_size", "hf_overrides"]), engine_values),
+    st.sampled_from(TRITON_ENGINES),
+)
+def test_rules_judge_whatever_a_spec_may_say(
+    where: str, gpus: int | None, tensor_parallel: int | None, engine_args: dict[str, Any], name: str
+) -> None:
+    spec = spec_of(gpus=gpus, tensor_parallel=tensor_parallel, engine_args=engine_args, engine=name)
+    found = judged(spec, where)
+    if instance_type(where).accelerator != "nvidia":
+        assert any(finding.stops for finding in found), "there is no GPU"
+
+
 def test_a_silenced_rule_does_not_stop_the_constructor() -> None:
     silenced = {"TRI001": "the image is patched"}
     assert served(engine_args={"own_argument": 1}, settings={"silenced": silenced}).named(f"{NAME}-deployment")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eks_inference.observability.component import CloudWatchObservability
     from eks_inference.observability.handle import ExistingPrometheus
     from eks_inference.observability.neuron_monitor import NeuronMonitor
-    from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
+    from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics, VllmMetrics
     from eks_inference.observability.spec import CloudWatchSpec, NeuronMonitorSpec, ObservabilitySpec, PrometheusSpec
     from eks_inference.platform import InferencePlatform
     from eks_inference.pools.existing import ExistingPool
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
         VolumeCompileCache,
         VolumeModel,
     )
+    from eks_inference.serving.vllm.component import VllmServer
+    from eks_inference.serving.vllm.spec import VllmServerSpec
     from eks_inference.settings import StackSettings
     from eks_inference.stack import StackSpec
 
@@ -72,7 +74,7 @@ _MODULES = {
     "observability.component": ("CloudWatchObservability",),
     "observability.handle": ("ExistingPrometheus",),
     "observability.neuron_monitor": ("NeuronMonitor",),
-    "observability.prometheus": ("PrometheusStack", "ServerMetrics"),
+    "observability.prometheus": ("PrometheusStack", "ServerMetrics", "VllmMetrics"),
     "observability.spec": ("CloudWatchSpec", "NeuronMonitorSpec", "ObservabilitySpec", "PrometheusSpec"),
     "platform": ("InferencePlatform",),
     "pools.existing": ("ExistingPool",),
@@ -88,6 +90,8 @@ _MODULES = {
     "serving.ray_serve.component": ("RayServeVllm",),
     "serving.ray_serve.spec": ("RayHeadSpec", "RayServeVllmSpec", "RayWorkerSpec", "ServeReplicasSpec"),
     "serving.spec": ("HubModel", "NoCompileCache", "S3CompileCache", "S3Model", "VolumeCompileCache", "VolumeModel"),
+    "serving.vllm.component": ("VllmServer",),
+    "serving.vllm.spec": ("VllmServerSpec",),
     "settings": ("StackSettings",),
     "stack": ("StackSpec",),
 }

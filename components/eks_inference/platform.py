@@ -6,6 +6,7 @@ from typing import Any
 import pulumi
 
 from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
+from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.faults import Fault, SpecError, faults_under
@@ -27,7 +28,11 @@ from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.spec import HubModel
+from eks_inference.serving.triton.component import TritonServer
+from eks_inference.serving.triton.plan import PORTS as TRITON_PORTS
+from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.component import VllmServer
+from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack import ServerSpec, StackSpec, parse_stack
 
 
@@ -117,7 +122,13 @@ class InferencePlatform(pulumi.ComponentResource):
                     f"{name}-neuron-monitor", spec.observability.neuron_monitor, plugin=plugin, metrics=prometheus, opts=child
                 )
 
-        self.servers: dict[str, RayServeVllm | VllmServer] = {}
+        gpus = None
+        if spec.accelerators.nvidia:
+            gpus = NvidiaDevicePlugin(f"{name}-nvidia", spec.accelerators.nvidia, cluster=self.cluster, opts=child)
+            if spec.observability.dcgm_exporter:
+                DcgmExporter(f"{name}-dcgm", spec.observability.dcgm_exporter, plugin=gpus, metrics=prometheus, opts=child)
+
+        self.servers: dict[str, RayServeVllm | VllmServer | TritonServer] = {}
         placements: dict[str, Placement] = {}
         operator = None
         if spec.uses_ray:
@@ -151,7 +162,17 @@ class InferencePlatform(pulumi.ComponentResource):
                     )
                     if prometheus:
                         ServerMetrics(f"{server}-metrics", server=ray, metrics=prometheus, opts=child)
-                else:
+                elif isinstance(server_spec, TritonServerSpec):
+                    self.servers[server] = TritonServer(
+                        server,
+                        server_spec,
+                        cluster=self.cluster,
+                        placement=self.pools[server_spec.pool].placement(server_spec.instance_type),
+                        plugin=gpus,
+                        hugging_face_token=hugging_face_token,
+                        opts=child,
+                    )
+                elif isinstance(server_spec, VllmServerSpec):
                     placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
                     self.servers[server] = vllm = VllmServer(
                         server,
@@ -166,6 +187,8 @@ class InferencePlatform(pulumi.ComponentResource):
                     if prometheus:
                         VllmMetrics(f"{server}-metrics", server=vllm, metrics=prometheus, opts=child)
 
+        # Triton speaks a protocol of its own.
+        models = {server: component for server, component in self.servers.items() if not isinstance(component, TritonServer)}
         web_ui = None
         if spec.clients.open_webui:
             with faults_under("clients", "open_webui"):
@@ -174,12 +197,12 @@ class InferencePlatform(pulumi.ComponentResource):
                     spec.clients.open_webui,
                     cluster=self.cluster,
                     placement=core,
-                    servers=self.servers,
+                    servers=models,
                     admin_password=open_webui_admin_password,
                     opts=child,
                 )
         if spec.clients.smoke_test:
-            for server, component in self.servers.items():
+            for server, component in models.items():
                 SmokeTest(
                     f"{server}-smoke-test",
                     spec.clients.smoke_test,
@@ -196,7 +219,7 @@ class InferencePlatform(pulumi.ComponentResource):
                     spec.load_test,
                     cluster=self.cluster,
                     placement=core,
-                    servers=self.servers,
+                    servers=models,
                     hardware=placements,
                     hugging_face_token=hugging_face_token,
                     opts=child,
@@ -205,7 +228,7 @@ class InferencePlatform(pulumi.ComponentResource):
         self.outputs: Mapping[str, Any] = {
             "clusterName": name,
             "kubeconfigCommand": control_plane.kubeconfig_command,
-            "endpoints": {server: component.endpoint for server, component in self.servers.items()},
+            "endpoints": {server: component.endpoint for server, component in models.items()},
             "next": [
                 control_plane.kubeconfig_command,
                 f"eks-inference verify {pulumi.get_stack()}",
@@ -266,7 +289,7 @@ def _build_arguments(server: ServerSpec) -> dict[str, str]:
     return {"ENGINE_IMAGE": server.profile.image, **ray}
 
 
-def _access(servers: Mapping[str, RayServeVllm | VllmServer]) -> list[str]:
+def _access(servers: Mapping[str, RayServeVllm | VllmServer | TritonServer]) -> list[str]:
     """The commands that take a person from a deployed stack to an answer of the model."""
     steps = []
     for server in servers.values():
@@ -275,6 +298,9 @@ def _access(servers: Mapping[str, RayServeVllm | VllmServer]) -> list[str]:
         if isinstance(server, RayServeVllm):
             steps.append(f"{forward}/{server.serve_service_name} {HEAD_PORTS['serve']}")
             steps.append(f"{forward}/{server.head_service_name} {HEAD_PORTS['dashboard']}")
+        elif isinstance(server, TritonServer):
+            steps.append(f"{forward}/{server.service_name} {TRITON_PORTS['http']} {TRITON_PORTS['grpc']}")
         else:
             steps.append(f"{forward}/{server.service_name} {server.port}")
-    return [*steps, "eks-inference chat"] if steps else []
+    can_chat = any(not isinstance(server, TritonServer) for server in servers.values())
+    return [*steps, "eks-inference chat"] if can_chat else steps

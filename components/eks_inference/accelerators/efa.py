@@ -30,7 +30,11 @@ class EfaPlugin(pulumi.ComponentResource):
     """The EFA device plugin: makes ``vpc.amazonaws.com/efa`` a resource of every node with EFA interfaces.
 
     Builds the DaemonSet ``aws-efa-k8s-device-plugin`` in ``kube-system``, on every instance type of the catalog with EFA whatever
-    its taints. Never install it beside AWS's chart or the EFA DRA driver: two of them hand out the same interface twice.
+    its taints: AWS's chart forgets those of Neuron and GPU nodes, and its plugin then stays away from the nodes it is for. It is
+    privileged and on the host's network, as the chart has it. Never install it beside that chart or the EFA DRA driver: two of
+    them hand out the same interface twice. On nodes of AL2023 it pairs interfaces with the devices nearest to them.
+
+    Sources: chart aws-efa-k8s-device-plugin 0.5.30; EKS user guide, "Manage EFA devices on Amazon EKS".
     """
 
     resource_name = EFA_RESOURCE

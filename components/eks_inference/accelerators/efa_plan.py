@@ -11,7 +11,7 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
-"""One EFA interface of a node."""
+"""One EFA interface of a node: what pods ask for."""
 
 EFA_PLUGIN_NAME = "aws-efa-k8s-device-plugin"
 
@@ -19,7 +19,7 @@ _LABELS = {"app.kubernetes.io/name": EFA_PLUGIN_NAME}
 _FOLDERS = {
     "device-plugin": "/var/lib/kubelet/device-plugins",
     "infiniband": "/dev/infiniband",
-    # By Neuron's topology it hands out the interfaces nearest to a pod's chips.
+    # Neuron's tools, by which it hands out the interfaces nearest to a pod's chips; not there on GPU nodes.
     "neuron": "/opt/aws/neuron",
 }
 
@@ -39,14 +39,14 @@ def daemon_set(image: str) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
-        # As its chart has it: it opens the devices of /dev/infiniband to look at them.
+        # Sees the Neuron devices itself, to tell which interface is near which (aws/eks-charts#1245).
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in _FOLDERS.items()],
     }
     nodes = [
         {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": efa_instance_types()},
         # Auto Mode nodes bring their own.
-        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto"]},
+        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto", "fargate", "hybrid"]},
     ]
     return {
         "metadata": {"name": EFA_PLUGIN_NAME, "namespace": NAMESPACE, "labels": _LABELS},
@@ -67,7 +67,7 @@ def daemon_set(image: str) -> dict[str, Any]:
                     "tolerations": [{"operator": "Exists"}],
                     "containers": [container],
                     "volumes": [
-                        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate" if name == "neuron" else ""}}
+                        {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}
                         for name, path in _FOLDERS.items()
                     ],
                 },

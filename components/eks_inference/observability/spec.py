@@ -1,6 +1,6 @@
 """What a user decides about metrics and logs."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -8,6 +8,9 @@ from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec
 from eks_inference.spec import ResourceName, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
+
+RetentionDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]
+"""What CloudWatch Logs takes (its API, PutRetentionPolicy)."""
 
 
 class CloudWatchSpec(Spec):
@@ -60,6 +63,23 @@ class PrometheusSpec(Spec):
     values: dict[str, Any] = Field(default_factory=dict, description="Values of the kube-prometheus-stack chart, merged last.")
 
 
+class FluentBitSpec(Spec):
+    """Container logs of all nodes in one CloudWatch log group, by Fluent Bit: a stream for each container.
+
+    CloudWatch bills what is written, by GB, and what is kept. The CloudWatch add-on brings a log agent of its own with groups of
+    its own: with both sections each line is written, and paid for, twice.
+    """
+
+    namespace: ResourceName = Field(default="fluent-bit", description="Namespace of Fluent Bit; made here.")
+    log_group: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_./#-]+$",
+        max_length=512,
+        description="The log group; made here, and it goes with the stack. Default: /aws/eks/<cluster>/workload.",
+    )
+    retention_days: RetentionDays = Field(default=7, description="How long lines are kept. The source system's: 1.")
+
+
 class NeuronMonitorSpec(Spec):
     """The Neuron monitor: use, memory and errors of Neuron devices for Prometheus, from every node that has some."""
 
@@ -74,6 +94,9 @@ class ObservabilitySpec(Spec):
     )
     prometheus: PrometheusSpec | None = Field(
         default=None, description="Prometheus and Grafana inside the cluster, which also read the model servers. Absent: none."
+    )
+    fluent_bit: FluentBitSpec | None = Field(
+        default=None, description="Container logs in one CloudWatch log group, by Fluent Bit. Absent: none."
     )
     neuron_monitor: NeuronMonitorSpec | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""What nodes and pods with EFA must keep to, whoever made them. Numbers DI…"""
+"""What nodes and pods with EFA must keep to, whoever made them. Numbers EFA…"""
 
 from collections.abc import Iterator
 

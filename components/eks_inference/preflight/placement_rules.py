@@ -127,7 +127,9 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
             plugins = tuple(_plugins(facts, _OFFERED_BY[name]))
             found = [title for title, shapes in plugins if any(shape in shapes for shape in landing)]
             away = [title for title, _ in plugins if title not in found]
-            said = ", ".join(found) or (f"{', '.join(away)}, which stays away from those nodes" if away else "nothing in the graph")
+            said = ", ".join(found) or (
+                f"{', '.join(away)}, which stays away from those nodes" if away else "nothing in the graph"
+            )
             yield Judgement(
                 holds=bool(found),
                 path=(),

@@ -137,12 +137,16 @@ def nothing_installed_at_start(facts: GraphFacts) -> Iterator[Judgement]:
         for container in pod.containers:
             words = (*container.words, *(hook for hook in items(_post_start(container)) if isinstance(hook, str)))
             found = _INSTALLS.search(" ".join(words)) if words else None
+            # Between the first and the last word an address may hold a password.
+            first, *_, last = re.split(r"[\s|]+", found[0]) if found else ("", "")
             yield Judgement(
                 holds=found is None,
                 path=(),
-                working=(f"{pod.title}, {container.title}: {f'runs {found[0]!r}' if found else 'its command installs nothing'}",),
+                working=(
+                    f"{pod.title}, {container.title}: {f'runs {first} … {last}' if found else 'its command installs nothing'}",
+                ),
                 message=f"{pod.title}, {container.title} installs software when it starts",
-                given=found[0] if found else "",
+                given=f"{first} … {last}" if found else "",
                 resource=pod.urn,
             )
 

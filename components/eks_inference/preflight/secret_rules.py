@@ -41,6 +41,7 @@ _PLACEHOLDERS = frozenset(
         "change-me",
         "disabled",
         "dummy",
+        "",
         "empty",
         "example",
         "false",
@@ -132,7 +133,7 @@ def _is_literal(value: str) -> bool:
     found = value.strip()
     return (
         len(found) >= _SHORTEST
-        and found.lower() not in _PLACEHOLDERS
+        and not all(part.strip() in _PLACEHOLDERS for part in re.split(r"[;,]", found.lower()))
         and SECRET not in found
         and not found.lower().startswith(("your", "my-", "insert", "replace"))
         and not _REFERENCE.match(found)

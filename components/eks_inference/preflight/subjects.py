@@ -9,8 +9,8 @@ from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.placement import Placement
-from eks_inference.pools.plan import placement_of
-from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.pools.plan import placement_of, pool_zones
+from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.rules import Path
 from eks_inference.scaling.facts import ScalingFacts
 from eks_inference.serving.disaggregated.facts import disaggregated_facts
@@ -41,7 +41,7 @@ def subjects(spec: StackSpec, region: str) -> Iterator[object]:
     zone_ids = _zones(spec, region)
     servers: dict[str, ServingFacts] = {}
     for name, server in spec.servers.items():
-        placement = _placement(spec, server, zone_ids)
+        placement = _placement(spec, server, zone_ids, region)
         path = ("servers", name)
         if isinstance(server, TritonServerSpec):
             yield triton_facts(server, placement, path=path)
@@ -75,7 +75,8 @@ def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterat
     for name, server in spec.servers.items():
         if isinstance(server, VllmServerSpec | TritonServerSpec) and server.autoscaling:
             path = ("servers", name, "autoscaling")
-            yield ScalingFacts(path, server.autoscaling, servers[name], metrics=prometheus is not None)
+            interval = {"scrape_interval_s": prometheus.scrape_interval_seconds} if prometheus else {}
+            yield ScalingFacts(path, server.autoscaling, servers[name], metrics=prometheus is not None, **interval)
 
 
 def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[LoadTestFacts]:
@@ -85,9 +86,17 @@ def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterato
                 yield LoadTestFacts(spec.load_test, name, servers[name], ("load_test",))
 
 
-def _placement(spec: StackSpec, server: ServerSpec, zone_ids: Sequence[str]) -> Placement:
+def _placement(spec: StackSpec, server: ServerSpec, zone_ids: Sequence[str], region: str) -> Placement:
     wish = server.worker if isinstance(server, RayServeVllmSpec) else server
-    return placement_of(wish.pool, spec.pools[wish.pool], wish.instance_type, spec.cluster.version, zone_ids)
+    pool = spec.pools[wish.pool]
+    return placement_of(wish.pool, pool, wish.instance_type, spec.cluster.version, _pool_zones(pool, zone_ids, region))
+
+
+def _pool_zones(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:
+    try:
+        return pool_zones(pool, zone_ids, region)
+    except SpecError:  # zones that the network has not: a rule says so
+        return pool.zone_ids
 
 
 def _pool(name: str, spec: StackSpec, region: str, zone_ids: Sequence[str], servers: Sequence[str]) -> PoolFacts:

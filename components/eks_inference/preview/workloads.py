@@ -72,7 +72,7 @@ class PodTemplate:
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """An HPA or a ScaledObject. ``target`` is the namespace, kind and name of what it scales; ``bounds`` and ``by`` are for people."""
+    """An HPA or a ScaledObject. ``target`` is namespace, kind and name of what it scales, ``bounds`` and ``by`` are words."""
 
     urn: str
     kind: str

@@ -1,7 +1,7 @@
 """File systems that the pods of several nodes share, as resources."""
 
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -11,9 +11,12 @@ from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
+from eks_inference.rules import refuse
 from eks_inference.storage import plan
-from eks_inference.storage.handle import Store
-from eks_inference.storage.spec import EfsStoreSpec, LustreStoreSpec, StoreSpec
+from eks_inference.storage.facts import StoreFacts
+from eks_inference.storage.handle import ExistingStore, Store
+from eks_inference.storage.rules import subnets_where_it_is
+from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, StoreSpec
 
 
 class FileSystemDriver(pulumi.ComponentResource):
@@ -23,37 +26,42 @@ class FileSystemDriver(pulumi.ComponentResource):
     of the add-on for the cluster's.
     """
 
-    def __init__(self, name: str, kind: plan.Kind, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-inference:index:FileSystemDriver", name, {"kind": kind}, opts)
-        self.kind: plan.Kind = kind
-        addon = eks_addon(
-            f"{name}-addon",
-            plan.driver_addon(kind, cluster.version),
-            cluster_name=cluster.name,
-            settings=cluster.settings,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+    def __init__(
+        self, name: str, file_system: FileSystem, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("eks-inference:index:FileSystemDriver", name, {"fileSystem": file_system}, opts)
+        self.file_system: FileSystem = file_system
+        addon = plan.driver_addon(file_system, cluster.version)
+        self.ready: Sequence[pulumi.Resource] = (
+            eks_addon(
+                f"{name}-{addon.name}",
+                addon,
+                cluster_name=cluster.name,
+                settings=cluster.settings,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+            ),
         )
-        self.ready: Sequence[pulumi.Resource] = (addon,)
-        self.register_outputs({"driver": plan.DRIVERS[kind]})
+        self.register_outputs({"driver": plan.DRIVERS[file_system]})
 
 
 class SharedStore(pulumi.ComponentResource):
-    """A file system, and the security group through which the cluster's nodes reach it and nobody else.
+    """A file system, and the security group through which the cluster's nodes reach it and nobody else. It is itself a ``Store``.
 
     EFS: encrypted, elastic throughput, a mount target in every zone of the network's private subnets, and an access point whose
-    files belong to one user, so that root in any container may write. FSx for Lustre: persistent SSD storage in ``zone_id``,
-    which is needed then: nodes of other zones pay for every byte and wait for it.
+    files belong to one user (``plan.EFS_USER``), so that any user in any container may write. FSx for Lustre: SSD storage in the
+    zone of its spec, or else ``zone_id``: that of the pool that mounts it.
 
-    The stack's KMS key encrypts it if there is one, and its ``protect`` keeps it; otherwise it goes with the stack, and all that
-    is in it. ``store_claim`` makes it a volume for the pods of a namespace.
+    The stack's KMS key encrypts it if there is one; scratch storage of Lustre has a key of the service alone. The stack's
+    ``protect`` keeps it; otherwise it goes with the stack, and all that is in it, without a backup: models can be downloaded and
+    compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
 
-    Raises ``SpecError`` when the driver is of another kind, or ``zone_id`` names no zone of the private subnets.
+    Raises ``SpecError`` when the driver is of another file system, or there is no private subnet where it is to be.
     """
 
     def __init__(
         self,
         name: str,
-        spec: StoreSpec,
+        spec: EfsStoreSpec | LustreStoreSpec,
         *,
         cluster: Cluster,
         network: Network,
@@ -61,63 +69,50 @@ class SharedStore(pulumi.ComponentResource):
         zone_id: str | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        _refuse_another_driver(spec, driver)
         subnets = plan.one_subnet_a_zone([(subnet.zone_id, subnet.id) for subnet in network.private_subnets])
-        faults = _faults(spec, driver, zone_id, subnets)
-        if faults:
-            raise SpecError(faults)
+        zone_id = plan.store_zone(spec, [zone_id] if zone_id else [])
+        # Not to be silenced: without a subnet there is no file system.
+        refuse([subnets_where_it_is], StoreFacts((), spec, zone_id, tuple(subnets), pools={}, contents=()), {})
         super().__init__("eks-inference:index:SharedStore", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        self.driver = plan.DRIVERS[spec.kind]
-        self.mount_options: Sequence[str] = plan.MOUNT_OPTIONS[spec.kind]
+        self.zone_id = zone_id
+        self.driver = plan.DRIVERS[spec.file_system]
+        self.mount_options: Sequence[str] = plan.MOUNT_OPTIONS[spec.file_system]
         self.volume_attributes: Mapping[str, pulumi.Input[str]] = {}
-        group = self._security_group(name, spec.kind, cluster, network)
+        self.volume_handle: pulumi.Input[str]
+        self.size_gib: int
+        group = self._security_group(name, spec.file_system, cluster, network)
         if isinstance(spec, EfsStoreSpec):
-            self.size_gib = plan.EFS_SIZE_GIB
             made = self._efs(name, cluster, subnets, group)
-        elif isinstance(spec, LustreStoreSpec):
-            self.size_gib = spec.size_gib
-            made = self._lustre(name, spec, cluster, subnets[zone_id or ""], group)
         else:
-            assert_never(spec)
+            assert zone_id
+            made = self._lustre(name, spec, cluster, subnets[zone_id], group)
         self.ready: Sequence[pulumi.Resource] = (*made, *driver.ready)
         self.register_outputs({"volumeHandle": self.volume_handle})
 
-    def _security_group(self, name: str, kind: plan.Kind, cluster: Cluster, network: Network) -> aws.ec2.SecurityGroup:
-        settings = cluster.settings
-        group = aws.ec2.SecurityGroup(
+    def _security_group(self, name: str, file_system: FileSystem, cluster: Cluster, network: Network) -> aws.ec2.SecurityGroup:
+        # The servers of Lustre talk to each other, and to its clients as these do to them; an NFS server only answers.
+        both_ways = file_system == "fsx_lustre"
+        rules: list[Any] = [
+            {
+                "protocol": "tcp",
+                "from_port": first,
+                "to_port": last,
+                "security_groups": [cluster.security_group_id],
+                **({"self": True} if both_ways else {}),
+                "description": "Nodes and servers of the file system" if both_ways else "Nodes",
+            }
+            for first, last in plan.PORTS[file_system]
+        ]
+        return aws.ec2.SecurityGroup(
             f"{name}-security-group",
             description=f"File system {name} of the EKS cluster {cluster.name}",
             vpc_id=network.vpc_id,
-            tags={**settings.tags, "Name": name},
+            ingress=rules,
+            egress=rules if both_ways else [],
+            tags={**cluster.settings.tags, "Name": name},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        # The servers of Lustre talk to each other, and back to its clients.
-        sources = {"nodes": cluster.security_group_id, **({"itself": group.id} if kind == "fsx_lustre" else {})}
-        for source, source_id in sources.items():
-            for first, last in plan.PORTS[kind]:
-                aws.vpc.SecurityGroupIngressRule(
-                    f"{name}-from-{source}-{first}",
-                    security_group_id=group.id,
-                    referenced_security_group_id=source_id,
-                    ip_protocol="tcp",
-                    from_port=first,
-                    to_port=last,
-                    tags={**settings.tags, "Name": f"{name}-from-{source}"},
-                    opts=pulumi.ResourceOptions(parent=self),
-                )
-        if kind == "fsx_lustre":
-            for source, source_id in sources.items():
-                for first, last in plan.PORTS[kind]:
-                    aws.vpc.SecurityGroupEgressRule(
-                        f"{name}-to-{source}-{first}",
-                        security_group_id=group.id,
-                        referenced_security_group_id=source_id,
-                        ip_protocol="tcp",
-                        from_port=first,
-                        to_port=last,
-                        tags={**settings.tags, "Name": f"{name}-to-{source}"},
-                        opts=pulumi.ResourceOptions(parent=self),
-                    )
-        return group
 
     def _efs(
         self, name: str, cluster: Cluster, subnets: Mapping[str, pulumi.Input[str]], group: aws.ec2.SecurityGroup
@@ -154,7 +149,8 @@ class SharedStore(pulumi.ComponentResource):
             tags={**settings.tags, "Name": name},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self.volume_handle: pulumi.Input[str] = pulumi.Output.concat(system.id, "::", access.id)
+        self.volume_handle = pulumi.Output.concat(system.id, "::", access.id)
+        self.size_gib = plan.EFS_SIZE_GIB
         return [*targets, access]
 
     def _lustre(
@@ -166,37 +162,74 @@ class SharedStore(pulumi.ComponentResource):
         group: aws.ec2.SecurityGroup,
     ) -> list[pulumi.Resource]:
         settings = cluster.settings
+        persistent = spec.deployment == "persistent"
         system = aws.fsx.LustreFileSystem(
             f"{name}-file-system",
-            deployment_type="PERSISTENT_2",
-            file_system_type_version="2.15",
+            deployment_type=plan.DEPLOYMENTS[spec.deployment],
+            file_system_type_version=plan.LUSTRE_VERSION,
             storage_type="SSD",
             storage_capacity=spec.size_gib,
-            per_unit_storage_throughput=spec.throughput_mb_per_tib,
+            # FSx takes neither for scratch storage, and makes no backups of it.
+            per_unit_storage_throughput=(spec.throughput_mb_per_tib or plan.PERSISTENT_MB_PER_TIB) if persistent else None,
+            kms_key_id=settings.kms_key_arn if persistent else None,
+            automatic_backup_retention_days=0 if persistent else None,
             subnet_ids=subnet_id,
             security_group_ids=[group.id],
-            kms_key_id=settings.kms_key_arn,
-            # All of it can be downloaded and compiled again.
-            automatic_backup_retention_days=0,
             tags={**settings.tags, "Name": name},
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
         )
+        # Servers call nodes too (FSx for Lustre user guide, "Lustre client VPC security group rules").
+        calls = [
+            aws.vpc.SecurityGroupIngressRule(
+                f"{name}-to-nodes-{first}",
+                security_group_id=cluster.security_group_id,
+                referenced_security_group_id=group.id,
+                ip_protocol="tcp",
+                from_port=first,
+                to_port=last,
+                description=f"Servers of the file system {name}",
+                tags={**settings.tags, "Name": f"{name}-to-nodes"},
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for first, last in plan.PORTS["fsx_lustre"]
+        ]
         self.volume_handle = system.id
         self.volume_attributes = {"dnsname": system.dns_name, "mountname": system.mount_name}
-        return [system]
+        self.size_gib = spec.size_gib
+        return [system, *calls]
+
+
+def shared_store(
+    name: str,
+    spec: StoreSpec,
+    *,
+    cluster: Cluster,
+    network: Network,
+    driver: FileSystemDriver,
+    zone_id: str | None = None,
+    opts: pulumi.ResourceOptions | None = None,
+) -> Store:
+    """The store of a spec: a ``SharedStore``, with its arguments and errors, or the handle of a file system that is there."""
+    if isinstance(spec, ExistingStoreSpec):
+        _refuse_another_driver(spec, driver)
+        return ExistingStore.described(spec, ready=driver.ready)
+    return SharedStore(name, spec, cluster=cluster, network=network, driver=driver, zone_id=zone_id, opts=opts)
 
 
 def store_claim(
     name: str, store: Store, *, namespace: str, cluster: Cluster, parent: pulumi.Resource, opts: pulumi.ResourceOptions
 ) -> k8s.core.v1.PersistentVolumeClaim:
-    """The claim ``name`` of a store in a namespace, and the volume behind it. ``opts`` are the claim's, and name the namespace.
+    """The claim ``name`` of a store in a namespace, and the volume behind it, a child of ``parent``.
 
-    One claim a store: a node cannot mount one volume handle under two volumes.
+    ``opts`` are the claim's; they name the namespace among its dependencies. One claim a store: the kubelet tells the volumes of
+    a node apart by their handle.
     """
     volume = k8s.core.v1.PersistentVolume(
         f"{name}-volume",
         **plan.volume(
             f"{namespace}-{name}",
+            name,
+            namespace,
             driver=store.driver,
             volume_handle=store.volume_handle,
             attributes=store.volume_attributes,
@@ -207,18 +240,13 @@ def store_claim(
     )
     return k8s.core.v1.PersistentVolumeClaim(
         f"{name}-claim",
-        **plan.claim(name, namespace, volume=f"{namespace}-{name}", size_gib=store.size_gib),
+        # The name as the volume's output: a volume that is replaced replaces its claim.
+        **plan.claim(name, namespace, volume=volume.metadata["name"], size_gib=store.size_gib),
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[volume])),
     )
 
 
-def _faults(
-    spec: StoreSpec, driver: FileSystemDriver, zone_id: str | None, subnets: Mapping[str, pulumi.Input[str]]
-) -> list[Fault]:
-    faults = []
-    if driver.kind != spec.kind:
-        faults.append(Fault(("kind",), "the driver is of another kind of file system", given=driver.kind, allowed=spec.kind))
-    if isinstance(spec, LustreStoreSpec) and zone_id not in subnets:
-        message = "FSx for Lustre is of one zone, and has to be in one of the private subnets"
-        faults.append(Fault(("zone_id",), message, given=str(zone_id), allowed=", ".join(subnets)))
-    return faults
+def _refuse_another_driver(spec: StoreSpec, driver: FileSystemDriver) -> None:
+    if driver.file_system != spec.file_system:
+        message = "the driver is of another kind of file system"
+        raise SpecError([Fault((), message, given=driver.file_system, allowed=spec.file_system)])

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 import pulumi
+
+from eks_inference.storage import plan
+from eks_inference.storage.spec import ExistingStoreSpec
 
 
 class Store(Protocol):
@@ -30,6 +33,11 @@ class Store(Protocol):
         ...
 
     @property
+    def zone_id(self) -> str | None:
+        """The one zone it is in: nodes elsewhere pay for every byte. None: it is in every zone of the network."""
+        ...
+
+    @property
     def ready(self) -> Sequence[pulumi.Resource]:
         """What must exist before a pod can mount it: the file system as nodes reach it, and the driver."""
         ...
@@ -48,5 +56,20 @@ class ExistingStore:
     volume_handle: pulumi.Input[str]
     volume_attributes: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     mount_options: Sequence[str] = ()
-    size_gib: int = 1024
+    size_gib: int = plan.EFS_SIZE_GIB
+    zone_id: str | None = None
     ready: Sequence[pulumi.Resource] = ()
+
+    @classmethod
+    def described(cls, spec: ExistingStoreSpec, *, ready: Sequence[pulumi.Resource] = ()) -> Self:
+        """The handle of what a stack file describes; ``ready`` is its driver where the stack installs it."""
+        attributes = {"dnsname": spec.dns_name, "mountname": spec.mount_name}
+        return cls(
+            driver=plan.DRIVERS[spec.file_system],
+            volume_handle="::".join([spec.file_system_id, *([spec.access_point_id] if spec.access_point_id else [])]),
+            volume_attributes={key: value for key, value in attributes.items() if value},
+            mount_options=plan.MOUNT_OPTIONS[spec.file_system],
+            size_gib=spec.size_gib or plan.EFS_SIZE_GIB,
+            zone_id=spec.zone_id,
+            ready=ready,
+        )

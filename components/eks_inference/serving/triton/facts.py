@@ -46,7 +46,8 @@ def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = (
 def serving_facts(spec: TritonServerSpec, placement: Placement, *, scheduler: bool = False, path: Path = ()) -> ServingFacts:
     """``placement`` is where the server runs; the Neuron scheduler does not matter to GPUs."""
     shape = placement.instance_type
-    resources = plan.resources(spec, shape)
+    # An instance type without devices is for the rules to refuse; it has no share to give.
+    resources = plan.resources(spec, shape) if shape.accelerator else {"cpu": spec.cpu or "0", "memory": spec.memory or "0"}
     return ServingFacts(
         path=path,
         kind=spec.kind,

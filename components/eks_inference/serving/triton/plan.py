@@ -73,7 +73,7 @@ def gpus(spec: TritonServerSpec, shape: InstanceType) -> int:
 
 def tensor_parallel(spec: TritonServerSpec, shape: InstanceType) -> int:
     """GPUs one copy of the model is split over by heads."""
-    return spec.tensor_parallel or gpus(spec, shape)
+    return spec.tensor_parallel or max(gpus(spec, shape), 1)
 
 
 def pipeline_parallel(spec: TritonServerSpec) -> int:

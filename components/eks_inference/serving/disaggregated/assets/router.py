@@ -93,7 +93,7 @@ def first_tokens(response: http.client.HTTPResponse, seen: dict[int, str]) -> It
         for choice in event.get("choices", ()):
             choice["finish_reason"] = None
             seen[choice["index"]] = seen.get(choice["index"], "") + text_of(choice)
-        if event.get("choices") or "error" in event:
+        if "error" in event or any(text_of(choice) or opens(choice) for choice in event.get("choices", ())):
             yield event
 
 
@@ -105,8 +105,7 @@ def further_tokens(response: http.client.HTTPResponse, seen: dict[int, str]) -> 
         for choice in event.get("choices", ()):
             text, known = text_of(choice), waiting.get(choice["index"])
             if known is not None:
-                opening = "role" in (choice.get("delta") or {}) and not text
-                if not opening:
+                if text or not opens(choice):
                     del waiting[choice["index"]]
                     put_text(choice, text.removeprefix(known) if text.startswith(known) else "")
                 if not text_of(choice) and choice.get("finish_reason") is None:
@@ -118,6 +117,11 @@ def further_tokens(response: http.client.HTTPResponse, seen: dict[int, str]) -> 
 
 def text_of(choice: dict[str, Any]) -> str:
     return choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+
+
+def opens(choice: dict[str, Any]) -> bool:
+    """Whether a chat message begins here."""
+    return "role" in (choice.get("delta") or {})
 
 
 def put_text(choice: dict[str, Any], text: str) -> None:

@@ -3,8 +3,8 @@
     triton_client.py test CONFIG    every prompt, over one gRPC stream; exit 1 when one stays without an answer
     triton_client.py perf CONFIG    genai-perf at each number of users, one after another; exit 1 when one gives no report
 
-CONFIG is the JSON that eks_inference.serving.triton.client_plan writes. ``perf`` prints what genai-perf prints, and each report as
-CSV and then as one line of JSON with the key "record": no other line begins with a brace.
+CONFIG is the JSON that eks_inference.serving.triton.client_plan writes. ``perf`` prints what genai-perf prints, and each report
+as CSV and then as one line of JSON with the key "record": no other line begins with a brace.
 """
 
 import json
@@ -41,12 +41,13 @@ def test(config: dict[str, Any]) -> int:
             return 1
         time.sleep(POLL_SECONDS)
     answers, errors = ask(client, config)
+    client.close()
     for number, prompt in enumerate(config["prompts"]):
         print(f"> {prompt}\n{answers.get(str(number), '').strip() or 'no answer'}\n", flush=True)
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     silent = sum(not answers.get(str(number), "").strip() for number in range(len(config["prompts"])))
-    print(f"{len(config['prompts']) - silent} of {len(config['prompts'])} prompts answered, {len(errors)} errors", flush=True)
+    print(f"{len(config['prompts']) - silent} of {len(config['prompts'])} prompts answered; errors: {len(errors)}", flush=True)
     return 1 if silent or errors else 0
 
 

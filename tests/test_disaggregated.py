@@ -1,0 +1,1156 @@
+"""Prefill and decode in two servers: what is compiled, what is started, what is planned, what is refused, and the scripts themselves."""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from eks_inference.accelerators.efa import ExistingEfaPlugin
+from eks_inference.clients.chat import Chat, Question
+from eks_inference.pools.placement import Placement
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.recording import record
+from eks_inference.rules import Judgement, Rule
+from eks_inference.serving.disaggregated import artifact, jobs, rules, servers, workloads
+from eks_inference.serving.disaggregated.assets import router as router_script
+from eks_inference.serving.disaggregated.component import DisaggregatedPair
+from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
+from eks_inference.serving.disaggregated.facts import serving_facts
+from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
+from eks_inference.storage.handle import ExistingStore
+from golden import assert_golden
+from graphs import of_kind, stands_on
+from handles import existing_cluster, placement
+from openai_server import OpenAIServer
+from traffic import Outside, Pod, passes
+from vectors.disaggregated import MODEL, VECTORS, pair, pool
+from vectors.disaggregated import placement as placed_on
+
+ASSETS = Path(router_script.__file__).parent
+NODES = placed_on(pool())
+
+
+def spec_of(**keys: Any) -> DisaggregatedPairSpec:
+    good = {"kind": "disaggregated", "model": {"id": MODEL}, "pool": "di", "instances": 1}
+    return DisaggregatedPairSpec.model_validate({**good, **keys})
+
+
+# -- what is compiled ------------------------------------------------------------------------------------------------------------
+
+SOURCE_FLAGS = """
+    --torch-dtype bfloat16 --ctx-batch-size 1 --is-continuous-batching --max-context-length 8192 --seq-len 8192
+    --on-device-sampling --fused-qkv --global-topk 256 --dynamic --top-k 50 --top-p 0.9 --temperature 0.7 --do-sample
+    --sequence-parallel-enabled --qkv-kernel-enabled --attn-kernel-enabled --mlp-kernel-enabled --cc-pipeline-tiling-factor 1
+    --pad-token-id 2 --context-encoding-buckets 256 512 1024 2048 4096 8192 --token-generation-buckets 512 1024 2048 4096 8192
+    --apply-seq-ids-mask --enable-bucketing --save-sharded-checkpoint --attn-block-tkg-nki-kernel-enabled
+    --attn-block-tkg-nki-kernel-cache-update --k-cache-transposed --async-mode --batch-size 4 --tkg-batch-size 4
+    --logical-nc-config 2
+"""
+"""The source system's compile.sh, but for degree and names of files, and with today's name of --logical-neuron-cores."""
+
+
+def options(words: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            found[word] = []
+        else:
+            found[list(found)[-1]].append(word)
+    return found
+
+
+@pytest.mark.parametrize(("instances", "degree"), [(1, 32), (2, 64)])
+def test_the_model_is_compiled_as_in_the_source_system(instances: int, degree: int) -> None:
+    wanted = options(tuple(SOURCE_FLAGS.split())) | {"--tp-degree": [str(degree)]}
+    assert options(artifact.compile_flags(spec_of(instances=instances))) == wanted
+
+
+def test_the_compile_command_names_the_downloaded_model_and_ends_before_it_loads_anything() -> None:
+    words = artifact.artifact(spec_of(model={"id": MODEL, "revision": "refs/pr/1"})).command
+    assert words[:6] == ("inference_demo", "--model-type", "llama", "--task-type", "causal-lm", "run")
+    assert options(words[6:])["--model-path"] == [f"/store/models/{MODEL}/refs--pr--1"]
+    assert options(words[6:])["--compile-only"] == []
+
+
+@pytest.mark.parametrize("longest", [8192, 6000, 256, 100])
+def test_buckets_follow_from_the_longest_sequence(longest: int) -> None:
+    buckets = CompileOptions().context_buckets(longest)
+    assert buckets[-1] == longest
+    assert list(buckets) == sorted(set(buckets))
+
+
+def test_without_bucketing_no_bucket_is_named() -> None:
+    assert "buckets" not in " ".join(artifact.compile_flags(spec_of(compile={"enable_bucketing": False})))
+
+
+def test_an_option_that_is_a_setting_is_not_an_extra_one() -> None:
+    with pytest.raises(ValidationError, match="seq-len, top-k are settings of their own"):
+        spec_of(compile={"extra_args": {"top-k": 1, "seq-len": 4}})
+    assert "--skip-warmup" in artifact.compile_flags(spec_of(compile={"extra_args": {"skip-warmup": True}}))
+
+
+COMPILED = st.fixed_dictionaries(
+    {},
+    optional={
+        "tensor_parallel": st.sampled_from([8, 16, 32]),
+        "max_num_seqs": st.integers(1, 8),
+        "max_model_len": st.sampled_from([4096, 8192]),
+        "image": st.sampled_from(["registry.example/vllm:1", "registry.example/vllm:2"]),
+        "model": st.sampled_from([{"id": MODEL, "revision": "a"}, {"id": MODEL, "revision": "b"}, {"id": "other/model"}]),
+        "compile": st.sampled_from([{"top_k": 40}, {"async_mode": False}, {"logical_nc_config": 1}, {"pad_token_id": 0}]),
+    },
+)
+NOT_COMPILED = st.fixed_dictionaries(
+    {},
+    optional={
+        "serving": st.just("baseline"),
+        "pool": st.just("other"),
+        "cpu": st.just("100"),
+        "router": st.just({"replicas": 2}),
+        "extra_env": st.just({"A": "b"}),
+        "extra_args": st.just({"seed": 1}),
+        "store": st.just({"kind": "fsx_lustre"}),
+        "compile_timeout_minutes": st.just(20),
+        "client_namespaces": st.just({"a": "b"}),
+    },
+)
+
+
+@given(COMPILED, COMPILED, NOT_COMPILED)
+def test_two_pairs_share_an_artifact_exactly_when_the_same_is_compiled(first: dict, second: dict, other: dict) -> None:
+    one, two = spec_of(**first), spec_of(**second, **other)
+    # Whether written or left to the default, a value is the same value.
+    same = [
+        (spec.image_reference, spec.model.id, spec.revision, spec.compile, artifact.compile_flags(spec)) for spec in (one, two)
+    ]
+    assert (artifact.artifact(one).key == artifact.artifact(two).key) == (same[0] == same[1])
+
+
+def test_a_mirror_does_not_compile_anew() -> None:
+    mirrored = built(settings={"mirrors": {"public.ecr.aws": "registry.example/ecr"}})
+    plain = built()
+    assert container(mirrored.named("llama-servers"))["image"].startswith("registry.example/ecr/neuron/")
+    assert folder(mirrored) == folder(plain)
+
+
+# -- what is started -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_processes(instances: int) -> None:
+    spec = spec_of(instances=instances)
+    document = servers.document(spec, meeting_address=workloads.prefill_address("llama", spec), meeting_seconds=900)
+    assert_golden(f"disaggregated/processes-{instances}.json", json.dumps(document, indent=1))
+
+
+def test_processes_of_the_baselines() -> None:
+    for instances, degree in ((1, "32"), (2, "64")):
+        one = servers.servers(spec_of(instances=instances, serving="baseline"))["baseline"]
+        assert one.port == 8000
+        assert one.command[one.command.index("--tensor-parallel-size") + 1] == degree
+        assert "--kv-transfer-config" not in one.command
+        assert not [name for name in one.environment if "SENDRECV" in name or "_IP" in name]
+        # Exported, which the source system's script forgets.
+        assert one.environment.get("NEURON_RT_VISIBLE_CORES") == ("0-31" if instances == 1 else None)
+
+
+@given(st.sampled_from([1, 2]), st.sampled_from([None, 8, 16, 32]), st.integers(1, 64))
+def test_the_two_servers_differ_in_nothing_but_their_role(instances: int, degree: int | None, sequences: int) -> None:
+    spec = spec_of(instances=instances, tensor_parallel=degree, max_num_seqs=sequences)
+    prefill, decode = (servers.server(spec, role) for role in ("prefill", "decode"))
+    assert prefill.environment.keys() == decode.environment.keys()
+    differing = {name for name, value in prefill.environment.items() if decode.environment[name] != value}
+    assert differing == ({"NEURON_RT_VISIBLE_CORES"} if instances == 1 else set())
+    transfers = [servers.kv_transfer(spec, role) for role in ("prefill", "decode")]
+    assert [(each["kv_role"], each["kv_rank"]) for each in transfers] == [("kv_producer", 0), ("kv_consumer", 1)]
+    assert transfers[0]["kv_ip"] == transfers[1]["kv_ip"] == prefill.environment["NEURON_SEND_IP"]
+    # Numbers both, where the source system quotes one of them.
+    assert [each["neuron_core_offset"] for each in transfers] == [0, 32 if instances == 1 else 0]
+
+
+def test_what_only_one_server_gets_reaches_only_that_one() -> None:
+    spec = spec_of(
+        extra_args={"seed": 1},
+        extra_env={"NEURON_RT_LOG_LEVEL": "INFO"},
+        decode={"extra_args": {"seed": 2, "max-log-len": 10}, "extra_env": {"NEURON_RT_LOG_LEVEL": "DEBUG"}},
+    )
+    prefill, decode = (servers.server(spec, role) for role in ("prefill", "decode"))
+    assert prefill.command[-1] == "--seed=1"
+    assert decode.command[-2:] == ("--seed=2", "--max-log-len=10")
+    assert (prefill.environment["NEURON_RT_LOG_LEVEL"], decode.environment["NEURON_RT_LOG_LEVEL"]) == ("INFO", "DEBUG")
+
+
+# -- what is planned -------------------------------------------------------------------------------------------------------------
+
+
+def planned(**keys: Any) -> dict[str, Any]:
+    """Every object of a pair as a manifest, by what it is."""
+    spec = spec_of(**keys)
+    config = workloads.server_files("llama", spec)["metadata"]["name"]
+    made = {"servers": workloads.workload("llama", spec, NODES, image=spec.image_reference, config=config)}
+    if spec.serving == "pair":
+        files = workloads.router_files("llama", spec)["metadata"]["name"]
+        made["router"] = workloads.router("llama", spec, NODES, image="python:3", config=files)
+        files = jobs.efa_files("llama", spec)["metadata"]["name"]
+        made["efa"] = jobs.efa_check("llama", spec, NODES, image=spec.image_reference, config=files)
+    files = jobs.download_files("llama", spec)["metadata"]["name"]
+    made["download"] = jobs.download("llama", spec, NODES, image=spec.image_reference, config=files)
+    made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference, config=config)
+    files = jobs.answers_files("llama", spec)["metadata"]["name"]
+    made["answers"] = jobs.answers(
+        "llama",
+        spec,
+        NODES,
+        image="python:3",
+        config=files,
+        endpoint="http://llama.disaggregated.svc.cluster.local:8000",
+        seconds=9,
+    )
+    return made
+
+
+def shown(manifests: Mapping[str, Any]) -> str:
+    return yaml.dump(json.loads(json.dumps(manifests)), sort_keys=False, width=120)
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_workloads(instances: int) -> None:
+    made = planned(instances=instances)
+    assert_golden(f"disaggregated/servers-{instances}.yaml", shown(made["servers"]))
+    assert_golden(f"disaggregated/router-{instances}.yaml", shown(made["router"]))
+    jobs_made = {what: made[what] for what in ("download", "compile", "efa", "answers")}
+    assert_golden(f"disaggregated/jobs-{instances}.yaml", shown(jobs_made))
+    guards = {
+        **workloads.network_policies("llama", spec_of(instances=instances)),
+        **workloads.services("llama", spec_of(instances=instances)),
+    }
+    assert_golden(f"disaggregated/network-{instances}.yaml", shown(guards))
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_pair_and_baseline_are_one_object_so_that_they_never_want_the_chips_at_once(instances: int) -> None:
+    own, baseline = planned(instances=instances)["servers"], planned(instances=instances, serving="baseline")["servers"]
+    for manifest in (own, baseline):
+        template = manifest["spec"].get("template")
+        if template:
+            # What selects cannot be changed: it must hold for both.
+            assert manifest["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert (own["kind"], own["metadata"]) == (baseline["kind"], baseline["metadata"])
+    assert own["spec"].get("selector") == baseline["spec"].get("selector")
+    if instances == 2:
+        assert baseline["spec"]["leaderWorkerTemplate"]["size"] == 1
+
+
+@pytest.mark.parametrize("keys", [{}, {"instances": 2}, {"serving": "baseline"}, {"instances": 2, "serving": "baseline"}])
+def test_every_server_runs_on_all_chips_of_its_node_without_privileges(keys: dict[str, Any]) -> None:
+    for pod in server_pods(planned(**keys)["servers"]):
+        (only,) = pod["spec"]["containers"]
+        assert only["resources"]["requests"] == only["resources"]["limits"]
+        assert only["resources"]["limits"]["aws.amazon.com/neuron"] == "16"
+        assert only["resources"]["limits"].get("vpc.amazonaws.com/efa") == (None if keys.get("serving") else "16")
+        assert only["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]},
+        }
+        assert not pod["spec"].get("hostNetwork")
+        assert "schedulerName" not in pod["spec"]
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        assert volumes["tmp"] == {"name": "tmp", "emptyDir": {}}
+        (store,) = [mount for mount in only["volumeMounts"] if mount["name"] == "store"]
+        assert store["readOnly"] is True
+
+
+def server_pods(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    spec = manifest["spec"]
+    group = spec.get("leaderWorkerTemplate")
+    return [spec["template"]] if group is None else [group["leaderTemplate"], group["workerTemplate"]]
+
+
+def test_every_port_of_the_transfer_is_named() -> None:
+    leader, worker = server_pods(planned(instances=2)["servers"])
+    ports = [{each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]} for pod in (leader, worker)]
+    assert ports == [{8100, 14579, 14580, 45645}, {8200, 45645}]
+
+
+def test_a_changed_script_or_setting_is_another_config_map_and_a_changed_job_another_job() -> None:
+    def names(**keys: Any) -> set[str]:
+        made = planned(**keys)
+        return {made["compile"]["metadata"]["name"], workloads.server_files("llama", spec_of(**keys))["metadata"]["name"]}
+
+    assert not names() & names(max_num_seqs=8)
+    assert names() == names(router={"replicas": 2})
+    assert planned()["answers"]["metadata"]["name"] != planned(serving="baseline")["answers"]["metadata"]["name"]
+
+
+CLIENT, PROMETHEUS = Pod("elsewhere"), Pod("monitoring")
+DNS_SERVER = Pod("kube-system", {"k8s-app": "kube-dns"})
+HUB = Outside("18.64.0.1")
+
+
+def pod_of(role: str) -> Pod:
+    return Pod("disaggregated", workloads.labels("llama", role))
+
+
+@pytest.mark.parametrize(
+    ("keys", "source", "target", "port", "open_"),
+    [
+        ({"instances": 2}, CLIENT, pod_of("router"), 8000, True),
+        ({"instances": 2}, CLIENT, pod_of("prefill"), 8100, False),
+        ({"instances": 2}, pod_of("router"), pod_of("prefill"), 8100, True),
+        ({"instances": 2}, pod_of("router"), pod_of("decode"), 8200, True),
+        ({"instances": 2}, pod_of("decode"), pod_of("prefill"), 14579, True),
+        ({"instances": 2}, pod_of("decode"), pod_of("prefill"), 14580, True),
+        ({"instances": 2}, pod_of("decode"), pod_of("prefill"), 45645, True),
+        ({"instances": 2}, pod_of("prefill"), pod_of("decode"), 45645, True),
+        ({"instances": 2}, pod_of("router"), pod_of("prefill"), 14579, False),
+        ({"instances": 2}, PROMETHEUS, pod_of("decode"), 8200, True),
+        ({"instances": 2}, pod_of("prefill"), HUB, 443, False),
+        ({"instances": 2}, pod_of("efa"), pod_of("efa"), 47592, True),
+        ({"instances": 1}, pod_of("router"), pod_of("pair"), 8100, True),
+        ({"instances": 1}, pod_of("router"), pod_of("pair"), 8200, True),
+        ({"instances": 1}, pod_of("answers"), pod_of("router"), 8000, True),
+        ({"instances": 1}, pod_of("download"), HUB, 443, True),
+        ({"instances": 1}, pod_of("compile"), HUB, 443, False),
+        ({"serving": "baseline"}, CLIENT, pod_of("baseline"), 8000, True),
+        ({"serving": "baseline"}, pod_of("answers"), pod_of("baseline"), 8000, True),
+    ],
+)
+def test_who_reaches_whom(keys: dict[str, Any], source: Any, target: Any, port: int, open_: bool) -> None:
+    spec = spec_of(**keys)
+    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    assert passes(policies, source, target, port) is open_
+
+
+def test_everybody_finds_names_but_the_compiler_who_asks_for_none() -> None:
+    spec = spec_of(instances=2)
+    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    for role in ("router", "prefill", "decode", "download", "efa", "answers"):
+        assert passes(policies, pod_of(role), DNS_SERVER, 53, "UDP"), role
+    assert not passes(policies, pod_of("compile"), DNS_SERVER, 53, "UDP")
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------------------
+
+RULES: dict[str, Rule[Any]] = {one.id: one for one in vars(rules).values() if isinstance(one, Rule)}
+
+
+def broken(id_: str, subject: Any) -> list[Judgement]:
+    return [judgement for judgement in RULES[id_].judge(subject) if not judgement.holds]
+
+
+def test_every_rule_has_vectors() -> None:
+    assert sorted(RULES) == sorted(VECTORS)
+
+
+@pytest.mark.parametrize("id_", sorted(RULES))
+def test_rules_know_right_from_wrong(id_: str) -> None:
+    vector = VECTORS[id_]
+    assert list(RULES[id_].judge(vector.passes()))
+    assert not broken(id_, vector.passes())
+    assert any(vector.says in judgement.message for judgement in broken(id_, vector.fails()))
+
+
+@pytest.mark.parametrize("keys", [{"instances": 1}, {"instances": 2}, {"instances": 1, "serving": "baseline"}])
+def test_the_source_system_is_refused_by_no_rule(keys: dict[str, Any]) -> None:
+    facts = pair(**keys)
+    assert [
+        (id_, found.message) for id_, rule in RULES.items() if isinstance(facts, rule.subject) for found in broken(id_, facts)
+    ] == []
+
+
+def test_trn1_is_refused_with_the_reason() -> None:
+    facts = pair(pool(instance_types=["trn1.32xlarge"], zone_ids=["use2-az3"]))
+    (found,) = broken("DI001", facts)
+    assert "no set of options is known for Trn1" in found.message
+    assert found.allowed == "trn2.48xlarge"
+
+
+def test_another_engine_has_not_the_connector() -> None:
+    assert "has no NeuronConnector" in broken("DI001", pair(engine="neuron-2.32-vllm-0.24"))[0].message
+
+
+@pytest.mark.parametrize(
+    ("id_", "subject", "says"),
+    [
+        ("DI002", lambda: pair(pool(logical_cores=1)), "compiled for LNC 2, and the nodes have 1"),
+        ("DI002", lambda: pair(decode={"extra_env": {"NEURON_COMPILED_ARTIFACTS": "/store/mine"}}), "another artifact"),
+        ("DI004", lambda: pair(compile={"enable_prefix_caching": True}), "the model is compiled with prefix caching"),
+        ("DI005", lambda: pair(instances=1, tensor_parallel=64), "128 cores are needed on a node that has 64"),
+        ("DI006", lambda: pair(decode={"extra_args": {"kv-transfer-config": '{"kv_ip": "10.0.0.1"}'}}), "values of kv_ip"),
+        ("DI007", lambda: pair(pool(zone_ids=["use2-az1", "use2-az3"])), "EFA does not cross them"),
+        ("DI007", lambda: pair(pool(placement="none")), "every request moves its KV cache between them"),
+        ("DI008", lambda: pair(efa_interfaces=32), "the pod stays pending"),
+        ("DI014", lambda: pair(compile={"context_encoding_buckets": [100, 8192]}), "[100] do not divide"),
+    ],
+)
+def test_further_ways_to_go_wrong(id_: str, subject: Any, says: str) -> None:
+    assert any(says in found.message for found in broken(id_, subject()))
+
+
+def test_a_reservation_stands_in_for_a_placement_group() -> None:
+    assert not broken("DI007", pair(pool(placement="none", capacity_reservation_id="cr-0123")))
+
+
+def test_the_rules_of_all_servers_judge_a_pod_and_not_a_role() -> None:
+    (both,) = serving_facts(spec_of(), NODES, scheduler=False)
+    assert (both.copies, both.devices, both.tensor_parallel) == (2, 16, 32)
+    assert [(pod.copies, pod.container_port) for pod in serving_facts(spec_of(instances=2), NODES, scheduler=False)] == [
+        (1, 8100),
+        (1, 8200),
+    ]
+    (baseline,) = serving_facts(spec_of(serving="baseline"), NODES, scheduler=False)
+    assert (baseline.copies, baseline.efa_interfaces) == (1, 0)
+
+
+# -- scripts ---------------------------------------------------------------------------------------------------------------------
+
+
+def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ASSETS / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """A pair of one node whose compiler and servers are a few lines of Python."""
+    compiler = (
+        "import pathlib, sys; out = pathlib.Path(sys.argv[1]); (out / 'weights').mkdir(parents=True)\n"
+        "for name in ('model.pt', 'neuron_config.json', 'weights/tp0_sharded_checkpoint.safetensors'): (out / name).write_text(name)"
+    )
+    server = "import json, os, sys; print(json.dumps({'args': sys.argv[1:], 'env': dict(os.environ)}))"
+    written = tmp_path / "pair.json"
+    written.write_text(
+        json.dumps(
+            {
+                "artifact": {
+                    "folder": str(tmp_path / "artifacts" / "key"),
+                    "inputs": {"tensor_parallel": 1, "flags": ["--apply-seq-ids-mask"]},
+                    "files": ["model.pt", "neuron_config.json", "weights/tp0_sharded_checkpoint.safetensors"],
+                    "command": [sys.executable, "-c", compiler, "@OUTPUT@"],
+                },
+                "meeting": None,
+                "servers": {
+                    role: {
+                        "command": [sys.executable, "-c", server, role, "kv_ip=@PREFILL_ADDRESS@"],
+                        "environment": {"NEURON_SEND_IP": "@PREFILL_ADDRESS@", "NEURON_RECV_IP": "@DECODE_ADDRESS@"},
+                    }
+                    for role in ("prefill", "decode")
+                },
+            }
+        )
+    )
+    return written
+
+
+def edited(plan: Path, change: Any) -> Path:
+    content = json.loads(plan.read_text())
+    change(content)
+    plan.write_text(json.dumps(content))
+    return plan
+
+
+def compiled(plan: Path) -> Path:
+    done = run("artifact.py", "compile", str(plan))
+    assert done.returncode == 0, done.stderr
+    return Path(json.loads(plan.read_text())["artifact"]["folder"])
+
+
+def test_an_artifact_is_compiled_once(plan: Path) -> None:
+    target = compiled(plan)
+    before = (target / "model.pt").stat().st_mtime_ns
+    again = run("artifact.py", "compile", str(plan))
+    assert (again.returncode, "is whole" in again.stdout) == (0, True)
+    assert (target / "model.pt").stat().st_mtime_ns == before
+    assert run("artifact.py", "verify", str(plan)).returncode == 0
+
+
+def test_a_server_does_not_start_without_its_artifact(plan: Path) -> None:
+    done = run("start.py", "prefill", str(plan))
+    assert done.returncode == 1
+    assert "it was never compiled, or not to the end" in done.stderr
+    assert "args" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda folder: (folder / "manifest.json").write_text("{"), "is not JSON"),
+        (lambda folder: (folder / "model.pt").unlink(), "model.pt is missing"),
+        (lambda folder: (folder / "model.pt").write_text("half"), "has 4 bytes, and was written with 8"),
+    ],
+)
+def test_a_harmed_artifact_is_refused_and_compiled_anew(plan: Path, harm: Any, says: str) -> None:
+    target = compiled(plan)
+    harm(target)
+    refused = run("artifact.py", "verify", str(plan))
+    assert refused.returncode == 1
+    assert says in refused.stderr
+    compiled(plan)
+    assert run("artifact.py", "verify", str(plan)).returncode == 0
+
+
+def test_an_artifact_of_other_settings_is_refused(plan: Path) -> None:
+    compiled(plan)
+    edited(plan, lambda content: content["artifact"]["inputs"].update(tensor_parallel=2))
+    refused = run("artifact.py", "verify", str(plan))
+    assert refused.returncode == 1
+    assert "compiled from something else (tensor_parallel: 1, planned: 2)" in refused.stderr
+
+
+def test_a_compilation_that_fails_leaves_no_artifact(plan: Path) -> None:
+    edited(plan, lambda content: content["artifact"].update(command=[sys.executable, "-c", "raise SystemExit(3)"]))
+    done = run("artifact.py", "compile", str(plan))
+    assert (done.returncode, "the compiler ended with 3" in done.stderr) == (1, True)
+    assert not Path(json.loads(plan.read_text())["artifact"]["folder"]).exists()
+    edited(plan, lambda content: content["artifact"].update(command=["true"]))
+    done = run("artifact.py", "compile", str(plan))
+    assert (done.returncode, "made no model.pt, neuron_config.json" in done.stderr) == (1, True)
+
+
+def test_on_one_node_a_server_starts_without_a_meeting(plan: Path) -> None:
+    compiled(plan)
+    done = run("start.py", "prefill", str(plan), KEPT="yes")
+    started = json.loads(done.stdout.splitlines()[-1])
+    assert started["args"] == ["prefill", "kv_ip=@PREFILL_ADDRESS@"]
+    assert started["env"]["KEPT"] == "yes"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def meeting(plan: Path, port: int, seconds: float = 30) -> Path:
+    return edited(plan, lambda content: content.update(meeting={"address": "localhost", "port": port, "seconds": seconds}))
+
+
+def begun(role: str, plan: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ASSETS / "start.py"), role, str(plan)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "POD_IP": "127.0.0.1", **environment},
+    )
+
+
+@pytest.mark.parametrize("first", ["prefill", "decode"])
+def test_the_two_sides_find_each_other_whoever_comes_first(plan: Path, free_port: int, first: str) -> None:
+    compiled(plan)
+    meeting(plan, free_port)
+    roles = ["prefill", "decode"] if first == "prefill" else ["decode", "prefill"]
+    started = {role: begun(role, plan) for role in roles}
+    for role, process in started.items():
+        out, told = process.communicate(timeout=60)
+        assert process.returncode == 0, told
+        server = json.loads(out.splitlines()[-1])
+        assert server["args"] == [role, "kv_ip=127.0.0.1"]
+        assert (server["env"]["NEURON_SEND_IP"], server["env"]["NEURON_RECV_IP"]) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_a_name_that_leads_to_another_pod_is_not_believed(plan: Path, free_port: int) -> None:
+    compiled(plan)
+    meeting(plan, free_port, seconds=3)
+    prefill, decode = begun("prefill", plan, POD_IP="10.9.9.9"), begun("decode", plan)
+    out, told = decode.communicate(timeout=60)
+    prefill.kill()
+    prefill.communicate()
+    assert decode.returncode == 1
+    assert "prefill was not there within 3 s" in told
+    assert "is not prefill, which says it is 10.9.9.9" in out
+
+
+def test_sides_that_would_load_different_artifacts_do_not_start(plan: Path, free_port: int, tmp_path: Path) -> None:
+    compiled(plan)
+    other = tmp_path / "other.json"
+    other.write_text(plan.read_text())
+    edited(other, lambda content: content["artifact"].update(folder=str(tmp_path / "artifacts" / "other")))
+    compiled(other)
+    prefill, decode = begun("prefill", meeting(plan, free_port)), begun("decode", meeting(other, free_port))
+    for process in (prefill, decode):
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "is to load" in told
+
+
+def test_a_side_that_never_comes_ends_the_wait(plan: Path, free_port: int) -> None:
+    compiled(plan)
+    alone = begun("prefill", meeting(plan, free_port, seconds=0.2))
+    _, told = alone.communicate(timeout=60)
+    assert (alone.returncode, "decode did not come within 0.2 s" in told) == (1, True)
+
+
+def ready(lines: Iterator[str], count: int) -> list[int]:
+    """Process ids that servers tell when they have started."""
+    found: list[int] = []
+    for line in lines:
+        if line.startswith("pid "):
+            found.append(int(line.split()[1]))
+        if len(found) == count:
+            break
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
+    compiled(plan)
+    # A server with a process of its own, as an engine has, that would outlive it.
+    body = "import os, subprocess, sys, time; child = subprocess.Popen(['sleep', '300']); print('pid', child.pid, flush=True); time.sleep(300)"
+
+    def long_lived(content: dict[str, Any]) -> None:
+        for server in content["servers"].values():
+            server["command"] = [sys.executable, "-c", body]
+
+    edited(plan, long_lived)
+    process = subprocess.Popen(
+        [sys.executable, str(ASSETS / "supervise.py"), str(plan), "prefill", "decode"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_when_one_server_ends_so_does_the_other(supervised: subprocess.Popen[str]) -> None:
+    assert supervised.stdout
+    children = ready(iter(supervised.stdout.readline, ""), 2)
+    victim = int(Path(f"/proc/{children[0]}/stat").read_text().split()[3])
+    os.kill(victim, signal.SIGKILL)
+    _, told = supervised.communicate(timeout=60)
+    assert supervised.returncode == 1
+    assert "ended with -9; so ends the pair" in told
+    assert not alive(children[1])
+
+
+def test_when_the_pod_ends_both_servers_end(supervised: subprocess.Popen[str]) -> None:
+    assert supervised.stdout
+    children = ready(iter(supervised.stdout.readline, ""), 2)
+    supervised.send_signal(signal.SIGTERM)
+    supervised.communicate(timeout=60)
+    assert supervised.returncode == 128 + signal.SIGTERM
+    assert not [pid for pid in children if alive(pid)]
+
+
+def test_a_container_is_well_when_all_its_servers_are(free_port: int) -> None:
+    with OpenAIServer() as one, OpenAIServer() as other:
+        urls = [f"http://127.0.0.1:{server.port}/health" for server in (one, other)]
+        assert run("healthy.py", *urls).returncode == 0
+        done = run("healthy.py", *urls, f"http://127.0.0.1:{free_port}/health")
+        assert (done.returncode, str(free_port) in done.stderr) == (1, True)
+        assert run("healthy.py", f"http://127.0.0.1:{one.port}/nothing").returncode == 1
+
+
+HUB_STAND_IN = """
+import json, os, pathlib
+def snapshot_download(repository, **options):
+    folder = pathlib.Path(options["local_dir"])
+    (folder / "called.json").write_text(json.dumps([repository, options, os.environ.get("HF_TOKEN")]))
+    for name in os.environ["HUB_FILES"].split():
+        (folder / name).write_text(name)
+"""
+
+
+def downloaded(tmp_path: Path, files: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "huggingface_hub.py").write_text(HUB_STAND_IN)
+    return run(
+        "download.py", MODEL, "main", str(tmp_path / "models" / "m"), PYTHONPATH=str(tmp_path), HUB_FILES=files, HF_TOKEN="hf_x"
+    )
+
+
+def test_a_model_is_downloaded_once_and_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    assert downloaded(tmp_path, "config.json").returncode == 1
+    assert not (tmp_path / "models" / "m").exists()
+    assert downloaded(tmp_path, "config.json model-1.safetensors").returncode == 0
+    repository, asked, token = json.loads((tmp_path / "models" / "m" / "called.json").read_text())
+    assert (repository, asked["revision"], token) == (MODEL, "main", "hf_x")
+    assert asked["ignore_patterns"] == ["original/*"]
+    again = downloaded(tmp_path, "")
+    assert (again.returncode, "is there already" in again.stdout) == (0, True)
+
+
+FI_INFO = "#!/bin/sh\nprintf 'provider: efa\\n    domain: rdmap0-rdm\\nprovider: efa\\n    domain: rdmap1-rdm\\n'\n"
+FI_PINGPONG = """#!/bin/sh
+if [ $# -eq 5 ]; then echo "64 bytes to $5"; exit ${PING:-0}; fi
+exec sleep 300
+"""
+
+
+def efa(tmp_path: Path, *arguments: str, info: str = FI_INFO, interfaces: int = 2, **environment: str) -> Any:
+    for tool, text in {"fi_info": info, "fi_pingpong": FI_PINGPONG}.items():
+        (tmp_path / tool).write_text(text)
+        (tmp_path / tool).chmod(0o755)
+    (tmp_path / "dev").mkdir()
+    for number in range(interfaces):
+        (tmp_path / "dev" / f"uverbs{number}").touch()
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    return run("efa.py", *arguments, PATH=path, EFA_DEVICES=str(tmp_path / "dev"), **environment)
+
+
+def test_efa_works_when_devices_provider_and_exchange_are_there(tmp_path: Path) -> None:
+    done = efa(tmp_path, "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["2 EFA devices", "libfabric finds 2 EFA domains"]
+    assert "64 bytes to 127.0.0.1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ({"interfaces": 1}, "1 of 2 EFA devices"),
+        ({"info": "#!/bin/sh\necho 'fi_getinfo: -61' >&2; exit 1\n"}, "libfabric finds no EFA: fi_getinfo: -61"),
+        ({"info": "#!/bin/sh\necho 'provider: tcp'\n"}, "libfabric finds no EFA"),
+    ],
+)
+def test_efa_that_does_not_work_says_what_is_missing(tmp_path: Path, given_: dict[str, Any], says: str) -> None:
+    done = efa(tmp_path, "2", **given_)
+    assert (done.returncode, says in done.stderr) == (1, True)
+
+
+def test_the_second_pod_of_the_check_calls_the_first_by_name(tmp_path: Path) -> None:
+    done = efa(tmp_path, "2", "localhost", JOB_COMPLETION_INDEX="1")
+    assert done.returncode == 0, done.stderr
+    assert "64 bytes to 127.0.0.1" in done.stdout
+
+
+# -- the router ------------------------------------------------------------------------------------------------------------------
+
+
+class Routed:
+    """A router between two servers that are known beforehand."""
+
+    def __init__(self, prefill: OpenAIServer, decode: OpenAIServer) -> None:
+        addresses = [f"http://127.0.0.1:{server.port}" for server in (prefill, decode)]
+        self._router = router_script.Router(addresses[0], addresses[1], 0, "127.0.0.1")
+        self.prefill, self.decode = prefill, decode
+        self.address = f"http://127.0.0.1:{self._router.server_address[1]}"
+        self._thread = threading.Thread(target=self._router.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def __enter__(self) -> "Routed":
+        self.prefill.__enter__()
+        self.decode.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._router.shutdown()
+        self._thread.join()
+        self._router.server_close()
+        for server in (self.prefill, self.decode):
+            server.__exit__(None, None, None)
+
+    @property
+    def chat(self) -> Chat:
+        return Chat(f"{self.address}/v1")
+
+
+WHOLE = Question("", "How are you?", parameters={"max_tokens": 4})
+STREAM = WHOLE._replace(stream=True)
+
+
+def test_both_servers_get_the_request_and_prefill_is_asked_for_one_token() -> None:
+    with Routed(OpenAIServer(), OpenAIServer()) as routed:
+        assert routed.chat.ask(WHOLE, model="m").text == "word word1 word2 word3"
+        (prefill,), (decode,) = (server.requests for server in (routed.prefill, routed.decode))
+    assert prefill.headers["x-request-id"] == decode.headers["x-request-id"]
+    assert prefill.headers["x-request-id"].startswith("cmpl-")
+    assert prefill.body == decode.body | {"max_tokens": 1}
+
+
+def test_prefill_is_asked_for_one_token_whatever_the_client_says_about_length() -> None:
+    question = WHOLE._replace(parameters={"max_completion_tokens": 4, "min_tokens": 2})
+    with Routed(OpenAIServer(), OpenAIServer()) as routed:
+        assert routed.chat.ask(question, model="m").tokens == 4
+        (asked,) = routed.prefill.questions
+    assert asked["max_tokens"] == 1
+    assert not {"max_completion_tokens", "min_tokens", "stream_options"} & asked.keys()
+
+
+@pytest.mark.parametrize("question", [STREAM, STREAM._replace(parameters={"max_tokens": 1})])
+def test_a_stream_has_every_token_once(question: Question) -> None:
+    pieces: list[str] = []
+    with Routed(OpenAIServer(), OpenAIServer()) as routed:
+        answer = routed.chat.ask(question, model="m", show=pieces.append)
+    assert pieces == ["word", " word1", " word2", " word3"][: question.parameters["max_tokens"]]
+    assert answer.tokens == len(pieces)  # the count is decode's
+
+
+def test_the_first_token_is_there_before_decode_has_any() -> None:
+    with Routed(OpenAIServer(), OpenAIServer(ttft_s=1)) as routed:
+        answer = routed.chat.ask(STREAM, model="m")
+    assert answer.first_token_s is not None
+    assert answer.first_token_s < 0.9 <= answer.seconds
+
+
+def completion(address: str, **body: Any) -> tuple[int, str]:
+    import urllib.error
+    import urllib.request
+
+    data = json.dumps({"model": "m", "prompt": "a", "max_tokens": 3, **body}).encode()
+    request = urllib.request.Request(f"{address}/v1/completions", data, {"Authorization": "Bearer k"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_completions_stream_too() -> None:
+    with Routed(OpenAIServer(key="k"), OpenAIServer(key="k")) as routed:
+        status, body = completion(routed.address, stream=True)
+    events = [line.removeprefix("data: ") for line in body.splitlines() if line]
+    choices = [json.loads(event)["choices"][0] for event in events[:-1]]
+    assert (status, events[-1]) == (200, "[DONE]")
+    assert [choice["text"] for choice in choices] == ["word", " word1", " word2", ""]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, None, "length"]
+
+
+class Events:
+    """A stream of events as a server sends it."""
+
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self._lines = [f"data: {json.dumps(event)}".encode() for event in events]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([*self._lines, b"", b"data: [DONE]"])
+
+
+def text(index: int, words: str, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": index, "text": words, "finish_reason": finish}]}
+
+
+@given(
+    st.lists(st.lists(st.text(max_size=6), min_size=1, max_size=5), min_size=1, max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_the_pieces_every_answer_comes_whole_and_ends_once(answers: list[list[str]], random: Any) -> None:
+    """Of several prompts; decode may send more than a token at once, or begin with none."""
+    seen: dict[int, str] = {}
+    first = [text(index, pieces[0], "length") for index, pieces in enumerate(answers)]
+    further = []
+    for index, pieces in enumerate(answers):
+        cut = random.randint(1, len(pieces))
+        parts = ["".join(pieces[:cut]), *pieces[cut:]]
+        further.append([text(index, part, "stop" if number == len(parts) - 1 else None) for number, part in enumerate(parts)])
+    mixed = [event for row in further for event in row]
+    got = [
+        *router_script.first_tokens(Events(*first), seen),  # pyright: ignore[reportArgumentType]
+        *router_script.further_tokens(Events(*mixed), seen),  # pyright: ignore[reportArgumentType]
+    ]
+    for index, pieces in enumerate(answers):
+        mine = [choice for event in got for choice in event["choices"] if choice["index"] == index]
+        assert "".join(choice["text"] for choice in mine) == "".join(pieces)
+        assert [choice["finish_reason"] for choice in mine if choice["finish_reason"]] == ["stop"]
+
+
+@pytest.mark.parametrize("fails", ["prefill", "decode"])
+def test_an_error_of_either_server_is_an_error(fails: str) -> None:
+    faulty = {fails: OpenAIServer(fault="http_500")}
+    with Routed(faulty.get("prefill", OpenAIServer()), faulty.get("decode", OpenAIServer())) as routed:
+        status, body = completion(routed.address)
+        assert (status, json.loads(body)["error"]["message"]) == (500, "the engine is dead")
+        status, body = completion(routed.address, stream=True)
+    if fails == "prefill":
+        assert status == 500
+    else:  # the first token is under way
+        assert "the engine is dead" in body
+        assert "[DONE]" not in body
+
+
+def test_when_prefill_refuses_nobody_waits_for_decode() -> None:
+    with Routed(OpenAIServer(fault="http_500"), OpenAIServer(ttft_s=30)) as routed:
+        began = time.monotonic()
+        assert completion(routed.address)[0] == 500
+        assert time.monotonic() - began < 10
+
+
+def test_a_server_that_breaks_off_breaks_off_the_stream() -> None:
+    with Routed(OpenAIServer(), OpenAIServer(fault="broken_stream")) as routed:
+        _, body = completion(routed.address, stream=True, max_tokens=8)
+    assert "[DONE]" not in body
+    assert "broke off" in body
+
+
+def test_a_server_that_is_not_there_is_named(free_port: int) -> None:
+    with Routed(OpenAIServer(), OpenAIServer()) as routed:
+        routed._router.decode = f"http://127.0.0.1:{free_port}"
+        status, body = completion(routed.address)
+    assert status == 502
+    assert "decode: " in body
+
+
+def test_the_router_is_well_when_both_servers_are(free_port: int) -> None:
+    import urllib.error
+    import urllib.request
+
+    with Routed(OpenAIServer(), OpenAIServer(model="llama")) as routed:
+        with urllib.request.urlopen(f"{routed.address}/health", timeout=30) as response:
+            assert json.loads(response.read()) == {"prefill": "ok", "decode": "ok"}
+        assert routed.chat.models() == ["llama"]
+        routed._router.prefill = f"http://127.0.0.1:{free_port}"
+        with pytest.raises(urllib.error.HTTPError, match="503") as caught:
+            urllib.request.urlopen(f"{routed.address}/health", timeout=30)
+    assert "refused" in json.loads(caught.value.read())["prefill"]
+
+
+def test_the_router_listens_on_every_address_and_ends_when_it_is_told(free_port: int) -> None:
+    with OpenAIServer() as server:
+        url = f"http://127.0.0.1:{server.port}"
+        process = subprocess.Popen(
+            [sys.executable, str(ASSETS / "router.py"), url, url, str(free_port)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout
+        process.stdout.readline()
+        assert Chat(f"http://127.0.0.2:{free_port}/v1").models() == ["m"]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+# -- the last question -----------------------------------------------------------------------------------------------------------
+
+
+def asked(address: str, seconds: str = "0") -> subprocess.CompletedProcess[str]:
+    return run("answers.py", address, "m", seconds)
+
+
+def test_a_pair_that_answers_whole_and_streamed_passes() -> None:
+    with Routed(OpenAIServer(), OpenAIServer()) as routed:
+        done = asked(routed.address)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["whole", "streamed"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("http_500", "status 500"),
+        ("error_body", "this is no answer"),
+        ("not_json", "this is not JSON"),
+        ("no_content", "the whole answer has no text"),
+        ("error_event", "this is no answer"),
+        ("broken_stream", "error: "),
+    ],
+)
+def test_an_answer_that_is_none_fails_whatever_its_status(fault: Any, says: str) -> None:
+    with OpenAIServer(fault=fault) as server:
+        done = asked(f"http://127.0.0.1:{server.port}")
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+def test_a_pair_that_never_gets_well_fails(free_port: int) -> None:
+    done = asked(f"http://127.0.0.1:{free_port}", "0.1")
+    assert (done.returncode, "not well within 0 s" in done.stderr) == (1, True)
+
+
+# -- the component ---------------------------------------------------------------------------------------------------------------
+
+
+def built(*, name: str = "llama", settings: Mapping[str, Any] | None = None, token: bool = False, **keys: Any) -> Graph:
+    """A pair on nodes, a store and plugins that are there."""
+    spec = spec_of(**keys)
+
+    def program() -> None:
+        nodes, plugin, files, controller = (
+            pulumi.CustomResource("test:index:Ready", what) for what in ("nodes", "efa-plugin", "file-system", "controller")
+        )
+        DisaggregatedPair(
+            name,
+            spec,
+            cluster=existing_cluster(**(settings or {})),
+            store=ExistingStore("efs.csi.aws.com", "fs-1::fsap-1", ready=(files,)),
+            placement=dataclasses.replace(NODES, ready=(nodes,)),
+            efa=ExistingEfaPlugin(ready=(plugin,)),
+            controller=ExistingLeaderWorkerSets(ready=(controller,)) if spec.instances == 2 else None,
+            hugging_face_token="hf_secret" if token else None,
+        )
+
+    return record(program)
+
+
+def container(workload: Resource) -> dict[str, Any]:
+    (only,) = workload.inputs["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def folder(graph: Graph) -> str:
+    (files,) = [each for each in of_kind(graph, "ConfigMap") if "pair.json" in each.inputs["data"]]
+    return json.loads(files.inputs["data"]["pair.json"])["artifact"]["folder"]
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_each_step_waits_for_what_it_needs(instances: int) -> None:
+    graph = built(instances=instances)
+    order = ["llama-download", "llama-compile", "llama-servers", "llama-router", "llama-answers"]
+    for before, after in zip(order, order[1:], strict=False):
+        assert stands_on(graph, graph.named(after), graph.named(before)), (before, after)
+    for needed in ("llama-efa", "efa-plugin", "nodes", "file-system", *(["controller"] if instances == 2 else [])):
+        assert stands_on(graph, graph.named("llama-servers"), graph.named(needed)), needed
+    # The check needs no model, and the model no check.
+    assert not stands_on(graph, graph.named("llama-efa"), graph.named("llama-download"))
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_neither_role_is_a_resource_that_waits_for_the_other(instances: int) -> None:
+    graph = built(instances=instances)
+    running = [
+        each for each in graph.resources if each.type.endswith((":Deployment", ":StatefulSet", ":LeaderWorkerSet", ":Pod"))
+    ]
+    assert [each.name for each in running] == ["llama-servers", "llama-router"]
+
+
+def test_the_baseline_replaces_the_pair_under_the_same_urn_and_endpoint() -> None:
+    for instances in (1, 2):
+        own, baseline = built(instances=instances), built(instances=instances, serving="baseline")
+        assert own.named("llama-servers").urn == baseline.named("llama-servers").urn
+        assert folder(own) == folder(baseline)
+        services = [graph.named("llama-api-service").inputs["spec"]["ports"] for graph in (own, baseline)]
+        assert services[0] == services[1]
+        assert not [each.name for each in baseline.resources if each.name in ("llama-router", "llama-efa")]
+
+
+def test_the_token_reaches_the_download_and_nothing_else() -> None:
+    graph = built(token=True)
+    holders = [
+        each.name
+        for each in graph.resources
+        if each.type.endswith((":Job", ":Deployment")) and "HF_TOKEN" in json.dumps(each.inputs)
+    ]
+    assert holders == ["llama-download"]
+    assert "hf_secret" not in graph.to_json()
+
+
+def test_pods_read_the_config_maps_that_are_made() -> None:
+    for keys in ({"instances": 1}, {"instances": 2}, {"instances": 1, "serving": "baseline"}):
+        graph = built(**keys)
+        made = {each.inputs["metadata"]["name"] for each in of_kind(graph, "ConfigMap")}
+        read = set()
+        for each in graph.resources:
+            if each.type.endswith((":Job", ":Deployment", ":LeaderWorkerSet")):
+                manifests = server_pods(each.inputs)
+                read |= {
+                    volume["configMap"]["name"] for pod in manifests for volume in pod["spec"]["volumes"] if "configMap" in volume
+                }
+        assert made == read
+
+
+def test_jobs_go_before_servers_and_so_get_their_chips() -> None:
+    graph = built()
+    (priority,) = of_kind(graph, "PriorityClass")
+    assert priority.inputs["value"] > 0
+    for name in ("llama-compile", "llama-efa"):
+        assert graph.named(name).inputs["spec"]["template"]["spec"]["priorityClassName"] == priority.inputs["metadata"]["name"]
+    assert "priorityClassName" not in graph.named("llama-servers").inputs["spec"]["template"]["spec"]
+
+
+def test_pulumi_waits_longer_than_kubernetes() -> None:
+    graph = built()
+    for name in ("llama-download", "llama-compile", "llama-efa", "llama-answers"):
+        job = graph.named(name)
+        assert seconds_of(job) > job.inputs["spec"]["activeDeadlineSeconds"]
+    for name in ("llama-servers", "llama-router"):
+        assert seconds_of(graph.named(name)) > graph.named(name).inputs["spec"]["progressDeadlineSeconds"]
+
+
+def seconds_of(resource: Resource) -> float:
+    return float(str(resource.options["customTimeouts"]["create"]).removesuffix("s"))
+
+
+def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(ProgramError, match=r"DI003.*apply_seq_ids_mask"):
+        built(compile={"apply_seq_ids_mask": False})
+    with pytest.raises(ProgramError, match="NEU006"):
+        built(tensor_parallel=24)
+    with pytest.raises(ProgramError, match="begins the names of its objects"):
+        built(name="Llama")
+
+
+def test_a_silenced_rule_lets_a_pair_through() -> None:
+    assert built(compile={"apply_seq_ids_mask": False}, settings={"silenced": {"DI003": "a trial of the compiler only"}})
+
+
+def test_two_instances_need_a_controller() -> None:
+    def program() -> None:
+        DisaggregatedPair(
+            "llama",
+            spec_of(instances=2),
+            cluster=existing_cluster(),
+            store=ExistingStore("efs.csi.aws.com", "fs-1"),
+            placement=NODES,
+            efa=ExistingEfaPlugin(),
+        )
+
+    with pytest.raises(ProgramError, match="nothing turns one into pods"):
+        record(program)
+
+
+def test_the_controller_is_pinned_and_runs_on_the_core_pool() -> None:
+    def program() -> None:
+        LeaderWorkerSetController("lws", cluster=existing_cluster(), placement=placement("m6i.large", pool="core"))
+
+    (release,) = record(program).of_type("kubernetes:helm.sh/v3:Release")
+    assert release.inputs["version"] == "0.9.0"
+    assert release.inputs["values"]["image"]["manager"] == {
+        "repository": "registry.k8s.io/lws/lws",
+        "tag": "v0.9.0",
+        "pullPolicy": "IfNotPresent",
+    }
+    assert release.inputs["values"]["nodeSelector"] == {"eks-inference/pool": "core"}
+
+
+def test_where_the_parts_may_run_elsewhere_they_do() -> None:
+    elsewhere: Placement = placement("m6i.large", pool="core")
+
+    def program() -> None:
+        DisaggregatedPair(
+            "llama",
+            spec_of(router={"pool": "core"}, compile_pool="spare"),
+            cluster=existing_cluster(),
+            store=ExistingStore("efs.csi.aws.com", "fs-1"),
+            placement=NODES,
+            efa=ExistingEfaPlugin(),
+            compile_placement=dataclasses.replace(NODES, pool="spare", node_selector={"eks-inference/pool": "spare"}),
+            router_placement=elsewhere,
+        )
+
+    graph = record(program)
+    pod = {name: graph.named(f"llama-{name}").inputs["spec"]["template"]["spec"] for name in ("router", "compile", "servers")}
+    assert {name: each["nodeSelector"]["eks-inference/pool"] for name, each in pod.items()} == {
+        "router": "core",
+        "compile": "spare",
+        "servers": "di",
+    }
+    assert "affinity" not in pod["router"]
+    assert "affinity" in built().named("llama-router").inputs["spec"]["template"]["spec"]

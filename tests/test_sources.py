@@ -1,0 +1,132 @@
+"""The four source documents: their configurations pass, and what is wrong in them, or wrong today, is caught."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from eks_inference.faults import SpecError
+from eks_inference.preflight.check import Verdict, check_spec
+from eks_inference.stack import parse_stack
+
+NOT_SHIPPED_YET = Path(__file__).parent / "data" / "sources"
+SOURCES = ("inf2-llama2", "inf2-llama3", "gpu-opt350m", "trn2-di", "trn2-di-pair")
+
+
+def configuration(stack: str) -> dict[str, Any]:
+    """The configuration of a source as a stack file has it."""
+    shipped = ROOT / "stacks" / f"Pulumi.{stack}.yaml"
+    file = shipped if shipped.exists() else NOT_SHIPPED_YET / f"{stack}.yaml"
+    return yaml.safe_load(file.read_text())["config"]
+
+
+def verdict(stack: str, **changes: Any) -> Verdict:
+    """What the rules say of a source's configuration, changed: ``servers__llama__devices=32`` sets a key below others."""
+    config = copy.deepcopy(configuration(stack))
+    spec = config["eks-inference:stack"]
+    for path, value in changes.items():
+        *above, last = path.split("__")
+        place = spec
+        for key in above:
+            place = place[key.replace("_", "-") if key.replace("_", "-") in place else key]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+    return check_spec(parse_stack(json.dumps(spec)), config["aws:region"])
+
+
+def broken(found: Verdict) -> dict[str, str]:
+    """The worst that each broken rule says."""
+    return {finding.rule.id: finding.severity for finding in reversed(found.findings)}
+
+
+@pytest.mark.parametrize("stack", SOURCES)
+def test_a_source_configuration_passes(stack: str):
+    found = verdict(stack)
+    assert found.faults == ()
+    assert len({rule.id for rule, _ in found.judgements}) > 20, "the rules did look at it"
+
+
+def test_three_servers_of_four_devices_fill_the_node_and_a_fourth_does_not_fit():
+    servers = configuration("inf2-llama2")["eks-inference:stack"]["servers"]
+    assert [server["devices"] for server in servers.values()] == [4, 4, 4]
+    assert broken(verdict("inf2-llama2", servers={**servers, "llama2-d": servers["llama2-a"]}))["CAP001"] == "error"
+
+
+def test_sequences_of_8192_tokens_with_the_batch_of_4096_do_not_fit():
+    found = verdict("inf2-llama2", servers__llama2_a__max_model_len=8192)
+    assert broken(found)["NEU008"] == "error"
+    (finding,) = [finding for finding in found.findings if finding.rule.id == "NEU008"]
+    assert "3.03 + 18.75 = 21.78 GiB of 16 GiB" in finding.judgement.working[-1]
+
+
+def test_half_the_batch_of_8192_tokens_fits_though_the_model_was_made_for_fewer():
+    form = {"servers__llama2_a__max_model_len": 8192, "servers__llama2_a__max_num_seqs": 12}
+    assert broken(verdict("inf2-llama2", **form))["SRV002"] == "error"
+    longer = {"servers__llama2_a__extra_env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}}
+    found = broken(verdict("inf2-llama2", **form, **longer))
+    assert "NEU008" not in found
+    assert found["SRV002"] == "warning"
+
+
+def test_twelve_devices_with_two_cores_in_use_leave_eleven_idle():
+    worker = {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "devices": 12}
+    found = verdict("inf2-llama3", servers__vllm_llama3_inf2__worker=worker, servers__vllm_llama3_inf2__replicas={"max": 1})
+    assert broken(found)["NEU004"] == "warning"
+
+
+def test_a_tensor_parallel_degree_of_24_does_not_divide_the_heads():
+    worker = {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "devices": 12}
+    found = verdict("inf2-llama3", servers__vllm_llama3_inf2__worker=worker, servers__vllm_llama3_inf2__tensor_parallel=24)
+    assert broken(found)["NEU006"] == "error"
+
+
+def test_a_startup_probe_of_two_minutes_is_refused():
+    found = verdict("inf2-llama3", servers__vllm_llama3_inf2__startup_timeout_seconds=120)
+    assert broken(found)["SRV001"] == "error"
+    found = verdict("gpu-opt350m", servers__triton_server__startup_timeout_seconds=120)
+    assert broken(found)["SRV001"] == "error"
+
+
+def test_amazon_linux_2_is_refused_when_the_file_is_read():
+    with pytest.raises(SpecError, match=r"NEU016: .*Amazon Linux 2 is refused") as refusal:
+        verdict("inf2-llama2", pools__neuron__ami="AL2_x86_64_GPU")
+    assert {fault.rule for fault in refusal.value.faults} == {"NEU016"}
+
+
+def test_an_unknown_instance_type_is_refused_when_the_file_is_read():
+    with pytest.raises(SpecError, match=r"NEU001: .*inf2\.48xlarge"):
+        verdict("inf2-llama2", pools__neuron__instance_types=["inf2.48xlage"])
+
+
+@pytest.mark.parametrize("stack", ["trn2-di", "trn2-di-pair"])
+def test_disaggregated_servers_need_efa(stack: str):
+    assert broken(verdict(stack, pools__trn2__efa=None))["DI001"] == "error"
+
+
+def test_32_devices_on_a_node_of_16_are_refused():
+    server = {
+        "kind": "vllm",
+        "model": {"id": "meta-llama/Llama-3.3-70B-Instruct"},
+        "engine": "neuron-2.32-vllm-0.24",
+        "pool": "trn2",
+        "devices": 32,
+        "tensor_parallel": 32,
+        "max_model_len": 8192,
+        "max_num_seqs": 4,
+    }
+    assert broken(verdict("trn2-di", servers={"llama": server}))["NEU002"] == "error"
+
+
+def test_bfloat16_on_a_t4_is_refused():
+    assert broken(verdict("gpu-opt350m", servers__triton_server__dtype="bfloat16"))["GPU004"] == "error"
+
+
+def test_more_replicas_than_gpus_are_warned_of():
+    found = verdict("gpu-opt350m", servers__triton_server__autoscaling={"kind": "hpa", "min": 1, "max": 5})
+    assert broken(found)["CAP001"] == "warning"
