@@ -12,6 +12,7 @@ component and its ``aws.eks.Cluster``, and ``cluster.core`` also what the compon
 import difflib
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,18 @@ def test_one_of_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stack", SHIPPED.stacks())
 def test_shipped_stack(stack: str, tmp_path: Path) -> None:
     assert_engine_agrees(SHIPPED, stack, tmp_path, {f"{SHIPPED.name}:{key}": f"a-{key}" for key in CONFIG_SECRETS})
+
+
+def test_the_engine_shows_why_a_rule_refuses_a_stack(tmp_path: Path) -> None:
+    changed, work = tmp_path / "changed", tmp_path / "work"
+    shutil.copytree(SHIPPED.root / "infra", changed / "infra")
+    shutil.copytree(SHIPPED.root / "stacks", changed / "stacks")
+    shutil.copy(SHIPPED.root / "Pulumi.yaml", changed)
+    work.mkdir()
+    file = changed / "stacks" / "Pulumi.inf2-llama3.yaml"
+    file.write_text(file.read_text().replace("max_num_seqs: 10", "max_num_seqs: 40"))
+    with pytest.raises(AssertionError, match=r"NEU008: .*\n +given: .*max_num_seqs 40"):
+        cli.preview(find_project(changed), "inf2-llama3", work)
 
 
 def assert_engine_agrees(project: Project, stack: str, work: Path, secrets: Mapping[str, str]) -> None:

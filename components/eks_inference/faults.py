@@ -30,6 +30,14 @@ class Fault:
         parts += [f"because: {'; '.join(self.working)}"] if self.working else []
         return "; ".join(parts) + (f" ({self.hint})" if self.hint else "")
 
+    def render(self) -> str:
+        """The same with a line for each part, for people."""
+        place = self.config_key or format_path(self.path)
+        head = ": ".join(part for part in (place, self.rule, self.message) if part)
+        because = "\n             ".join(self.working)
+        details = (("given", self.given), ("allowed", self.allowed), ("because", because), ("hint", self.hint))
+        return "\n".join([head, *(f"    {label}: {text}" for label, text in details if text)])
+
 
 class SpecError(ValueError):
     """What a user wrote cannot be built. Carries every fault found, not only the first."""

@@ -265,7 +265,8 @@ class InferencePlatform(pulumi.ComponentResource):
                 opts=opts,
             )
         except SpecError as error:
-            raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{error}") from error
+            faults = "\n".join(fault.render() for fault in error.faults)
+            raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{faults}") from error
 
 
 def _missing_token(spec: StackSpec) -> Iterator[Fault]:

@@ -1,6 +1,6 @@
 """Fluent Bit as data: its configuration, what its role may do, its DaemonSet. Pure functions; no pulumi.
 
-Sources: Fluent Bit 5.0.9 (documentation and code of tail, record_modifier, cloudwatch_logs and the health check);
+Sources: Fluent Bit 5.0.9 (documentation and code of tail, record_modifier and cloudwatch_logs);
 public repositories that run aws-for-fluent-bit 3.4.15 (where the program is in the image); Kubernetes documentation, "Logging
 Architecture"; CloudWatch Logs API; the source system's values of the chart aws-for-fluent-bit.
 """
@@ -18,7 +18,7 @@ NAME = "fluent-bit"
 LABELS = {"app.kubernetes.io/name": NAME}
 CONFIG_FILE = "fluent-bit.conf"
 PORT = 2020
-"""Health and metrics of Fluent Bit itself."""
+"""Where Fluent Bit answers about itself."""
 
 LOGS = "/var/log"
 STATE = "/var/lib/fluent-bit"
@@ -63,7 +63,6 @@ def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
                 "Log_Level": "warn",
                 "HTTP_Server": "On",
                 "HTTP_Port": str(PORT),
-                "Health_Check": "On",
             },
         ),
         (
@@ -156,9 +155,9 @@ def _container(image: str) -> dict[str, Any]:
         "command": [_PROGRAM, "--config", f"{_CONFIG_FOLDER}/{CONFIG_FILE}"],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "ports": [{"name": "http", "containerPort": PORT}],
+        # Not its own health check: that counts lines given up, and here none is.
+        "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 15},
         "livenessProbe": {"httpGet": {"path": "/", "port": "http"}, "initialDelaySeconds": 10, "periodSeconds": 30},
-        # Not well when sending fails again and again: without permissions, say.
-        "readinessProbe": {"httpGet": {"path": "/api/v1/health", "port": "http"}, "periodSeconds": 15},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
         # Logs of containers belong to root; of what root may, it needs nothing else.
         "securityContext": {

@@ -54,5 +54,5 @@ def model_contents(weights_gib: float, tensor_parallel: Sequence[int]) -> tuple[
 
     Compiled graphs are small beside them and left out. Source: NxD Inference, ``save_sharded_checkpoint``.
     """
-    split = (Content(f"weights split over {degree} cores", weights_gib) for degree in tensor_parallel)
+    split = (Content(f"weights for tensor parallel {degree}", weights_gib) for degree in tensor_parallel)
     return (Content("model", weights_gib), *split)

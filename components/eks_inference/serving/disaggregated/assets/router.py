@@ -80,11 +80,15 @@ def one_token(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """The events of a stream, without the last, which is no JSON."""
+    """The events of a stream, without the last, which is no JSON. Without it the server broke off: ``ValueError``."""
+    data = b""
     for line in response:
-        data = line.removeprefix(b"data:").strip()
-        if line.startswith(b"data:") and data != b"[DONE]":
-            yield json.loads(data)
+        if line.startswith(b"data:"):
+            data = line.removeprefix(b"data:").strip()
+            if data != b"[DONE]":
+                yield json.loads(data)
+    if data != b"[DONE]":
+        raise ValueError("no end of the stream")
 
 
 def first_tokens(response: http.client.HTTPResponse, seen: dict[int, str]) -> Iterator[dict[str, Any]]:

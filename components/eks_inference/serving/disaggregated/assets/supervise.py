@@ -35,12 +35,12 @@ def main(plan: str, *roles: str) -> int:
             # As the first process of the container this also takes in whatever an engine left behind.
             ended, status = os.wait()
             if ended in running:
-                role, _ = running.pop(ended)
+                role, _ = running[ended]
                 code = os.waitstatus_to_exitcode(status)
                 print(f"{role} ended with {code}; so ends the pair", file=sys.stderr, flush=True)
                 return code if code > 0 else 1
     finally:
-        _end([process for _, process in running.values()])
+        _end([process for _, process in running.values()])  # of the one that ended, what it left behind
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -1,0 +1,106 @@
+"""Container logs in CloudWatch, by Fluent Bit, as resources."""
+
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from eks_inference import iam, naming
+from eks_inference.catalog import versions
+from eks_inference.cluster.handle import Cluster
+from eks_inference.network.policy import DNS, HTTPS, POD_IDENTITY, network_policy
+from eks_inference.observability import fluent_bit_plan as plan
+from eks_inference.observability.spec import FluentBitSpec
+from eks_inference.pod_security import enforce
+
+
+class FluentBit(pulumi.ComponentResource):
+    """Fluent Bit on every node: what containers write goes to one CloudWatch log group, a stream for each container.
+
+    The group is ``/aws/eks/<cluster>/workload`` and a stream ``<namespace>.<pod>.<container>``, as in the source system; an event is
+    ``{"stream": "stdout", "log": <the line>, "node": <name>}`` with the time of the line. Lines of Fluent Bit itself are left out:
+    ``kubectl -n <namespace> logs daemonset/fluent-bit`` has them, errors of sending among them.
+
+    Builds a namespace, the log group with its retention, a role that may write to that group only (EKS Pod Identity: ``cluster``
+    must run its agent, as ``ClusterAddons`` does), a NetworkPolicy (nobody comes in; out only to DNS, credentials and HTTPS) and a
+    DaemonSet that runs whatever the taints, accelerators' among them. Typed objects instead of the chart aws-for-fluent-bit: a
+    preview shows them, and the chart's agent may read all pods of the cluster, which this one has no need to.
+
+    The namespace's Pod Security is "privileged": logs are in a folder of the node, and belong to root. Lines that CloudWatch does
+    not take are sent again until it does; meanwhile reading waits, and what the kubelet rotates away is lost.
+
+    With ``settings.protect`` the log group cannot be deleted; without, it goes with the stack.
+    """
+
+    def __init__(self, name: str, spec: FluentBitSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-inference:index:FluentBit", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        settings = cluster.settings
+        self.log_group_name = plan.log_group(spec, cluster.name)
+
+        def options(*depends_on: pulumi.Resource) -> pulumi.ResourceOptions:
+            return pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*depends_on])
+
+        group = aws.cloudwatch.LogGroup(
+            f"{name}-log-group",
+            name=self.log_group_name,
+            retention_in_days=spec.retention_days,
+            tags={**settings.tags, "Name": self.log_group_name},
+            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
+        )
+        role = aws.iam.Role(
+            naming.within(naming.IAM_ROLE, f"{name}-role"),
+            description=f"Fluent Bit of the EKS cluster {cluster.name}",
+            assume_role_policy=iam.policy_json(plan.trust_policy(spec, cluster.name)),
+            permissions_boundary=settings.permissions_boundary_arn,
+            tags={**settings.tags, "Name": f"{name}-role"},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        policy = aws.iam.RolePolicy(
+            f"{name}-role-policy",
+            role=role.name,
+            policy=group.arn.apply(lambda arn: iam.policy_json(plan.role_policy(arn))),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        association = aws.eks.PodIdentityAssociation(
+            f"{name}-identity",
+            cluster_name=cluster.name,
+            namespace=spec.namespace,
+            service_account=plan.NAME,
+            role_arn=role.arn,
+            tags={**settings.tags, "Name": f"{name}-identity"},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+        )
+        # Logs are in a folder of the node.
+        namespace = k8s.core.v1.Namespace(
+            f"{name}-namespace",
+            metadata={"name": spec.namespace, "labels": enforce("privileged")},
+            opts=options(*cluster.ready),
+        )
+        inside = options(namespace)
+        closed = k8s.networking.v1.NetworkPolicy(
+            f"{name}-network",
+            **network_policy(plan.NAME, spec.namespace, selector=plan.LABELS, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),
+            opts=inside,
+        )
+        account = k8s.core.v1.ServiceAccount(
+            f"{name}-account",
+            metadata={"name": plan.NAME, "namespace": spec.namespace},
+            automount_service_account_token=False,
+            opts=inside,
+        )
+        config = plan.configuration(spec, cluster=cluster.name, region=settings.region)
+        config_map = k8s.core.v1.ConfigMap(
+            f"{name}-config",
+            metadata={"name": plan.NAME, "namespace": spec.namespace},
+            data={plan.CONFIG_FILE: config},
+            opts=inside,
+        )
+        daemon_set = k8s.apps.v1.DaemonSet(
+            f"{name}-daemonset",
+            **plan.daemon_set(spec, config, settings.image(versions.image("aws-for-fluent-bit"))),
+            # Credentials are handed to pods that start after the association.
+            opts=options(closed, account, config_map, group, policy, association),
+        )
+        self.ready: Sequence[pulumi.Resource] = (daemon_set,)
+        self.register_outputs({"namespace": spec.namespace, "logGroup": self.log_group_name})
