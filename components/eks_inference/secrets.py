@@ -5,7 +5,7 @@ from typing import Any
 
 import pulumi
 
-CONFIG_SECRETS = ("huggingFaceToken", "grafanaAdminPassword", "openWebUiAdminPassword")
+CONFIG_SECRETS = ("huggingFaceToken", "grafanaAdminPassword", "openWebUiAdminPassword", "servingApiKey")
 """Configuration keys that may be set with ``pulumi config set --secret eks-inference:<key>``. Apart from the stack object: one
 encrypted value in there would hide all of it from reviews and offline previews."""
 

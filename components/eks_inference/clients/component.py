@@ -14,6 +14,7 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.network.policy import network_policy
 from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.handle import ModelServer
 
@@ -33,6 +34,8 @@ class OpenWebUI(pulumi.ComponentResource):
     Without one the first to open the web UI chooses name and password of the administrator, as in the source system. Either way
     sign-up is closed then, and the administrator adds further accounts.
 
+    ``api_key`` is the key of the servers, the same for all, without a semicolon; as a ``SecretRef`` it is in ``spec.namespace`` too.
+
     The key that signs sessions is made by Open WebUI itself and stays on its volume: a key of ours would have to be derived from
     the password (who knows it could forge any session) or be one more secret to configure.
 
@@ -50,6 +53,7 @@ class OpenWebUI(pulumi.ComponentResource):
         placement: Placement,
         servers: Mapping[str, ModelServer],
         admin_password: SecretRef | pulumi.Input[str] | None = None,
+        api_key: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if not servers:
@@ -81,17 +85,16 @@ class OpenWebUI(pulumi.ComponentResource):
             **plan.web_ui_volume_claim(spec),
             opts=pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(protect=settings.protect or None)),
         )
-        before: list[pulumi.Resource] = [policy, volume]
-        password = admin_password
-        if password is not None and not isinstance(password, SecretRef):
-            secret = k8s.core.v1.Secret(
-                f"{name}-admin",
-                metadata={"name": f"{plan.WEB_UI_NAME}-admin", "namespace": spec.namespace},
-                string_data={"password": pulumi.Output.secret(password)},
-                opts=inside,
-            )
-            before.append(secret)
-            password = SecretRef(f"{plan.WEB_UI_NAME}-admin", "password")
+        password, password_secret = secret_object(
+            f"{name}-admin",
+            admin_password,
+            SecretRef(f"{plan.WEB_UI_NAME}-admin", "password"),
+            namespace=spec.namespace,
+            opts=inside,
+        )
+        key, key_secret = secret_object(
+            f"{name}-api-key", api_key, SecretRef(f"{plan.WEB_UI_NAME}-api-key", "key"), namespace=spec.namespace, opts=inside
+        )
         account = [{"name": "WEBUI_ADMIN_EMAIL", "value": spec.admin_email}] if password else []
         deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",
@@ -100,12 +103,20 @@ class OpenWebUI(pulumi.ComponentResource):
                 image=settings.image(spec.image or versions.image("open-webui")),
                 endpoints=[server.endpoint for server in servers.values()],
                 secrets=[*account, *secret_env("WEBUI_ADMIN_PASSWORD", password)],
+                key_env=secret_env(plan.WEB_UI_KEY_VARIABLE, key),
                 placement=placement,
             ),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 provider=cluster.provider,
-                depends_on=[*before, *placement.ready, *(ready for server in servers.values() for ready in server.ready)],
+                depends_on=[
+                    policy,
+                    volume,
+                    *password_secret,
+                    *key_secret,
+                    *placement.ready,
+                    *(ready for server in servers.values() for ready in server.ready),
+                ],
                 custom_timeouts=pulumi.CustomTimeouts(
                     create=f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s", update=f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s"
                 ),
@@ -133,6 +144,8 @@ class SmokeTest(pulumi.ComponentResource):
     ``placement``. It waits for the server as long as a cold start may take, and fails without three answers with text in them.
     A changed script, image, server or ``spec.run`` makes another Job. ``logs_command`` shows questions, answers and figures.
 
+    ``api_key`` is that of a server that wants one; as a ``SecretRef`` it is in the namespace of the test.
+
     Nothing waits for the Job unless ``spec.wait``: then creation takes up to the server's ``startup_seconds`` and 20 minutes.
 
     Raises ``SpecError`` when ``name`` cannot be a namespace.
@@ -146,6 +159,7 @@ class SmokeTest(pulumi.ComponentResource):
         cluster: Cluster,
         placement: Placement,
         server: ModelServer,
+        api_key: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > _MAX_NAMESPACE_LENGTH:

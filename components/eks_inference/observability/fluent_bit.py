@@ -18,13 +18,13 @@ from eks_inference.pod_security import enforce
 class FluentBit(pulumi.ComponentResource):
     """Fluent Bit on every node: what containers write goes to one CloudWatch log group, a stream for each container.
 
-    The group is ``/aws/eks/<cluster>/workload`` and a stream ``<namespace>.<pod>.<container>``, as in the source system; an event is
-    ``{"stream": "stdout", "log": <the line>, "node": <name>}`` with the time of the line. Lines of Fluent Bit itself are left out:
+    The group is ``/aws/eks/<cluster>/workload`` and a stream ``<namespace>.<pod>.<container>``, as in the source system. An event
+    is ``{"stream": "stdout", "log": <the line>, "node": <name>}`` with the time of the line. Fluent Bit's own lines are left out:
     ``kubectl -n <namespace> logs daemonset/fluent-bit`` has them, errors of sending among them.
 
     Builds a namespace, the log group with its retention, a role that may write to that group only (EKS Pod Identity: ``cluster``
-    must run its agent, as ``ClusterAddons`` does), a NetworkPolicy (nobody comes in; out only to DNS, credentials and HTTPS) and a
-    DaemonSet that runs whatever the taints, accelerators' among them. Typed objects instead of the chart aws-for-fluent-bit: a
+    must run its agent, as ``ClusterAddons`` does), a NetworkPolicy (nobody comes in; out only to DNS, credentials and HTTPS) and
+    a DaemonSet that runs whatever the taints, accelerators' among them. Typed objects instead of the chart aws-for-fluent-bit: a
     preview shows them, and the chart's agent may read all pods of the cluster, which this one has no need to.
 
     The namespace's Pod Security is "privileged": logs are in a folder of the node, and belong to root. Lines that CloudWatch does

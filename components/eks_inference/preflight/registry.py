@@ -20,6 +20,7 @@ _SPEC_MODULES = (
     "eks_inference.serving.neuron_rules",
     "eks_inference.serving.rules",
     "eks_inference.serving.triton.rules",
+    "eks_inference.storage.rules",
 )
 _GRAPH_MODULES = (
     "eks_inference.preflight.aws_rules",

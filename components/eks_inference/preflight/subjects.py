@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from eks_inference.catalog.models import find_model
 from eks_inference.faults import SpecError
 from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.network.facts import NetworkFacts
@@ -13,6 +14,7 @@ from eks_inference.pools.plan import placement_of, pool_zones
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.rules import Path
 from eks_inference.scaling.facts import ScalingFacts
+from eks_inference.serving.disaggregated.artifact import tensor_parallel
 from eks_inference.serving.disaggregated.facts import disaggregated_facts
 from eks_inference.serving.disaggregated.facts import serving_facts as disaggregated_serving_facts
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
@@ -25,6 +27,7 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack import ServerSpec, StackSpec
+from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ def subjects(spec: StackSpec, region: str) -> Iterator[object]:
             yield triton_facts(server, placement, path=path)
         if isinstance(server, DisaggregatedPairSpec):
             yield disaggregated_facts(name, server, placement, pool=spec.pools[server.pool], path=path)
+            if zone_ids:
+                yield _store(spec, server, zone_ids, region, (*path, "store"))
         for pods in _pods(server, placement, spec.has_neuron_scheduler, path):
             # The two halves of a pair run apart.
             servers[name if name not in servers else f"{name} (second)"] = pods
@@ -68,6 +73,19 @@ def _pods(server: ServerSpec, placement: Placement, scheduler: bool, path: Path)
     if isinstance(server, DisaggregatedPairSpec):
         return disaggregated_serving_facts(server, placement, scheduler=scheduler, path=path)
     return (vllm_facts(server, placement, scheduler=scheduler, path=path),)
+
+
+def _store(spec: StackSpec, server: DisaggregatedPairSpec, zone_ids: Sequence[str], region: str, path: Path) -> StoreFacts:
+    model = find_model(server.model.id)
+    splits = (tensor_parallel(server),) if server.compile.save_sharded_checkpoint else ()
+    mounting = dict.fromkeys(pool for pool in (server.pool, server.compile_pool) if pool)
+    return store_facts(
+        server.store,
+        network_zone_ids=zone_ids,
+        pools={pool: _pool_zones(spec.pools[pool], zone_ids, region) for pool in mounting},
+        contents=model_contents(model.weight_bytes() / 2**30, splits) if model else (),
+        path=path,
+    )
 
 
 def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[ScalingFacts]:
