@@ -361,6 +361,18 @@ def environment_of(resource: Resource) -> dict[str, Any]:
     return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in env}
 
 
+def started_with(resource: Resource, secrets: dict[tuple[str, str], str]) -> dict[str, str]:
+    """The environment the kubelet makes of a container's: ``$(NAME)`` is filled in from what stands before, and not otherwise."""
+    found: dict[str, str] = {}
+    for entry in container_of(resource)["env"]:
+        reference = entry.get("valueFrom", {}).get("secretKeyRef")
+        if reference:
+            found[entry["name"]] = secrets[reference["name"], reference["key"]]
+        else:
+            found[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found.get(match[1], match[0]), entry["value"])
+    return found
+
+
 def egress_of(policy: Resource) -> dict[str, list[int]]:
     """Namespaces a policy lets its pods out to, with the TCP ports."""
     return {
@@ -392,6 +404,7 @@ def web_ui(
     *,
     servers: dict[str, Server] | None = None,
     password: Callable[[], Any] = lambda: None,
+    key: Callable[[], Any] = lambda: None,
     on: Placement = CORE,
     settings: dict[str, Any] | None = None,
     **spec: Any,
@@ -404,6 +417,7 @@ def web_ui(
             placement=on,
             servers={"llama3": Server()} if servers is None else servers,
             admin_password=password(),
+            api_key=key(),
         )
 
     return record(build)
@@ -476,6 +490,28 @@ def test_without_a_password_the_first_to_come_is_the_administrator() -> None:
     assert not graph.of_type("kubernetes:core/v1:Secret")
     assert not {"WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD"} & set(environment)
     assert environment["ENABLE_SIGNUP"] == "false"
+
+
+@pytest.mark.parametrize("extra_env", [{}, {"SERVING_API_KEY": "another"}], ids=["", "overruled"])
+def test_every_server_is_sent_the_key(extra_env: dict[str, str]) -> None:
+    graph = web_ui(servers={"a": Server("a"), "b": Server("b")}, key=lambda: "geheim", extra_env=extra_env)
+    deployment = graph.named("chat-deployment")
+    environment = started_with(deployment, {("open-webui-api-key", "key"): "geheim"})
+    assert environment["OPENAI_API_KEYS"] == ";".join([extra_env.get("SERVING_API_KEY", "geheim")] * 2)
+    assert "OPENAI_API_KEY" not in environment
+    assert graph.named("chat-api-key").inputs["metadata"] == {"name": "open-webui-api-key", "namespace": "openwebui"}
+    assert graph.named("chat-api-key").urn in deployment.dependencies
+    assert "geheim" not in graph.to_json()
+
+
+def test_the_web_uis_key_may_be_in_the_cluster_already() -> None:
+    graph = web_ui(key=lambda: SecretRef("keys", "vllm"))
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+    assert started_with(graph.named("chat-deployment"), {("keys", "vllm"): "geheim"})["OPENAI_API_KEYS"] == "geheim"
+
+
+def test_without_a_key_the_web_ui_sends_a_word_that_is_none() -> None:
+    assert started_with(web_ui().named("chat-deployment"), {})["OPENAI_API_KEYS"] == "none"
 
 
 def test_what_has_to_stay_is_on_the_volume() -> None:
@@ -560,7 +596,13 @@ def seconds(duration: str) -> int:
 
 
 def smoke_test(
-    *, server: Server | None = None, on: Placement = CORE, name: str = "t", settings: dict[str, Any] | None = None, **spec: Any
+    *,
+    server: Server | None = None,
+    on: Placement = CORE,
+    name: str = "t",
+    key: Callable[[], Any] = lambda: None,
+    settings: dict[str, Any] | None = None,
+    **spec: Any,
 ) -> Graph:
     def build() -> None:
         SmokeTest(
@@ -569,6 +611,7 @@ def smoke_test(
             cluster=existing_cluster(**(settings or {})),
             placement=on,
             server=server or Server(),
+            api_key=key(),
         )
 
     return record(build)
@@ -592,22 +635,48 @@ def test_the_smoke_test_may_reach_its_server_and_nothing_else() -> None:
     assert egress_of(policy) == {"kube-system": [53], "triton": [9000]}
 
 
+def run_in_the_pod(graph: Graph, server: OpenAIServer, folder: Path, **secrets: str) -> subprocess.CompletedProcess[str]:
+    """Script, arguments and environment out of the recorded objects, in an interpreter that knows nothing of the library.
+
+    ``secrets`` are the contents of the one Secret there may be.
+    """
+    job = graph.named("t-job")
+    (mount,) = container_of(job)["volumeMounts"]
+    for file, text in graph.named("t-script").inputs["data"].items():
+        (folder / file).write_text(text)
+    python, *arguments = (
+        word.replace(mount["mountPath"], str(folder)).replace(Server().endpoint, server.url)
+        for word in container_of(job)["command"]
+    )
+    assert python == "python"
+    environment = started_with(job, {("smoke-test-api-key", key): value for key, value in secrets.items()})
+    return subprocess.run(
+        [sys.executable, "-I", *arguments], capture_output=True, text=True, timeout=60, cwd=folder, env=environment
+    )
+
+
 def test_the_job_runs_the_command_the_user_runs(tmp_path: Path) -> None:
-    """Script and arguments out of the recorded objects, in an interpreter that knows nothing of the library."""
     with OpenAIServer(model="llama") as server:
-        graph = smoke_test(server=Server(model_id="llama"))
-        (folder,) = container_of(graph.named("t-job"))["volumeMounts"]
-        for file, text in graph.named("t-script").inputs["data"].items():
-            (tmp_path / file).write_text(text)
-        command = [
-            word.replace(folder["mountPath"], str(tmp_path)).replace(Server().endpoint, server.url)
-            for word in container_of(graph.named("t-job"))["command"]
-        ]
-        assert command[0] == "python"
-        done = subprocess.run([sys.executable, "-I", *command[1:]], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        done = run_in_the_pod(smoke_test(server=Server(model_id="llama")), server, tmp_path)
         assert done.returncode == 0, done.stderr
         assert len(server.questions) == 3
     assert "tokens/s" in done.stdout
+
+
+def test_the_smoke_test_sends_the_key_a_server_wants(tmp_path: Path) -> None:
+    graph = smoke_test(server=Server(model_id="llama"), key=lambda: "geheim")
+    with OpenAIServer(model="llama", key="geheim") as server:
+        done = run_in_the_pod(graph, server, tmp_path, key="geheim")
+        assert done.returncode == 0, done.stderr
+        assert len(server.questions) == 3
+    assert graph.named("t-api-key").inputs["metadata"] == {"name": "smoke-test-api-key", "namespace": "t"}
+    assert graph.named("t-api-key").urn in graph.named("t-job").dependencies
+    assert "geheim" not in graph.to_json()
+
+
+def test_a_smoke_test_without_the_key_of_its_server_fails(tmp_path: Path) -> None:
+    with OpenAIServer(model="llama", key="geheim") as server:
+        assert run_in_the_pod(smoke_test(server=Server(model_id="llama")), server, tmp_path).returncode == 2
 
 
 def test_the_script_the_pod_gets_is_the_commands_own_file() -> None:
@@ -641,11 +710,12 @@ def test_the_job_has_another_name_when_anything_in_it_changes(monkeypatch: pytes
         job_name(server=Server(model_id="other")),
         job_name(image="python:3.14.1"),
         job_name(run="again"),
+        job_name(key=lambda: SecretRef("keys", "vllm")),
     }
     with monkeypatch.context() as changed:
         changed.setattr(plan, "smoke_test_script", lambda: {"chat.py": "print()"})
         others.add(job_name())
-    assert len(others - {base}) == 5
+    assert len(others - {base}) == 6
     assert all(len(name) <= 63 for name in others)
 
 

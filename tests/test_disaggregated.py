@@ -21,7 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.efa import ExistingEfaPlugin
+from eks_inference.accelerators.efa import EfaPlugin, ExistingEfaPlugin
+from eks_inference.catalog import versions
+from eks_inference.catalog.instances import instance_types
 from eks_inference.clients.chat import Chat, Question
 from eks_inference.pools.placement import Placement
 from eks_inference.preview.errors import ProgramError
@@ -212,7 +214,8 @@ def planned(**keys: Any) -> dict[str, Any]:
         made["efa"] = jobs.efa_check("llama", spec, NODES, image=spec.image_reference, config=files)
     files = jobs.download_files("llama", spec)["metadata"]["name"]
     made["download"] = jobs.download("llama", spec, NODES, image=spec.image_reference, config=files)
-    made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference, config=config)
+    files = jobs.compile_files("llama", spec)["metadata"]["name"]
+    made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference, config=files)
     files = jobs.answers_files("llama", spec)["metadata"]["name"]
     made["answers"] = jobs.answers(
         "llama",
@@ -290,13 +293,20 @@ def test_every_port_of_the_transfer_is_named() -> None:
 
 
 def test_a_changed_script_or_setting_is_another_config_map_and_a_changed_job_another_job() -> None:
-    def names(**keys: Any) -> set[str]:
-        made = planned(**keys)
-        return {made["compile"]["metadata"]["name"], workloads.server_files("llama", spec_of(**keys))["metadata"]["name"]}
+    def names(**keys: Any) -> dict[str, str]:
+        own = {what: each["metadata"]["name"] for what, each in planned(**keys).items() if what not in ("servers", "router")}
+        return own | {"files": workloads.server_files("llama", spec_of(**keys))["metadata"]["name"]}
 
-    assert not names() & names(max_num_seqs=8)
-    assert names() == names(router={"replicas": 2})
-    assert planned()["answers"]["metadata"]["name"] != planned(serving="baseline")["answers"]["metadata"]["name"]
+    def changed(**keys: Any) -> set[str]:
+        before, now = names(), names(**keys)
+        return {what for what in now if now[what] != before[what]}
+
+    assert changed(router={"replicas": 2}) == set()
+    assert changed(max_num_seqs=8) == {"compile", "files", "answers"}
+    # What only the servers do is asked again, but nothing is compiled.
+    assert changed(decode={"extra_env": {"NEURON_RT_LOG_LEVEL": "INFO"}}) == {"files", "answers"}
+    assert changed(serving="baseline") == {"files", "answers"}
+    assert changed(model={"id": MODEL, "revision": "v2"}) == {"download", "compile", "files", "answers"}
 
 
 CLIENT, PROMETHEUS = Pod("elsewhere"), Pod("monitoring")
@@ -1008,8 +1018,7 @@ def container(workload: Resource) -> dict[str, Any]:
 
 
 def folder(graph: Graph) -> str:
-    (files,) = [each for each in of_kind(graph, "ConfigMap") if "pair.json" in each.inputs["data"]]
-    return json.loads(files.inputs["data"]["pair.json"])["artifact"]["folder"]
+    return json.loads(graph.named("llama-servers-files").inputs["data"]["pair.json"])["artifact"]["folder"]
 
 
 @pytest.mark.parametrize("instances", [1, 2])
@@ -1155,3 +1164,32 @@ def test_where_the_parts_may_run_elsewhere_they_do() -> None:
     }
     assert "affinity" not in pod["router"]
     assert "affinity" in built().named("llama-router").inputs["spec"]["template"]["spec"]
+
+
+# -- the EFA device plugin -------------------------------------------------------------------------------------------------------
+
+
+def plugin(mirrors: dict[str, str] | None = None) -> Resource:
+    def program() -> None:
+        EfaPlugin("efa", cluster=existing_cluster(mirrors=mirrors or {}))
+
+    return record(program).named("efa-daemonset")
+
+
+def test_efa_plugin() -> None:
+    assert_golden("disaggregated/efa-plugin.yaml", yaml.safe_dump(plugin().inputs, sort_keys=False))
+
+
+def test_the_efa_plugin_runs_on_every_type_with_efa_whatever_its_taints() -> None:
+    pod = plugin().inputs["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (types,) = [each for each in term["matchExpressions"] if each["key"] == "node.kubernetes.io/instance-type"]
+    assert set(types["values"]) == {name for name, shape in instance_types().items() if shape.efa_interfaces}
+    assert {"trn2.48xlarge", "trn2u.48xlarge"} <= set(types["values"])
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_the_efa_plugin_comes_from_the_mirror() -> None:
+    registry, _, rest = versions.image("aws-efa-k8s-device-plugin").partition("/")
+    (container_,) = plugin({registry: "registry.example/aws"}).inputs["spec"]["template"]["spec"]["containers"]
+    assert container_["image"] == f"registry.example/aws/{rest}"

@@ -55,7 +55,7 @@ def configuration(spec: FluentBitSpec | None = None) -> str:
 def section(name: str, text: str) -> dict[str, str]:
     """Keys of a section of the configuration; of a key that stands there twice, the last."""
     lines = text.split(f"[{name}]\n")[1].split("\n\n")[0].splitlines()
-    return {key: value for key, value in (line.split(maxsplit=1) for line in lines)}
+    return {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
 
 
 # -- what a user may write ------------------------------------------------------------------------------------------------------
@@ -79,9 +79,10 @@ def test_values_that_cloudwatch_refuses_are_refused(key: str, value: Any) -> Non
 
 def test_the_whole_of_it() -> None:
     graph = fluent_bit({"retention_days": 1})
-    ours = [graph.named(f"fb-{role}") for role in ("namespace", "network", "account", "config", "daemonset")]
+    ours = [graph.named(f"fb-{role}") for role in ("namespace", "network", "account", "daemonset")]
     text = yaml.safe_dump_all([manifest(resource) for resource in ours], sort_keys=False, width=130)
     assert_golden("observability/fluent-bit.yaml", text)
+    assert_golden("observability/fluent-bit.conf", graph.named("fb-config").inputs["data"]["fluent-bit.conf"])
 
 
 DNS_LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
@@ -268,7 +269,7 @@ def running(root: Path, port: int, agent: str) -> Iterator[None]:
 
 @contextmanager
 def cloudwatch(root: Path) -> Iterator[tuple["Queue[Call]", int, str]]:
-    """Calls that were answered with success, the port, and where credentials are handed out. Each stream's first lines are refused."""
+    """Calls that were let pass, the port, and where credentials are handed out. The first lines of a stream are refused."""
     calls: Queue[Call] = Queue()
     refused: set[str] = set()
 
@@ -285,14 +286,14 @@ def cloudwatch(root: Path) -> Iterator[tuple["Queue[Call]", int, str]]:
                 calls.put((action, body))
             answer(self, 200 if signed and not again else 503, {})
 
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, format: str, *args: Any) -> None: ...
 
     class Agent(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             keys = {"AccessKeyId": "KEY", "SecretAccessKey": "secret", "Token": "session", "Expiration": "2099-01-01T00:00:00Z"}
             answer(self, 200 if self.headers["authorization"] == "pod-token" else 403, keys)
 
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, format: str, *args: Any) -> None: ...
 
     command = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {root}/key -out {root}/cert -days 1 -subj /CN=127.0.0.1"
     subprocess.run(command.split(), check=True, capture_output=True, timeout=60)

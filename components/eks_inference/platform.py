@@ -52,9 +52,13 @@ class InferencePlatform(pulumi.ComponentResource):
         hugging_face_token: pulumi.Input[str] | None = None,
         grafana_admin_password: pulumi.Input[str] | None = None,
         open_webui_admin_password: pulumi.Input[str] | None = None,
+        serving_api_key: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
+
+        With ``serving_api_key`` vLLM wants that key of whoever asks it, by itself or behind Ray Serve, and web UI, smoke test and load
+        test send it; Triton has none. Pods read it when they start: a changed key needs new pods of servers and web UI.
 
         Raises ``SpecError`` before anything is registered when a rule says that the stack cannot run, and logs what rules warn of.
         """
@@ -158,6 +162,7 @@ class InferencePlatform(pulumi.ComponentResource):
                         scheduler=scheduler,
                         image=image,
                         hugging_face_token=hugging_face_token,
+                        api_key=serving_api_key,
                         opts=child,
                     )
                     if prometheus:
@@ -182,6 +187,7 @@ class InferencePlatform(pulumi.ComponentResource):
                         scheduler=scheduler,
                         image=image,
                         hugging_face_token=hugging_face_token,
+                        api_key=serving_api_key,
                         opts=child,
                     )
                     if prometheus:
@@ -199,6 +205,7 @@ class InferencePlatform(pulumi.ComponentResource):
                     placement=core,
                     servers=models,
                     admin_password=open_webui_admin_password,
+                    api_key=serving_api_key,
                     opts=child,
                 )
         if spec.clients.smoke_test:
@@ -209,6 +216,7 @@ class InferencePlatform(pulumi.ComponentResource):
                     cluster=self.cluster,
                     placement=core,
                     server=component,
+                    api_key=serving_api_key,
                     opts=child,
                 )
         load_test = None
@@ -222,6 +230,7 @@ class InferencePlatform(pulumi.ComponentResource):
                     servers=models,
                     hardware=placements,
                     hugging_face_token=hugging_face_token,
+                    api_key=serving_api_key,
                     opts=child,
                 )
 
@@ -232,7 +241,7 @@ class InferencePlatform(pulumi.ComponentResource):
             "next": [
                 control_plane.kubeconfig_command,
                 f"eks-inference verify {pulumi.get_stack()}",
-                *_access(self.servers),
+                *_access(self.servers, with_key=serving_api_key is not None),
                 *([web_ui.port_forward_command] if web_ui else []),
                 *([load_test.log_command] if load_test and load_test.log_command else []),
             ],
@@ -262,6 +271,7 @@ class InferencePlatform(pulumi.ComponentResource):
                 hugging_face_token=token,
                 grafana_admin_password=config.get_secret("grafanaAdminPassword"),
                 open_webui_admin_password=config.get_secret("openWebUiAdminPassword"),
+                serving_api_key=config.get_secret("servingApiKey"),
                 opts=opts,
             )
         except SpecError as error:
@@ -290,7 +300,7 @@ def _build_arguments(server: ServerSpec) -> dict[str, str]:
     return {"ENGINE_IMAGE": server.profile.image, **ray}
 
 
-def _access(servers: Mapping[str, RayServeVllm | VllmServer | TritonServer]) -> list[str]:
+def _access(servers: Mapping[str, RayServeVllm | VllmServer | TritonServer], *, with_key: bool) -> list[str]:
     """The commands that take a person from a deployed stack to an answer of the model."""
     steps = []
     for server in servers.values():
@@ -304,4 +314,5 @@ def _access(servers: Mapping[str, RayServeVllm | VllmServer | TritonServer]) -> 
         else:
             steps.append(f"{forward}/{server.service_name} {server.port}")
     can_chat = any(not isinstance(server, TritonServer) for server in servers.values())
-    return [*steps, "eks-inference chat"] if can_chat else steps
+    chat = f"{'OPENAI_API_KEY=KEY ' if with_key else ''}eks-inference chat"
+    return [*steps, chat] if can_chat else steps

@@ -102,8 +102,11 @@ class OpenWebUI(pulumi.ComponentResource):
                 spec,
                 image=settings.image(spec.image or versions.image("open-webui")),
                 endpoints=[server.endpoint for server in servers.values()],
-                secrets=[*account, *secret_env("WEBUI_ADMIN_PASSWORD", password)],
-                key_env=secret_env(plan.WEB_UI_KEY_VARIABLE, key),
+                secrets=[
+                    *secret_env(plan.WEB_UI_KEY_VARIABLE, key),
+                    *account,
+                    *secret_env("WEBUI_ADMIN_PASSWORD", password),
+                ],
                 placement=placement,
             ),
             opts=pulumi.ResourceOptions(
@@ -166,18 +169,6 @@ class SmokeTest(pulumi.ComponentResource):
             allowed = f"a DNS label of at most {_MAX_NAMESPACE_LENGTH} characters that begins with a letter"
             raise SpecError([Fault((), "a smoke test's name is its namespace's", given=name, allowed=allowed)])
         super().__init__("eks-inference:index:SmokeTest", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        job = plan.smoke_test_job(
-            name,
-            image=cluster.settings.image(spec.image or versions.image("python")),
-            endpoint=server.endpoint,
-            model=server.model_id,
-            startup_seconds=server.startup_seconds,
-            wait=spec.wait,
-            run=spec.run,
-            placement=placement,
-        )
-        self.logs_command = f"kubectl -n {name} logs --follow job/{job['metadata']['name']}"
-
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
             metadata={"name": name, "labels": enforce("restricted")},
@@ -201,13 +192,28 @@ class SmokeTest(pulumi.ComponentResource):
             data=plan.smoke_test_script(),
             opts=inside,
         )
+        key, key_secret = secret_object(
+            f"{name}-api-key", api_key, SecretRef(f"{plan.SMOKE_TEST_NAME}-api-key", "key"), namespace=name, opts=inside
+        )
+        job = plan.smoke_test_job(
+            name,
+            image=cluster.settings.image(spec.image or versions.image("python")),
+            endpoint=server.endpoint,
+            model=server.model_id,
+            startup_seconds=server.startup_seconds,
+            wait=spec.wait,
+            run=spec.run,
+            placement=placement,
+            secret_env=secret_env("OPENAI_API_KEY", key),
+        )
+        self.logs_command = f"kubectl -n {name} logs --follow job/{job['metadata']['name']}"
         ran = k8s.batch.v1.Job(
             f"{name}-job",
             **job,
             opts=pulumi.ResourceOptions(
                 parent=self,
                 provider=cluster.provider,
-                depends_on=[policy, script, *placement.ready, *server.ready],
+                depends_on=[policy, script, *key_secret, *placement.ready, *server.ready],
                 custom_timeouts=pulumi.CustomTimeouts(create=f"{plan.smoke_test_seconds(server.startup_seconds) + 60}s"),
             ),
         )

@@ -24,6 +24,8 @@ WEB_UI_LOCAL_PORT = 8081
 """Where a person opens it; the source system's port forward has the same."""
 WEB_UI_PROGRESS_SECONDS = 900
 """Image (1.6 GB to pull), database migrations, embedding model: minutes on a small node."""
+WEB_UI_KEY_VARIABLE = "SERVING_API_KEY"
+"""The servers' key, if they want one. A name Open WebUI does not know: it would offer OPENAI_API_KEY to speech and images too."""
 
 SMOKE_TEST_NAME = "smoke-test"
 _SCRIPT = "chat.py"
@@ -43,12 +45,13 @@ def egress_to(servers: Mapping[str, str]) -> list[Rule]:
     return [DNS, *(allow_to(namespace(space), tcp=[port]) for space, port in ports)]
 
 
-def web_ui_environment(spec: OpenWebUISpec, endpoints: Sequence[str]) -> dict[str, str]:
-    """The environment of Open WebUI, without what is secret."""
+def web_ui_environment(spec: OpenWebUISpec, endpoints: Sequence[str], *, with_key: bool = False) -> dict[str, str]:
+    """The environment of Open WebUI, without what is secret. ``with_key``: the servers want that of ``WEB_UI_KEY_VARIABLE``."""
+    # Kubernetes fills in the variable. Without a key: an empty one would be sent as a header without a value.
+    key = f"$({WEB_UI_KEY_VARIABLE})" if with_key else "none"
     return {
         "OPENAI_API_BASE_URLS": ";".join(endpoints),
-        # One for each URL; the servers ask for none, and an empty one would be sent as a header without a value.
-        "OPENAI_API_KEYS": ";".join("none" for _ in endpoints),
+        "OPENAI_API_KEYS": ";".join(key for _ in endpoints),  # one for each URL
         "ENABLE_OLLAMA_API": "false",
         # Otherwise the database keeps what the first start was given, and later changes of these variables do nothing.
         "ENABLE_PERSISTENT_CONFIG": "false",
@@ -69,13 +72,14 @@ def web_ui_deployment(
 ) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the Deployment. ``secrets`` are further ``env`` entries."""
     labels = {APP_LABEL: WEB_UI_NAME}
-    environment = web_ui_environment(spec, endpoints)
+    environment = web_ui_environment(spec, endpoints, with_key=WEB_UI_KEY_VARIABLE in [entry["name"] for entry in secrets])
+    plain = [{"name": name, "value": value} for name, value in environment.items()]
     probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5}
     container = {
         "name": WEB_UI_NAME,
         "image": image,
-        "env": [{"name": name, "value": value} for name, value in environment.items()]
-        + [dict(entry) for entry in secrets if entry["name"] not in environment],
+        # Secrets first: a variable can only be filled into those behind it.
+        "env": list({entry["name"]: dict(entry) for entry in (*secrets, *plain)}.values()),
         "ports": [{"name": "http", "containerPort": WEB_UI_PORT}],
         # No CPU limit: importing its libraries takes minutes with half a core, and it idles afterwards.
         "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}, "limits": {"memory": spec.memory}},
@@ -139,7 +143,16 @@ def smoke_test_seconds(startup_seconds: int) -> int:
 
 
 def smoke_test_job(
-    namespace: str, *, image: str, endpoint: str, model: str, startup_seconds: int, wait: bool, run: str, placement: Placement
+    namespace: str,
+    *,
+    image: str,
+    endpoint: str,
+    model: str,
+    startup_seconds: int,
+    wait: bool,
+    run: str,
+    placement: Placement,
+    secret_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the Job. Its name carries a hash of all that decides its outcome: Jobs cannot be changed."""
     command = ["python", f"{_SCRIPT_FOLDER}/{_SCRIPT}", "--url", endpoint, "--model", model]
@@ -149,7 +162,11 @@ def smoke_test_job(
         "name": SMOKE_TEST_NAME,
         "image": image,
         "command": command,
-        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}, {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
+        "env": [
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            *(dict(entry) for entry in secret_env),
+        ],
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
         "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "script", "mountPath": _SCRIPT_FOLDER, "readOnly": True}],

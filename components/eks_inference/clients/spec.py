@@ -1,14 +1,15 @@
-"""What a user decides about the clients of model servers: a web UI for people, and a test that a server answers."""
+"""What a user decides about the clients of model servers: a web UI for people, and tests that a server answers."""
 
 from pydantic import Field
 
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
+from eks_inference.serving.triton.client_spec import TritonClientSpec
 from eks_inference.spec import Quantity, ResourceName, Spec
 
 
 class OpenWebUISpec(Spec):
-    """Open WebUI: a chat in the browser with every model server of the stack, reached by a port forward."""
+    """Open WebUI: a chat in the browser with every model server that has an OpenAI API, reached by a port forward."""
 
     namespace: ResourceName = Field(default="openwebui", description="Namespace of the web UI; made here.")
     image: PinnedImage | None = Field(default=None, description="Image instead of the pinned one.")
@@ -47,4 +48,9 @@ class ClientsSpec(Spec):
     """Clients of the model servers. Sections that are absent make nothing."""
 
     open_webui: OpenWebUISpec | None = Field(default=None, description="A chat in the browser. Absent: none.")
-    smoke_test: SmokeTestSpec | None = Field(default=None, description="A test of every server's answers. Absent: none.")
+    smoke_test: SmokeTestSpec | None = Field(
+        default=None, description="A test of the answers of every server with an OpenAI API. Absent: none."
+    )
+    triton: TritonClientSpec | None = Field(
+        default=None, description="A test and a measurement of a Triton server, which has no OpenAI API. Absent: none."
+    )

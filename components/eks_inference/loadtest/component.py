@@ -14,6 +14,7 @@ from eks_inference.loadtest import plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
 from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.handle import ModelServer
 
@@ -87,8 +88,16 @@ class LoadTest(pulumi.ComponentResource):
         self.ready: Sequence[pulumi.Resource] = (volume,)
         if spec.enabled:
             script = k8s.core.v1.ConfigMap(f"{name}-script", **plan.config_map(name, spec, configuration), opts=inside)
-            token, token_secret = _secret(f"{name}-hugging-face", "token", hugging_face_token, spec.namespace, inside)
-            key, key_secret = _secret(f"{name}-api-key", "key", api_key, spec.namespace, inside)
+            token, token_secret = secret_object(
+                f"{name}-hugging-face",
+                hugging_face_token,
+                SecretRef(f"{name}-hugging-face", "token"),
+                namespace=spec.namespace,
+                opts=inside,
+            )
+            key, key_secret = secret_object(
+                f"{name}-api-key", api_key, SecretRef(f"{name}-api-key", "key"), namespace=spec.namespace, opts=inside
+            )
             job = k8s.batch.v1.Job(
                 f"{name}-job",
                 **plan.job(
@@ -120,21 +129,6 @@ class LoadTest(pulumi.ComponentResource):
         self.register_outputs(
             {"namespace": self.namespace, "results": {"log": self.log_command, "copy": list(self.copy_commands)}}
         )
-
-
-def _secret(
-    name: str, key: str, given: SecretRef | pulumi.Input[str] | None, namespace: str, opts: pulumi.ResourceOptions
-) -> tuple[SecretRef | None, list[pulumi.Resource]]:
-    """A value becomes a Secret of ours; a reference stays what it is."""
-    if given is None or isinstance(given, SecretRef):
-        return given, []
-    secret = k8s.core.v1.Secret(
-        name,
-        metadata={"name": name, "namespace": namespace},
-        string_data={key: pulumi.Output.secret(given)},
-        opts=opts,
-    )
-    return SecretRef(name, key), [secret]
 
 
 def _targets(

@@ -1,7 +1,7 @@
 """Fluent Bit as data: its configuration, what its role may do, its DaemonSet. Pure functions; no pulumi.
 
-Sources: Fluent Bit 5.0.9 (documentation and code of tail, record_modifier and cloudwatch_logs; the configuration was run, against a
-stand-in for CloudWatch); public repositories that run aws-for-fluent-bit 3.4.15 (where the program is in the image); Kubernetes
+Sources: Fluent Bit 5.0.9 (documentation and code of tail, record_modifier, cloudwatch_logs; the configuration was tried against
+a stand-in for CloudWatch); public repositories that run aws-for-fluent-bit 3.4.15 (where the program is in the image); Kubernetes
 documentation, "Logging Architecture"; the source system's values of the chart aws-for-fluent-bit.
 """
 

@@ -195,13 +195,18 @@ class ServerMetrics(pulumi.ComponentResource):
 
 
 class VllmPods(Protocol):
-    """A server whose pods run vLLM by themselves, e.g. ``VllmServer``. It is alone in its namespace."""
+    """A server whose pods hand on what vLLM counts: ``VllmServer``, ``TritonServer``. It is alone in its namespace."""
+
+    @property
+    def kind(self) -> str:
+        """As in its spec: ``vllm``, ``triton``."""
+        ...
 
     @property
     def namespace(self) -> str: ...
     @property
     def port(self) -> int:
-        """Of API and metrics."""
+        """Of metrics."""
         ...
 
     @property
@@ -218,10 +223,11 @@ class VllmPods(Protocol):
 
 
 class VllmMetrics(pulumi.ComponentResource):
-    """Makes Prometheus read a server that runs vLLM by itself: a PodMonitor of its pods, and a NetworkPolicy that lets it in.
+    """Makes Prometheus read a server that runs vLLM without Ray: a PodMonitor of its pods, and a NetworkPolicy that lets it in.
 
-    They stand in the server's namespace and add the label ``server``. vLLM answers /metrics at the port of its API, without a key
-    even where the API wants one: under its own names (``vllm:...``), and of the HTTP server ``http_...``.
+    They stand in the server's namespace and add the label ``server``; the label ``job`` is ``<namespace>/<kind of the server>``.
+    vLLM answers /metrics at the port of its API, without a key even where the API wants one: under its own names (``vllm:...``),
+    and of the HTTP server ``http_...``. Triton has a port of its own for its counters (``nv_...``) and those of vLLM.
 
     They do not wait for the model: a server that never comes up is what one wants to see.
     """
@@ -233,7 +239,7 @@ class VllmMetrics(pulumi.ComponentResource):
             f"{name}-pods",
             **_MONITOR,
             **plan.pod_monitor(
-                plan.VLLM_MONITOR,
+                server.kind,
                 server.namespace,
                 labels=metrics.monitor_labels,
                 selector=server.pod_labels,

@@ -25,14 +25,12 @@ PROMETHEUS_PORT = 9090
 WEBHOOK_PORT = 10250
 """The operator's: the API server asks it whether a rule is one."""
 
-DASHBOARDS = ("ray-vllm", "vllm", "neuron")
-"""Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself."""
+DASHBOARDS = ("ray-vllm", "vllm", "triton", "neuron", "gpu")
+"""Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself, ``triton`` for
+those that run it inside Triton; ``neuron`` and ``gpu`` are about devices."""
 
 DASHBOARD_LABELS = {"grafana_dashboard": "1"}
 """What Grafana's sidecar looks for on ConfigMaps of its namespace."""
-
-VLLM_MONITOR = "vllm"
-"""Name of the PodMonitors of servers that run vLLM by themselves: the label ``job`` of what they read is ``<namespace>/vllm``."""
 
 RAY_AUTOSCALER_PORT = 44217
 """Metrics of the autoscaler beside the Ray head (ray 2.52.1, AUTOSCALER_METRIC_PORT). The pod has no name for it."""

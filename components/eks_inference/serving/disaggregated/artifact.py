@@ -44,6 +44,16 @@ class Artifact:
         return f"{STORE}/artifacts/{self.key}"
 
     @property
+    def document(self) -> dict[str, Any]:
+        """What the scripts that make it and check it read."""
+        return {
+            "folder": self.folder,
+            "inputs": dict(self.inputs),
+            "files": list(self.files),
+            "command": list(self.command),
+        }
+
+    @property
     def files(self) -> tuple[str, ...]:
         """Files without which it cannot be loaded, as NxD Inference names them."""
         ranks = range(self.inputs["tensor_parallel"]) if self.inputs["sharded"] else ()

@@ -103,14 +103,13 @@ class DisaggregatedPair(pulumi.ComponentResource):
             **jobs.priority_class(name),
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
-        scripts = self._files("servers", workloads.server_files(name, spec))
 
         downloaded = self._download(placement, hugging_face_token, [claim, *guards])
-        before = [self._compilation(compile_placement or placement, scripts, [downloaded, priority])]
+        before = [self._compilation(compile_placement or placement, [downloaded, priority])]
         if spec.serving == "pair":
             before.append(self._efa_check(placement, [*guards, priority, *efa.ready]))
         controllers = controller.ready if controller else ()
-        servers = self._servers(placement, scripts, [*before, claim, *guards, *services, *efa.ready, *controllers])
+        servers = self._servers(placement, [*before, claim, *guards, *services, *efa.ready, *controllers])
         front = servers
         if spec.serving == "pair":
             front = self._router(router_placement or placement, [servers, *guards, *services])
@@ -140,10 +139,8 @@ class DisaggregatedPair(pulumi.ComponentResource):
         )
         return self._job("download", manifest, [files, *secrets, *placement.ready, *after])
 
-    def _compilation(
-        self, placement: Placement, scripts: tuple[str, pulumi.Resource], after: Sequence[pulumi.Resource]
-    ) -> pulumi.Resource:
-        config, files = scripts
+    def _compilation(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        config, files = self._files("compile", jobs.compile_files(self._name, self._spec))
         manifest = jobs.compilation(self._name, self._spec, placement, image=self._engine_image, config=config)
         return self._job("compile", manifest, [files, *placement.ready, *after])
 
@@ -156,11 +153,9 @@ class DisaggregatedPair(pulumi.ComponentResource):
         manifest = jobs.efa_check(name, spec, placement, image=self._engine_image, config=config)
         return self._job("efa", manifest, [files, *found, *placement.ready, *after])
 
-    def _servers(
-        self, placement: Placement, scripts: tuple[str, pulumi.Resource], after: Sequence[pulumi.Resource]
-    ) -> pulumi.Resource:
+    def _servers(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
         name, spec = self._name, self._spec
-        config, files = scripts
+        config, files = self._files("servers", workloads.server_files(name, spec))
         manifest = workloads.workload(name, spec, placement, image=self._engine_image, config=config)
         before = [files, *placement.ready, *after]
         seconds = manifest["spec"].get("progressDeadlineSeconds", workloads.cold_start_seconds(spec)) + _LAST_WORDS_SECONDS

@@ -31,6 +31,7 @@ from eks_inference.serving.disaggregated.workloads import (
     private_volumes,
     root_container,
     script,
+    server_files,
     store_volume,
     variables,
 )
@@ -93,6 +94,12 @@ def download(
         ],
     }
     return _job(name, spec, "download", pod, seconds=spec.download_timeout_minutes * 60, tries=4, secret_env=token_env)
+
+
+def compile_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
+    """Not those of the servers: what concerns only them must not compile anything, or ask for chips to see that it need not."""
+    data = {"artifact.py": script("artifact.py"), "pair.json": json.dumps({"artifact": artifact(spec).document}, indent=1)}
+    return config_map(name, "compile", data, spec.namespace)
 
 
 def compilation(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str, config: str) -> dict[str, Any]:
@@ -195,9 +202,9 @@ def answers(
         "containers": [container],
         "volumes": [{"name": "scripts", "configMap": {"name": config}}],
     }
-    return _job(
-        name, spec, "answers", pod, seconds=seconds + _ANSWER_SECONDS, tries=1, content=[artifact(spec).key, spec.serving]
-    )
+    # With every change of the servers anew.
+    content = server_files(name, spec)["metadata"]["name"]
+    return _job(name, spec, "answers", pod, seconds=seconds + _ANSWER_SECONDS, tries=1, content=content)
 
 
 def network_policies(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[str, Any]]:
@@ -236,13 +243,14 @@ def _job(
         "activeDeadlineSeconds": seconds,
         **more,
         "template": {
-            "metadata": {"labels": labels(name, role), "annotations": {"karpenter.sh/do-not-disrupt": "true"}},
+            "metadata": {"labels": labels(name, role)},
             "spec": {**pod, "restartPolicy": "Never"},
         },
     }
     digest = hashlib.sha256(json.dumps([job, content], sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
     for container in job["template"]["spec"]["containers"]:
         container["env"] = [*container["env"], *secret_env]
+        container["terminationMessagePolicy"] = "FallbackToLogsOnError"
     return {
         "metadata": {
             "name": f"{name}-{what}" if fixed_name else f"{name}-{what}-{digest}",

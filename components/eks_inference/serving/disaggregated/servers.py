@@ -99,15 +99,9 @@ def first_core(spec: DisaggregatedPairSpec, role: Role) -> int:
 
 def document(spec: DisaggregatedPairSpec, *, meeting_address: str, meeting_seconds: int) -> dict[str, Any]:
     """What the scripts in the pods read. ``meeting_address`` is the name decode knows prefill by; on one node nobody meets."""
-    compiled = artifact(spec)
     meets = spec.instances == 2 and spec.serving == "pair"
     return {
-        "artifact": {
-            "folder": compiled.folder,
-            "inputs": dict(compiled.inputs),
-            "files": list(compiled.files),
-            "command": list(compiled.command),
-        },
+        "artifact": artifact(spec).document,
         "meeting": {"address": meeting_address, "port": MEETING_PORT, "seconds": meeting_seconds} if meets else None,
         "servers": {
             role: {"command": list(each.command), "environment": dict(each.environment)} for role, each in servers(spec).items()

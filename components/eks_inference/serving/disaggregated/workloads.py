@@ -120,7 +120,7 @@ def cold_start_seconds(spec: DisaggregatedPairSpec) -> int:
 
 
 def server_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
-    """The ConfigMap of the servers: what they do, and with what. The compile Job reads it too."""
+    """The ConfigMap of the servers: what they do, and with what."""
     plan = document(spec, meeting_address=prefill_address(name, spec), meeting_seconds=meeting_seconds(spec))
     data = {each: script(each) for each in _SERVER_SCRIPTS} | {"pair.json": json.dumps(plan, indent=1)}
     return config_map(name, "servers", data, spec.namespace)
@@ -220,6 +220,7 @@ def _server_pod(
         ],
         "ports": _ports(spec, roles),
         "resources": {"requests": asked, "limits": asked},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": {
             **probe,
             "periodSeconds": _PROBE_SECONDS,

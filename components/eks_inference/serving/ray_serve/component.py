@@ -14,6 +14,7 @@ from eks_inference.images.spec import InClusterImage
 from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.rules import refuse
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving import storage_plan
 from eks_inference.serving.kuberay.handle import RayOperator
@@ -31,7 +32,7 @@ class RayServeVllm(pulumi.ComponentResource):
     ``name`` is also the name of the RayService: a DNS label of at most 47 characters. Builds a namespace (Pod Security
     "restricted", closed by NetworkPolicies but for API and metrics, with a quota of the devices the workers may take together),
     the Serve script as a ConfigMap, the workers' service account with what the compile cache and the model need in AWS,
-    disruption budgets, a Secret when ``hugging_face_token`` is a value, the RayService and, once that is there, the Service
+    disruption budgets, Secrets for tokens and keys that are values, the RayService and, once that is there, the Service
     ``head_service_name`` in front of the Ray head. KubeRay makes the Service ``<name>-serve-svc``, which only leads to pods that
     can answer: clients should use that one.
 
@@ -44,7 +45,8 @@ class RayServeVllm(pulumi.ComponentResource):
     runs. The first answer takes a node start, an image pull, a download, a compilation and a load (``startup_seconds``).
 
     Deleting the RayCluster (``kubectl -n vllm delete raycluster --all``) applies what ``upgrade: none`` holds back; KubeRay makes
-    a new one. The token is read under the name HF_TOKEN.
+    a new one. The Hugging Face token is read as HF_TOKEN. With ``api_key`` (VLLM_API_KEY) every request needs it: vLLM asks for it, and
+    Serve passes on what the client sends. Either may be a Secret in ``spec.namespace``.
 
     A pod that ends takes no new request and finishes those it has, for three minutes at most. Serve itself, without Anyscale's
     additions, does not move replicas away from nodes that are drained (tried with Ray 2.52.1): the disruption budgets keep them.
@@ -66,6 +68,7 @@ class RayServeVllm(pulumi.ComponentResource):
         scheduler: DeviceScheduler | None = None,
         image: pulumi.Input[str] | None = None,
         hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
+        api_key: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         faults = _faults(name, spec, worker, image is not None)
@@ -116,17 +119,16 @@ class RayServeVllm(pulumi.ComponentResource):
             namespace=namespace,
         )
         guards = self._guards(name, spec, operator, inside)
-        before: list[pulumi.Resource] = [script, account, *storage.ready, *guards]
-        token = hugging_face_token
-        if token is not None and not isinstance(token, SecretRef):
-            secret = k8s.core.v1.Secret(
-                f"{name}-token",
-                metadata={"name": f"{name}-hugging-face", "namespace": spec.namespace},
-                string_data={"token": pulumi.Output.secret(token)},
-                opts=inside,
-            )
-            before.append(secret)
-            token = SecretRef(f"{name}-hugging-face", "token")
+        token, token_secret = secret_object(
+            f"{name}-token",
+            hugging_face_token,
+            SecretRef(f"{name}-hugging-face", "token"),
+            namespace=spec.namespace,
+            opts=inside,
+        )
+        key, key_secret = secret_object(
+            f"{name}-api-key", api_key, SecretRef(f"{name}-api-key", "key"), namespace=spec.namespace, opts=inside
+        )
         worker_image = image if isinstance(spec.image, InClusterImage) else settings.image(spec.image)
         self.ray_service = k8s.apiextensions.CustomResource(
             f"{name}-rayservice",
@@ -149,13 +151,18 @@ class RayServeVllm(pulumi.ComponentResource):
                     downloader_image=settings.image(versions.image("aws-cli")),
                     security=RESTRICTED_CONTAINER,
                 ),
-                token_env=secret_env("HF_TOKEN", token),
+                secret_env=[*secret_env("HF_TOKEN", token), *secret_env("VLLM_API_KEY", key)],
             ),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 provider=cluster.provider,
                 depends_on=[
-                    *before,
+                    script,
+                    account,
+                    *storage.ready,
+                    *guards,
+                    *token_secret,
+                    *key_secret,
                     *operator.ready,
                     *head.ready,
                     *worker.ready,

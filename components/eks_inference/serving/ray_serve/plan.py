@@ -169,11 +169,11 @@ def ray_service(
     worker_image: Any,
     scheduler_name: str | None,
     storage: PodStorage,
-    token_env: Sequence[Mapping[str, Any]] = (),
+    secret_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """``spec`` of the RayService. ``scheduler_name`` is taken only where the devices need it; the head never needs it.
 
-    Images and what stands in ``storage`` and ``token_env`` may be values that are only known when deployed.
+    Images and what stands in ``storage`` and ``secret_env`` may be values that are only known when deployed.
     """
     devices = spec.worker.device_count
     resources = worker_resources(spec.worker)
@@ -224,7 +224,7 @@ def ray_service(
                         container={
                             "name": "ray-worker",
                             "image": worker_image,
-                            "env": [*token_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
+                            "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
                             "ports": _ports(_WORKER_PORTS),
                             "resources": _guaranteed(resources),
                         },

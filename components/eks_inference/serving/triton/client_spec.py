@@ -22,6 +22,9 @@ class TritonClientSpec(Spec):
         default="1", description="Change it to run the client again; a change of anything else does so by itself."
     )
     namespace: ResourceName = Field(default="triton-client", description="Namespace of the client; made here.")
+    server: ResourceName | None = Field(
+        default=None, description="Which server of the stack is asked. Default: its Triton server, when there is just one."
+    )
     prompts: tuple[Prompt, ...] = Field(
         default=(), description="Prompts of the test, a line each. Default: 20 of this library, beginnings of sentences."
     )

@@ -73,7 +73,8 @@ class TritonServer(pulumi.ComponentResource):
         super().__init__("eks-inference:index:TritonServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.spec = spec
         self.namespace = plan.namespace(name, spec)
-        self.service_name = name
+        self.kind = spec.kind
+        self.service_name = self.deployment_name = name
         # What ``VllmMetrics`` reads: Triton hands on what vLLM counts, beside its own.
         self.port, self.port_name = plan.PORTS["metrics"], "metrics"
         self.pod_labels = plan.server_labels(name)

@@ -14,6 +14,7 @@ from eks_inference.images.spec import InClusterImage
 from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.rules import refuse
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving import storage_plan
 from eks_inference.serving.rules import server_rules
@@ -63,7 +64,8 @@ class VllmServer(pulumi.ComponentResource):
         refuse(server_rules(), serving_facts(spec, placement, scheduler=scheduler is not None), settings.silenced)
         super().__init__("eks-inference:index:VllmServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.namespace = plan.namespace(name, spec)
-        self.service_name = name
+        self.kind = spec.kind
+        self.service_name = self.deployment_name = name
         self.port = plan.port(spec)
         self.port_name = plan.PORT_NAME
         self.pod_labels = plan.labels(name)
@@ -100,8 +102,16 @@ class VllmServer(pulumi.ComponentResource):
             parent=self,
             namespace=namespace,
         )
-        token, token_secret = self._secret(name, "hugging-face", "token", hugging_face_token, inside)
-        key, key_secret = self._secret(name, "api-key", "key", api_key, inside)
+        token, token_secret = secret_object(
+            f"{name}-hugging-face",
+            hugging_face_token,
+            SecretRef(f"{name}-hugging-face", "token"),
+            namespace=self.namespace,
+            opts=inside,
+        )
+        key, key_secret = secret_object(
+            f"{name}-api-key", api_key, SecretRef(f"{name}-api-key", "key"), namespace=self.namespace, opts=inside
+        )
         guards = self._guards(name, spec, placement, inside)
         service = k8s.core.v1.Service(f"{name}-service", **plan.service(name, spec), opts=inside)
         self.deployment = k8s.apps.v1.Deployment(
@@ -159,20 +169,6 @@ class VllmServer(pulumi.ComponentResource):
             k8s.core.v1.ResourceQuota(f"{name}-quota", **protection.quota(name, spec, placement.instance_type), opts=options),
             k8s.policy.v1.PodDisruptionBudget(f"{name}-budget", **protection.disruption_budget(name, spec), opts=options),
         ]
-
-    def _secret(
-        self, name: str, what: str, key: str, given: SecretRef | pulumi.Input[str] | None, options: pulumi.ResourceOptions
-    ) -> tuple[SecretRef | None, list[pulumi.Resource]]:
-        """A value becomes a Secret of ours; a reference stays what it is."""
-        if given is None or isinstance(given, SecretRef):
-            return given, []
-        secret = k8s.core.v1.Secret(
-            f"{name}-{what}",
-            metadata={"name": f"{name}-{what}", "namespace": self.namespace},
-            string_data={key: pulumi.Output.secret(given)},
-            opts=options,
-        )
-        return SecretRef(f"{name}-{what}", key), [secret]
 
 
 def _faults(name: str, spec: VllmServerSpec, image_given: bool) -> list[Fault]:

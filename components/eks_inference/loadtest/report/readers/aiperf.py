@@ -41,7 +41,7 @@ def _settings(export: Fields) -> dict[str, Any]:
     phases = [phase for phase in settings.at("phases") if phase.text("kind") == "profiling"]
     measured = phases[0] if phases else Fields(None)
     return {
-        "model": settings.text("models", "items", 0, "name") or settings.text("endpoint", "model_names", 0),
+        "model": settings.text("models", "items", 0, "name"),
         "users": measured.count("concurrency"),
         "asked": measured.count("requests"),
     }

@@ -1,6 +1,6 @@
 """genai-perf: ``profile_export_genai_perf.json``. Also the form of a metric, which aiperf has kept.
 
-The settings under ``input_config`` were flat until 0.0.8 or so, e.g. in the Triton 24.07 SDK image; both forms are read.
+The settings under ``input_config`` were flat until March 2025, as in the Triton 24.07 SDK image; both forms are read.
 """
 
 from collections.abc import Iterator, Mapping

@@ -33,9 +33,7 @@ def _read(result: Fields) -> Iterator[Run]:
             metrics[name] = {"mean": total / completed}
     if completed and not {"ttft_ms", "e2e_ms"} & set(metrics):
         result.faults += ["mean_ttft_ms: missing", "mean_e2el_ms: missing"]
-    remarks = ["vllm bench serve does not tell its version."]
-    if completed and "e2e_ms" not in metrics:
-        remarks.append("No end-to-end latency: --percentile-metrics ttft,tpot,itl,e2el adds it.")
+    no_e2e = bool(completed) and "e2e_ms" not in metrics
     failed = result.count("failed")
     yield Run(
         tool="vllm bench serve",
@@ -52,7 +50,7 @@ def _read(result: Fields) -> Iterator[Run]:
         basis={name: _BASIS[name] for name in BETWEEN_TOKENS if name in metrics},
         instance_type=result.text("instance_type"),
         chips=result.count("chips"),
-        remarks=tuple(remarks),
+        remarks=("No end-to-end latency: --percentile-metrics ttft,tpot,itl,e2el adds it.",) if no_e2e else (),
     )
 
 

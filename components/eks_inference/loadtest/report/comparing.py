@@ -1,0 +1,238 @@
+"""What runs say beside each other and beside published figures, and what keeps them from being compared."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eks_inference.catalog.instances import instance_types
+from eks_inference.loadtest.report.published import Published
+from eks_inference.loadtest.report.record import BASES, BETWEEN_TOKENS, METRICS, STATISTICS, Run
+
+SCHEMA = 1
+"""Version of the JSON document."""
+
+HARDWARE_RULE = "DI012"
+"""Runs are compared by what each chip does. The source compares prefill and decode apart with one server on half the hardware."""
+
+_ALIKE = 0.1  # loads whose mean lengths differ by more are not called the same
+_COMPARED = tuple(name for name in METRICS if name not in BETWEEN_TOKENS)
+
+_TOTALS = {
+    "output_tokens_per_s": "Output tokens/s",
+    "output_tokens_per_s_per_chip": "Output tokens/s, chip",
+    "completed_per_min": "Completed/min",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something to know before a figure is used. ``rule`` is the id of a rule of the library's catalogue, where it is one."""
+
+    level: Literal["note", "warning"]
+    text: str
+    rule: str = ""
+
+    def line(self) -> str:
+        return f"{self.rule}: {self.text}" if self.rule else self.text
+
+    def document(self) -> dict[str, Any]:
+        return {"level": self.level, "rule": self.rule or None, "text": self.text}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of two runs. ``statistic`` is empty for a figure of the whole run."""
+
+    key: str
+    title: str
+    statistic: str
+    this: float
+    other: float
+
+    @property
+    def ratio(self) -> float | None:
+        return self.this / self.other if self.other else None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "metric": self.key,
+            "statistic": self.statistic or None,
+            "this": self.this,
+            "other": self.other,
+            "ratio": self.ratio,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside another: an earlier file's, or a published one."""
+
+    run: Run
+    other: Run
+    rows: tuple[Row, ...]
+    notes: tuple[Note, ...]
+    published: Published | None = None
+
+    def document(self) -> dict[str, Any]:
+        origin = {}
+        if self.published:
+            origin = {
+                "source": self.published.source,
+                "measured": self.published.measured,
+                "read": self.published.read,
+                "remarks": list(self.published.remarks),
+                "record": self.other.document(),
+            }
+        return {
+            "run": self.run.label,
+            "other": self.other.label,
+            **origin,
+            "rows": [row.document() for row in self.rows],
+            "notes": [note.document() for note in self.notes],
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All there is to say. ``against_first`` has the runs of the first file as the baseline of the others'."""
+
+    runs: tuple[Run, ...]
+    against_first: tuple[Comparison, ...]
+    against_published: tuple[Comparison, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def every_note(self) -> tuple[Note, ...]:
+        """Those of the report and of its comparisons, each once, warnings first."""
+        found = [*self.notes, *(note for each in (*self.against_first, *self.against_published) for note in each.notes)]
+        return tuple(sorted(dict.fromkeys(found), key=lambda note: note.level != "warning"))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON. ``schema`` changes when a key does."""
+        return {
+            "schema": SCHEMA,
+            "runs": [run.document() for run in self.runs],
+            "against_first": [each.document() for each in self.against_first],
+            "against_published": [each.document() for each in self.against_published],
+            "notes": [note.document() for note in self.every_note],
+        }
+
+
+def compare(files: Sequence[Sequence[Run]], figures: Mapping[str, Published], *, any_model: bool = False) -> Report:
+    """The report on the runs of several files.
+
+    The first file is the baseline of the others. ``figures`` are what to compare with: those of a run's model, or with
+    ``any_model`` all of them.
+    """
+    runs = [run for file in files for run in file]
+    notes = [note for run in runs for note in _about(run)]
+    against_first: list[Comparison] = []
+    for run in [run for file in files[1:] for run in file]:
+        if base := _nearest(run, files[0]):
+            against_first.append(_comparison(run, base))
+    against_published: list[Comparison] = []
+    for run in runs:
+        for figure in figures.values():
+            if (any_model or figure.is_of(run.model)) and (other := _nearest(run, figure.runs)):
+                against_published.append(_comparison(run, other, figure))
+    compared = {id(run) for each in (*against_first, *against_published) for run in (each.run, each.other)}
+    notes += _chips_unknown([run for run in runs if id(run) in compared])
+    return Report(tuple(runs), tuple(against_first), tuple(against_published), tuple(notes))
+
+
+def _nearest(run: Run, others: Sequence[Run]) -> Run | None:
+    """The run with as many users, or else with the nearest number of them."""
+    if len(others) == 1:
+        return others[0]
+    counted = [other for other in others if other.users is not None and other.completed != 0]
+    if run.users is None or not counted:
+        return None
+    users = run.users
+    return min(counted, key=lambda other: abs((other.users or 0) - users))
+
+
+def _comparison(run: Run, other: Run, published: Published | None = None) -> Comparison:
+    return Comparison(run, other, tuple(_rows(run, other)), tuple(_differences(run, other)), published)
+
+
+# -- figures --------------------------------------------------------------------------------------------------------------------
+
+
+def _rows(run: Run, other: Run) -> Iterator[Row]:
+    for name, same in [("ttft_ms", "ttft_ms"), *between_tokens(run, other), *((name, name) for name in _COMPARED[1:])]:
+        title = METRICS[name].short if name == same else f"{METRICS[same].short} ({METRICS[name].short.split()[0]} here)"
+        for statistic in STATISTICS:
+            this, there = run.value(name, statistic), other.value(same, statistic)
+            if this is not None and there is not None:
+                yield Row(same, title, statistic, this, there)
+    for key, title in _TOTALS.items():
+        this, there = getattr(run, key), getattr(other, key)
+        if this is not None and there is not None:
+            yield Row(key, title, "", this, there)
+
+
+def between_tokens(run: Run, other: Run) -> list[tuple[str, str]]:
+    """The times between tokens that count the same: the name of each here, and there."""
+    found = []
+    for there in BETWEEN_TOKENS:
+        basis = other.basis.get(there)
+        # Its own name first, where both would do.
+        here = sorted((name for name in BETWEEN_TOKENS if basis and run.basis.get(name) == basis), key=lambda name: name != there)
+        found += [(here[0], there)] if here else []
+    return found
+
+
+# -- what to know ---------------------------------------------------------------------------------------------------------------
+
+
+def _about(run: Run) -> Iterator[Note]:
+    """Of one run by itself."""
+    if run.completed == 0:
+        yield Note("warning", f"{run.label}: no request completed.")
+    if run.failed:
+        of = f" of {run.launched}" if run.launched else ""
+        yield Note("warning", f"{run.label}: {run.failed}{of} requests failed; latencies are of the others.")
+    if run.asked and run.completed is not None and run.completed + (run.failed or 0) < run.asked:
+        yield Note("warning", f"{run.label}: {run.completed} of the {run.asked} requests asked for completed.")
+    for remark in run.remarks:
+        yield Note("note", f"{run.label}: {remark}")
+
+
+def _chips_unknown(runs: Iterable[Run]) -> Iterator[Note]:
+    unknown = [run for run in runs if run.chips is None]
+    if not unknown:
+        return
+    known = instance_types()
+    labels = ", ".join(dict.fromkeys(run.label for run in unknown))
+    devices = {run.instance_type: known[run.instance_type].devices for run in unknown if run.instance_type in known}
+    whole = "".join(f" A whole {name} has {number}." for name, number in devices.items())
+    text = f"how many chips served {labels} is not known: throughput is not compared chip by chip. Give --chips.{whole}"
+    yield Note("warning", text, HARDWARE_RULE)
+
+
+def _differences(run: Run, other: Run) -> Iterator[Note]:
+    """Between two runs that are put beside each other."""
+    pair = f"{run.label} and {other.label}"
+    if run.chips and other.chips and run.chips != other.chips:
+        text = f"{pair} had {run.chips} and {other.chips} chips: compare output tokens per second of a chip, not the totals."
+        yield Note("note", text, HARDWARE_RULE)
+    if run.instance_type and other.instance_type and run.instance_type != other.instance_type:
+        yield Note("note", f"{pair} ran on {run.instance_type} and {other.instance_type}.")
+    if run.users != other.users:
+        yield Note("warning", f"{pair} had {_or_unknown(run.users)} and {_or_unknown(other.users)} users at once.")
+    for name in ("input_tokens", "output_tokens"):
+        here, there = run.value(name, "mean"), other.value(name, "mean")
+        if here and there and abs(here - there) > _ALIKE * there:
+            words = METRICS[name].title.lower()
+            yield Note("warning", f"{pair} are not the same load: {here:.0f} and {there:.0f} {words} a request.")
+    if other.basis and not between_tokens(run, other):
+        here, there = (
+            "; ".join(f"{METRICS[name].short.split()[0]}: {BASES[one.basis[name]]}" for name in BETWEEN_TOKENS if name in one.basis)
+            for one in (run, other)
+        )
+        text = f"{pair} do not measure the time between tokens alike ({here or 'not known'}; {there}): it is not compared."
+        yield Note("warning", text)
+
+
+def _or_unknown(users: int | None) -> str:
+    return "an unknown number of" if users is None else str(users)

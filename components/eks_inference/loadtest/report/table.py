@@ -1,0 +1,102 @@
+"""The report as text, no wider than ``WIDTH`` columns."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from eks_inference.loadtest.report import figures
+from eks_inference.loadtest.report.comparing import Comparison, Report
+from eks_inference.loadtest.report.record import METRICS, STATISTICS, Run
+
+WIDTH = 110
+_GAP = "  "
+_SHOWN = ("mean", "p50", "p99")  # of a comparison; the other formats have all
+
+
+def render_table(report: Report) -> str:
+    blocks = [_overview(report.runs), *(list(_run(run)) for run in report.runs)]
+    blocks += [list(_comparison(each, "the first file")) for each in report.against_first]
+    blocks += [list(_comparison(each, "published figures")) for each in report.against_published]
+    if report.every_note:
+        blocks.append([line for note in report.every_note for line in _wrapped(f"{note.level}: {note.line()}")])
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _overview(runs: Sequence[Run]) -> list[str]:
+    header = ("run", "users", "completed", "failed", "TTFT p50", "ITL mean", "e2e p50", "tokens/s", "chips", "tokens/s, chip")
+    rows = [
+        (
+            run.label,
+            figures.whole(run.users),
+            figures.completed(run),
+            figures.whole(run.failed),
+            figures.figure(run.value("ttft_ms", "p50")),
+            figures.inter_token(run, "mean"),
+            figures.figure(run.value("e2e_ms", "p50")),
+            figures.figure(run.output_tokens_per_s),
+            figures.whole(run.chips),
+            figures.figure(run.output_tokens_per_s_per_chip),
+        )
+        for run in runs
+    ]
+    with_ttft = any(run.itl_includes_ttft for run in runs)
+    marks = f"; {figures.WITH_TTFT_MEANS}" if with_ttft else ""
+    return [*_columns(header, rows), "", f"Latencies in milliseconds; tokens are output tokens{marks}."]
+
+
+def _run(run: Run) -> Iterator[str]:
+    about = [figures.tool(run), run.model, run.instance_type, run.file]
+    yield from _wrapped(f"{run.label}: {', '.join(part for part in about if part)}")
+    rows = [
+        (f"{METRICS[name].short}{_mark(run, name)}", *(figures.figure(run.value(name, statistic)) for statistic in STATISTICS))
+        for name in METRICS
+        if name in run.metrics
+    ]
+    if rows:
+        yield from _columns(("", *STATISTICS), rows)
+    rates = {
+        "completed a minute": run.completed_per_min,
+        "launched a minute": run.launched_per_min,
+        "seconds": run.duration_s,
+    }
+    shown = [f"{figures.figure(value)} {words}" for words, value in rates.items() if value is not None]
+    if shown:
+        yield _GAP + ", ".join(shown)
+
+
+def _mark(run: Run, metric: str) -> str:
+    return figures.WITH_TTFT if run.basis.get(metric) == "request_with_ttft" else ""
+
+
+def _comparison(comparison: Comparison, with_what: str) -> Iterator[str]:
+    run, other, published = comparison.run, comparison.other, comparison.published
+    yield from _wrapped(f"{run.label} against {with_what}: {other.label}")
+    if published:
+        yield from _wrapped(f"  {published.source} (measured: {published.measured}; read {published.read})")
+        for remark in published.remarks:
+            yield from _wrapped(f"  {remark}", further="    ")
+    header = ["", *(cell for statistic in _SHOWN for cell in (statistic, "there", "ratio"))]
+    rows = []
+    for title, found in figures.by_metric(comparison).items():
+        by_statistic = {row.statistic or _SHOWN[0]: row for row in found}
+        cells = [title]
+        for statistic in _SHOWN:
+            row = by_statistic.get(statistic)
+            cells += [figures.figure(row.this), figures.figure(row.other), figures.ratio(row.ratio)] if row else [""] * 3
+        rows.append(cells)
+    yield from _columns(header, rows) if rows else ["  nothing that can be compared"]
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligned cells; the first column is cut where the line would be too long."""
+    widths = [max(len(row[index]) for row in (header, *rows)) for index in range(len(header))]
+    widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - len(_GAP) * len(widths))
+    lines = []
+    for first, *others in (header, *rows):
+        name = first if len(first) <= widths[0] else f"{first[: widths[0] - 1]}…"
+        cells = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        lines.append((_GAP + _GAP.join(cells)).rstrip())
+    return lines
+
+
+def _wrapped(text: str, further: str = "  ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
