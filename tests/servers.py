@@ -59,6 +59,7 @@ def served(
     on: Placement | None = None,
     scheduler: bool = False,
     token: Callable[[], Any] = lambda: None,
+    api_key: Callable[[], Any] = lambda: None,
     built: Callable[[], Any] = lambda: None,
     settings: dict | None = None,
     **keys: Any,
@@ -76,6 +77,7 @@ def served(
             scheduler=ExistingNeuronScheduler() if scheduler else None,
             image=built(),
             hugging_face_token=token(),
+            api_key=api_key(),
         )
 
     return record(build)

@@ -80,9 +80,9 @@ def test_every_metric_is_one_that_somebody_exports(where: str, expression: str) 
 
 @pytest.mark.parametrize(("where", "expression"), [*rule_expressions(), *panel_expressions()])
 def test_the_engines_metrics_are_asked_for_in_both_spellings(where: str, expression: str) -> None:
-    """But for the dashboard of servers that are not on Ray."""
+    """But for the dashboards of servers that are not on Ray."""
     names = metric_names(expression)
-    if where.startswith("vllm: "):
+    if where.startswith(("vllm: ", "triton: ")):
         assert not any(name.startswith("ray_") for name in names), where
         return
     by_itself = {f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:")}

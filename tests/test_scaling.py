@@ -343,18 +343,15 @@ class Server:
 
     def __init__(self, provider: pulumi.ProviderResource, replicas: int | None = None) -> None:
         labels = {"app": "llama"}
-        spec: Any = {
-            "selector": {"match_labels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "s", "image": "i:1"}]}},
+        body: dict[str, Any] = {
+            "metadata": {"name": self.deployment_name, "namespace": self.namespace},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "s", "image": "i:1"}]}},
+                **({} if replicas is None else {"replicas": replicas}),
+            },
         }
-        self.ready = (
-            k8s.apps.v1.Deployment(
-                "server",
-                metadata={"name": self.deployment_name, "namespace": self.namespace},
-                spec=spec if replicas is None else {**spec, "replicas": replicas},
-                opts=pulumi.ResourceOptions(provider=provider),
-            ),
-        )
+        self.ready = (k8s.apps.v1.Deployment("server", **body, opts=pulumi.ResourceOptions(provider=provider)),)
 
 
 def scaled(

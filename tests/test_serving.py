@@ -423,6 +423,25 @@ def test_without_a_token_none_is_asked_for() -> None:
     assert "HF_TOKEN" not in served().to_json()
 
 
+def test_the_engines_in_the_workers_want_the_key() -> None:
+    """In the container's environment, which replicas and their engines inherit; not in Serve's, which the dashboard shows."""
+    graph = served(api_key=lambda: "geheim")
+    secret = graph.named("vllm-llama3-inf2-api-key")
+    (entry,) = [entry for entry in container(worker_pod(graph))["env"] if entry["name"] == "VLLM_API_KEY"]
+    assert entry["valueFrom"]["secretKeyRef"] == {"name": secret.inputs["metadata"]["name"], "key": "key"}
+    assert secret.urn in graph.named("vllm-llama3-inf2-rayservice").dependencies
+    assert "VLLM_API_KEY" not in serve_application(graph)["runtime_env"]["env_vars"]
+    assert "env" not in container(head_pod(graph))
+    assert "geheim" not in graph.to_json()
+
+
+def test_a_key_in_the_cluster_is_only_referred_to() -> None:
+    graph = served(api_key=lambda: SecretRef("keys", "vllm"))
+    assert not graph.of_type("kubernetes:core/v1:Secret")
+    assert "secretKeyRef" in json.dumps(container(worker_pod(graph))["env"])
+    assert "VLLM_API_KEY" not in served().to_json()
+
+
 def test_both_images_come_from_the_mirror() -> None:
     settings = {"mirrors": {"registry.example": "mirror.example/cache"}}
     graph = served(settings=settings, head={"image": "registry.example/ray:2.52.1"})

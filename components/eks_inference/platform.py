@@ -15,6 +15,7 @@ from eks_inference.images.spec import InClusterImage
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
+from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics, VllmMetrics
 from eks_inference.pools.karpenter import Karpenter
@@ -23,11 +24,16 @@ from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.preflight.check import check_spec
+from eks_inference.scaling.component import Autoscaler
+from eks_inference.scaling.handle import Backend
+from eks_inference.scaling.keda import Keda
+from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.spec import HubModel
+from eks_inference.serving.triton.client import TritonClient
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.plan import PORTS as TRITON_PORTS
 from eks_inference.serving.triton.spec import TritonServerSpec
@@ -57,10 +63,10 @@ class InferencePlatform(pulumi.ComponentResource):
     ) -> None:
         """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
 
-        With ``serving_api_key`` vLLM wants that key of whoever asks it, by itself or behind Ray Serve, and web UI, smoke test and load
-        test send it; Triton has none. Pods read it when they start: a changed key needs new pods of servers and web UI.
+        With ``serving_api_key`` vLLM wants that key of whoever asks it, by itself or behind Ray Serve; web UI, smoke test and
+        load test send it. Triton has none. Pods read it when they start: a changed key needs new pods of servers and web UI.
 
-        Raises ``SpecError`` before anything is registered when a rule says that the stack cannot run, and logs what rules warn of.
+        Raises ``SpecError`` before anything is registered when a rule says that the stack cannot run; logs what rules warn of.
         """
         verdict = check_spec(spec, region)
         if verdict.faults:
@@ -104,6 +110,8 @@ class InferencePlatform(pulumi.ComponentResource):
 
         if spec.observability.cloudwatch:
             CloudWatchObservability(f"{name}-cloudwatch", spec.observability.cloudwatch, cluster=self.cluster, opts=child)
+        if spec.observability.fluent_bit:
+            FluentBit(f"{name}-fluent-bit", spec.observability.fluent_bit, cluster=self.cluster, opts=child)
         prometheus = None
         if spec.observability.prometheus:
             prometheus = PrometheusStack(
@@ -131,6 +139,28 @@ class InferencePlatform(pulumi.ComponentResource):
             gpus = NvidiaDevicePlugin(f"{name}-nvidia", spec.accelerators.nvidia, cluster=self.cluster, opts=child)
             if spec.observability.dcgm_exporter:
                 DcgmExporter(f"{name}-dcgm", spec.observability.dcgm_exporter, plugin=gpus, metrics=prometheus, opts=child)
+
+        scaling: dict[str, Backend] = {}
+        if prometheus and spec.observability.prometheus:
+            if spec.scaled_by("keda"):
+                scaling["keda"] = Keda(
+                    f"{name}-keda",
+                    spec.scaling.keda,
+                    cluster=self.cluster,
+                    placement=core,
+                    prometheus=prometheus,
+                    opts=child,
+                )
+            if spec.scaled_by("hpa"):
+                scaling["hpa"] = PrometheusAdapter(
+                    f"{name}-prometheus-adapter",
+                    spec.scaling.prometheus_adapter,
+                    cluster=self.cluster,
+                    placement=core,
+                    metrics=prometheus,
+                    scrape_interval_seconds=spec.observability.prometheus.scrape_interval_seconds,
+                    opts=child,
+                )
 
         self.servers: dict[str, RayServeVllm | VllmServer | TritonServer] = {}
         placements: dict[str, Placement] = {}
@@ -168,18 +198,19 @@ class InferencePlatform(pulumi.ComponentResource):
                     if prometheus:
                         ServerMetrics(f"{server}-metrics", server=ray, metrics=prometheus, opts=child)
                 elif isinstance(server_spec, TritonServerSpec):
+                    placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
                     self.servers[server] = TritonServer(
                         server,
                         server_spec,
                         cluster=self.cluster,
-                        placement=self.pools[server_spec.pool].placement(server_spec.instance_type),
+                        placement=placements[server],
                         plugin=gpus,
                         hugging_face_token=hugging_face_token,
                         opts=child,
                     )
                 elif isinstance(server_spec, VllmServerSpec):
                     placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
-                    self.servers[server] = vllm = VllmServer(
+                    self.servers[server] = VllmServer(
                         server,
                         server_spec,
                         cluster=self.cluster,
@@ -190,10 +221,22 @@ class InferencePlatform(pulumi.ComponentResource):
                         api_key=serving_api_key,
                         opts=child,
                     )
-                    if prometheus:
-                        VllmMetrics(f"{server}-metrics", server=vllm, metrics=prometheus, opts=child)
+                deployed = self.servers.get(server)
+                if prometheus and isinstance(deployed, VllmServer | TritonServer):
+                    VllmMetrics(f"{server}-metrics", server=deployed, metrics=prometheus, opts=child)
+                    if isinstance(server_spec, VllmServerSpec | TritonServerSpec) and server_spec.autoscaling:
+                        Autoscaler(
+                            f"{server}-autoscaler",
+                            server_spec.autoscaling,
+                            cluster=self.cluster,
+                            server=deployed,
+                            metrics=prometheus,
+                            backend=scaling[server_spec.autoscaling.kind],
+                            opts=child,
+                        )
 
         # Triton speaks a protocol of its own.
+        triton = {server: component for server, component in self.servers.items() if isinstance(component, TritonServer)}
         models = {server: component for server, component in self.servers.items() if not isinstance(component, TritonServer)}
         web_ui = None
         if spec.clients.open_webui:
@@ -217,6 +260,18 @@ class InferencePlatform(pulumi.ComponentResource):
                     placement=core,
                     server=component,
                     api_key=serving_api_key,
+                    opts=child,
+                )
+        triton_client = None
+        if spec.clients.triton:
+            with faults_under("clients", "triton"):
+                triton_client = TritonClient(
+                    "triton-client",
+                    spec.clients.triton,
+                    cluster=self.cluster,
+                    placement=core,
+                    server=triton[spec.clients.triton.server or next(iter(triton))],
+                    hugging_face_token=hugging_face_token,
                     opts=child,
                 )
         load_test = None
@@ -243,6 +298,7 @@ class InferencePlatform(pulumi.ComponentResource):
                 f"eks-inference verify {pulumi.get_stack()}",
                 *_access(self.servers, with_key=serving_api_key is not None),
                 *([web_ui.port_forward_command] if web_ui else []),
+                *([triton_client.log_command, triton_client.again_command] if triton_client else []),
                 *([load_test.log_command] if load_test and load_test.log_command else []),
             ],
         }
@@ -291,7 +347,13 @@ def _missing_token(spec: StackSpec) -> Iterator[Fault]:
 def _dashboards(spec: StackSpec) -> dict[str, bool]:
     """Every dashboard, and whether the stack has what it shows."""
     kinds = {server.kind for server in spec.servers.values()}
-    return {"ray-vllm": "ray_serve_vllm" in kinds, "vllm": "vllm" in kinds, "neuron": spec.accelerators.neuron is not None}
+    return {
+        "ray-vllm": "ray_serve_vllm" in kinds,
+        "vllm": "vllm" in kinds,
+        "triton": "triton" in kinds,
+        "neuron": spec.accelerators.neuron is not None,
+        "gpu": spec.observability.dcgm_exporter is not None,
+    }
 
 
 def _build_arguments(server: ServerSpec) -> dict[str, str]:

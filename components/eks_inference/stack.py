@@ -31,9 +31,7 @@ from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.settings import StackSettings
 from eks_inference.spec import RULE_ID, Arn, Reason, ResourceName, RuleId, Spec
 
-ServerSpec = Annotated[
-    RayServeVllmSpec | VllmServerSpec | TritonServerSpec | DisaggregatedPairSpec, Field(discriminator="kind")
-]
+ServerSpec = Annotated[RayServeVllmSpec | VllmServerSpec | TritonServerSpec | DisaggregatedPairSpec, Field(discriminator="kind")]
 """A model server of any kind, told apart by ``kind``."""
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
@@ -79,7 +77,9 @@ class StackSpec(Spec):
     servers: dict[ResourceName, ServerSpec] = Field(default_factory=dict, description="Model servers by name.")
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
-    load_test: LoadTestSpec | None = Field(default=None, description="A load test of the model servers. Absent: none.")
+    load_test: LoadTestSpec | None = Field(
+        default=None, description="A load test of model servers with an OpenAI API. Absent: none."
+    )
 
     @property
     def has_neuron_scheduler(self) -> bool:
@@ -90,6 +90,11 @@ class StackSpec(Spec):
     def uses_ray(self) -> bool:
         """Whether a server needs the KubeRay operator."""
         return any(isinstance(server, RayServeVllmSpec) for server in self.servers.values())
+
+    @property
+    def triton_servers(self) -> tuple[str, ...]:
+        """Servers that speak Triton's protocol. All others have an OpenAI API."""
+        return tuple(name for name, server in self.servers.items() if isinstance(server, TritonServerSpec))
 
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
         """Whether an autoscaler of that kind owns the pods of a server."""
@@ -181,6 +186,8 @@ def _reference_faults(spec: StackSpec) -> Iterator[Fault]:
                 yield Fault(path, "an image build does not fit the nodes' disk", str(given), f"at least {needed}", hint)
         for wish in _wishes(server):
             yield from _placement_faults(("servers", name), wish, spec)
+    yield from _monitor_faults(spec)
+    yield from _client_faults(spec)
 
 
 @dataclass(frozen=True)
@@ -218,12 +225,55 @@ def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("observability", "neuron_monitor", "namespace"), spec.observability.neuron_monitor.namespace
     if spec.observability.dcgm_exporter:
         yield ("observability", "dcgm_exporter", "namespace"), spec.observability.dcgm_exporter.namespace
+    if spec.observability.fluent_bit:
+        yield ("observability", "fluent_bit", "namespace"), spec.observability.fluent_bit.namespace
     if spec.scaled_by("keda"):
         yield ("scaling", "keda", "namespace"), spec.scaling.keda.namespace
     if spec.clients.open_webui:
         yield ("clients", "open_webui", "namespace"), spec.clients.open_webui.namespace
+    if spec.clients.triton:
+        yield ("clients", "triton", "namespace"), spec.clients.triton.namespace
     if spec.load_test:
         yield ("load_test", "namespace"), spec.load_test.namespace
+
+
+def _monitor_faults(spec: StackSpec) -> Iterator[Fault]:
+    """Monitors of devices that nothing offers."""
+    observability, accelerators = spec.observability, spec.accelerators
+    for key, monitor, plugin, offered in (
+        ("neuron_monitor", observability.neuron_monitor, "neuron", accelerators.neuron),
+        ("dcgm_exporter", observability.dcgm_exporter, "nvidia", accelerators.nvidia),
+    ):
+        if monitor and not offered:
+            hint = f"add accelerators.{plugin}, or leave it out"
+            yield Fault(
+                ("observability", key), f"it stands on the device plugin of accelerators.{plugin}, which is absent", hint=hint
+            )
+
+
+def _client_faults(spec: StackSpec) -> Iterator[Fault]:
+    """Clients of a protocol that none of the servers speaks, or not the one they name."""
+    triton, clients = spec.triton_servers, spec.clients
+    others = [name for name in spec.servers if name not in triton]
+    hint = f"Triton speaks its own: clients.triton asks {', '.join(triton)}" if triton else ""
+    for path, client in (
+        (("clients", "open_webui"), clients.open_webui),
+        (("clients", "smoke_test"), clients.smoke_test),
+        (("load_test",), spec.load_test),
+    ):
+        if client and not others:
+            yield Fault(path, "there is no model server with an OpenAI API", hint=hint)
+    for position, name in enumerate(spec.load_test.servers if spec.load_test else ()):
+        if name in triton:
+            path = ("load_test", "servers", position)
+            yield Fault(path, "this server has no OpenAI API", given=name, allowed=", ".join(others), hint=hint)
+    if clients.triton and (asked := clients.triton.server) not in triton and (asked or len(triton) != 1):
+        path, allowed = (
+            ("clients", "triton", "server"),
+            ", ".join(triton) or "none is there: add one, or leave clients.triton out",
+        )
+        message = "there is no Triton server of this name" if asked else f"there are {len(triton)} Triton servers: name one"
+        yield Fault(path, message, given=asked or "", allowed=allowed)
 
 
 def _placement_faults(path: tuple[str, ...], wish: _Wish, spec: StackSpec) -> Iterator[Fault]:

@@ -11,7 +11,9 @@ def managed(facts: dict[str, Any] | None = None, **spec: Any) -> PoolFacts:
     """A good managed pool with EFA, changed."""
     good = {"instance_types": ["trn2.48xlarge"], "size": 1, "zone_ids": ["use2-az3"], "efa": {}}
     pool = ManagedPoolSpec.model_validate({**good, **spec})
-    return PoolFacts(("pools", "di"), "di", pool, "1.35", "us-east-2", **{"network_zone_ids": ("use2-az3", "use2-az1"), **(facts or {})})
+    return PoolFacts(
+        ("pools", "di"), "di", pool, "1.35", "us-east-2", **{"network_zone_ids": ("use2-az3", "use2-az1"), **(facts or {})}
+    )
 
 
 def karpenter(serves: tuple[str, ...] = (), **spec: Any) -> PoolFacts:

@@ -23,7 +23,7 @@ def stack(pool: dict[str, Any] = NODE, *, pods_max: int = 3, **facts: Any) -> St
 
 
 VECTORS = {
-    "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "1 pods find no room: 1 of 'llama'"),
+    "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
     "KAR003": Vector(
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),

@@ -101,6 +101,7 @@ class NeuronPlugin(pulumi.ComponentResource):
                         },
                         # aws.amazon.com/neuron and whatever else a pool adds: a node without its plugin has no devices at all.
                         "tolerations": [{"operator": "Exists"}],
+                        "security_context": {"seccomp_profile": {"type": "RuntimeDefault"}},
                         "containers": [
                             {
                                 "name": PLUGIN_NAME,

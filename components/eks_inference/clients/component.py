@@ -34,7 +34,8 @@ class OpenWebUI(pulumi.ComponentResource):
     Without one the first to open the web UI chooses name and password of the administrator, as in the source system. Either way
     sign-up is closed then, and the administrator adds further accounts.
 
-    ``api_key`` is the key of the servers, the same for all, without a semicolon; as a ``SecretRef`` it is in ``spec.namespace`` too.
+    ``api_key`` is the key of the servers, the same for all and without a semicolon; as a ``SecretRef`` it is in
+    ``spec.namespace`` too.
 
     The key that signs sessions is made by Open WebUI itself and stays on its volume: a key of ours would have to be derived from
     the password (who knows it could forge any session) or be one more secret to configure.

@@ -13,6 +13,7 @@ from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
+from eks_inference.pod_identity import pod_role
 from eks_inference.pools.placement import Placement
 from eks_inference.settings import StackSettings
 
@@ -181,7 +182,7 @@ class ClusterAddons(pulumi.ComponentResource):
             settings=settings,
             opts=pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
-        role, permissions = self._storage_role(name)
+        role, permissions = self._storage_role(name, cluster)
         storage_driver = eks_addon(
             f"{name}-aws-ebs-csi-driver",
             addons["aws-ebs-csi-driver"],
@@ -214,31 +215,17 @@ class ClusterAddons(pulumi.ComponentResource):
         self.ready: tuple[pulumi.Resource, ...] = (coredns, storage_class)
         self.register_outputs({"storageClass": plan.STORAGE_CLASS})
 
-    def _storage_role(self, name: str) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
+    def _storage_role(self, name: str, cluster: Cluster) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
         """The EBS CSI driver's role, and what must be attached to it before the driver starts."""
-        role = aws.iam.Role(
+        key = self.settings.kms_key_arn
+        return pod_role(
             f"{name}-ebs-csi",
+            cluster=cluster,
+            namespace=plan.EBS_CSI_NAMESPACE,
+            service_account=plan.EBS_CSI_SERVICE_ACCOUNT,
             description=f"EBS CSI driver of the EKS cluster {self.name}",
-            assume_role_policy=iam.policy_json(plan.ebs_csi_trust_policy(self.name)),
-            permissions_boundary=self.settings.permissions_boundary_arn,
-            tags={**self.settings.tags, "Name": f"{name}-ebs-csi"},
-            opts=pulumi.ResourceOptions(parent=self),
+            parent=self,
+            managed_policies={"policy": plan.ebs_csi_policy_arn(self.settings.partition)},
+            policies={"key": iam.policy_json(plan.ebs_csi_key_policy(key))} if key else {},
+            role_name=f"{name}-ebs-csi",
         )
-        permissions: list[pulumi.Resource] = [
-            aws.iam.RolePolicyAttachment(
-                f"{name}-ebs-csi-policy",
-                role=role.name,
-                policy_arn=plan.ebs_csi_policy_arn(self.settings.partition),
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-        ]
-        if self.settings.kms_key_arn:
-            permissions.append(
-                aws.iam.RolePolicy(
-                    f"{name}-ebs-csi-key",
-                    role=role.name,
-                    policy=iam.policy_json(plan.ebs_csi_key_policy(self.settings.kms_key_arn)),
-                    opts=pulumi.ResourceOptions(parent=self),
-                )
-            )
-        return role, permissions

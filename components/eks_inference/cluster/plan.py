@@ -13,6 +13,7 @@ from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import merged
 
+EBS_CSI_NAMESPACE = "kube-system"
 EBS_CSI_SERVICE_ACCOUNT = "ebs-csi-controller-sa"
 STORAGE_CLASS = "gp3"
 """The default storage class."""
@@ -121,11 +122,6 @@ def service_trust_policy() -> iam.Document:
             "Action": ["sts:AssumeRole", "sts:TagSession"],
         }
     )
-
-
-def ebs_csi_trust_policy(cluster: str) -> iam.Document:
-    """Who may assume the EBS CSI driver's role: the driver's controller in this cluster."""
-    return iam.pod_identity_trust(cluster=cluster, namespace="kube-system", service_account=EBS_CSI_SERVICE_ACCOUNT)
 
 
 def ebs_csi_policy_arn(partition: str) -> str:

@@ -6,7 +6,7 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam, naming
+from eks_inference import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import SpecError
@@ -14,6 +14,7 @@ from eks_inference.images import plan
 from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
 from eks_inference.network.policy import network_policy
+from eks_inference.pod_identity import pod_identity
 from eks_inference.pools.placement import Placement
 
 
@@ -153,30 +154,15 @@ class ImageBuild(pulumi.ComponentResource):
     def _identity(
         self, name: str, repository: aws.ecr.Repository, bases: Sequence[PrivateRepository], cluster: Cluster
     ) -> list[pulumi.Resource]:
-        """The build's role and permissions, and the association that gives them to its service account."""
-        settings = cluster.settings
-        trust = iam.pod_identity_trust(cluster=cluster.name, namespace=self.namespace, service_account=plan.SERVICE_ACCOUNT)
-        role = aws.iam.Role(
-            naming.within(naming.IAM_ROLE, f"{name}-role"),
-            description=f"Builds of the image {self.repository_name} in the EKS cluster {cluster.name}",
-            assume_role_policy=iam.policy_json(trust),
-            permissions_boundary=settings.permissions_boundary_arn,
-            tags={**settings.tags, "Name": f"{name}-role"},
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        policy = aws.iam.RolePolicy(
-            f"{name}-policy",
-            role=role.name,
-            policy=repository.arn.apply(lambda arn: iam.policy_json(plan.permissions(arn, bases, settings.partition))),
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        association = aws.eks.PodIdentityAssociation(
-            f"{name}-identity",
-            cluster_name=cluster.name,
+        """What the build's pods need in AWS."""
+        partition = cluster.settings.partition
+        policy = repository.arn.apply(lambda arn: iam.policy_json(plan.permissions(arn, bases, partition)))
+        return pod_identity(
+            name,
+            cluster=cluster,
             namespace=self.namespace,
             service_account=plan.SERVICE_ACCOUNT,
-            role_arn=role.arn,
-            tags={**settings.tags, "Name": f"{name}-identity"},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+            description=f"Builds of the image {self.repository_name} in the EKS cluster {cluster.name}",
+            parent=self,
+            policies={"policy": policy},
         )
-        return [policy, association]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference import iam
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.observability import plan
 from eks_inference.observability.spec import CloudWatchSpec
+from eks_inference.pod_identity import pod_role
 
 
 class CloudWatchObservability(pulumi.ComponentResource):
@@ -35,19 +35,14 @@ class CloudWatchObservability(pulumi.ComponentResource):
             "eks-inference:index:CloudWatchObservability", name, spec.model_dump(mode="json", exclude_none=True), opts
         )
         settings = cluster.settings
-        role = aws.iam.Role(
-            f"{name}-role",
+        role, permissions = pod_role(
+            name,
+            cluster=cluster,
+            namespace=plan.CLOUDWATCH_NAMESPACE,
+            service_account=plan.CLOUDWATCH_SERVICE_ACCOUNT,
             description=f"CloudWatch agents of the EKS cluster {cluster.name}",
-            assume_role_policy=iam.policy_json(plan.cloudwatch_trust_policy(cluster.name)),
-            permissions_boundary=settings.permissions_boundary_arn,
-            tags={**settings.tags, "Name": f"{name}-role"},
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        policy = aws.iam.RolePolicyAttachment(
-            f"{name}-policy",
-            role=role.name,
-            policy_arn=plan.cloudwatch_policy_arn(settings.partition),
-            opts=pulumi.ResourceOptions(parent=self),
+            parent=self,
+            managed_policies={"policy": plan.cloudwatch_policy_arn(settings.partition)},
         )
         addon = eks_addon(
             f"{name}-addon",
@@ -57,7 +52,7 @@ class CloudWatchObservability(pulumi.ComponentResource):
             pod_identity_associations=[
                 aws.eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=plan.CLOUDWATCH_SERVICE_ACCOUNT)
             ],
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready, policy]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready, *permissions]),
         )
         self.ready: Sequence[pulumi.Resource] = (addon,)
         self.register_outputs(

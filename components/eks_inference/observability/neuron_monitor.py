@@ -64,7 +64,7 @@ class NeuronMonitor(pulumi.ComponentResource):
             **network_policy(
                 _NAME,
                 spec.namespace,
-                selector=labels,
+                selector={},
                 ingress=[allow_from(namespace(metrics.namespace) if metrics else EVERY_NAMESPACE, tcp=[_PORT])],
                 # It asks the metadata service what instance it is on; nodes that keep that from pods leave these labels empty.
                 egress=[allow_to(addresses("169.254.169.254/32"), tcp=[80])],

@@ -30,11 +30,6 @@ def cloudwatch_addon(spec: CloudWatchSpec, kubernetes_version: str) -> Addon:
     )
 
 
-def cloudwatch_trust_policy(cluster: str) -> iam.Document:
-    """Who may assume the add-on's role: its agents in this cluster."""
-    return iam.pod_identity_trust(cluster=cluster, namespace=CLOUDWATCH_NAMESPACE, service_account=CLOUDWATCH_SERVICE_ACCOUNT)
-
-
 def cloudwatch_policy_arn(partition: str) -> str:
     """The AWS policy of the agents: write metrics, logs and traces."""
     return iam.managed_policy_arn("CloudWatchAgentServerPolicy", partition)

@@ -14,6 +14,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import merged
+from eks_inference.pod_identity import pod_identity
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.node_role import node_role
 from eks_inference.pools.placement import Placement
@@ -121,17 +122,8 @@ class Karpenter(pulumi.ComponentResource):
         self.register_outputs({"nodeRoleName": role.name, "nodeRoleArn": role.arn, "queueName": self.queue_name})
 
     def _controller_identity(self, name: str, cluster: Cluster, nodes: aws.iam.Role) -> list[pulumi.Resource]:
-        """The controller's role and permissions, and the association that gives them to its service account."""
+        """What the controller needs in AWS."""
         settings = cluster.settings
-        trust = iam.pod_identity_trust(cluster=cluster.name, namespace=plan.NAMESPACE, service_account=plan.SERVICE_ACCOUNT)
-        role = aws.iam.Role(
-            naming.within(naming.IAM_ROLE, f"{name}-controller-role"),
-            description=f"Karpenter controller of the EKS cluster {cluster.name}",
-            assume_role_policy=iam.policy_json(trust),
-            permissions_boundary=settings.permissions_boundary_arn,
-            tags={**settings.tags, "Name": f"{name}-controller-role"},
-            opts=pulumi.ResourceOptions(parent=self),
-        )
         policies: dict[str, pulumi.Input[str]] = {
             concern: iam.policy_json(document)
             for concern, document in plan.controller_policies(
@@ -141,25 +133,15 @@ class Karpenter(pulumi.ComponentResource):
         policies["instance-profiles"] = nodes.arn.apply(
             lambda arn: iam.policy_json(plan.instance_profiles_policy(cluster=cluster.name, settings=settings, node_role_arn=arn))
         )
-        permissions = [
-            aws.iam.RolePolicy(
-                f"{name}-controller-{concern}",
-                role=role.name,
-                policy=policy,
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-            for concern, policy in policies.items()
-        ]
-        association = aws.eks.PodIdentityAssociation(
-            f"{name}-controller-identity",
-            cluster_name=cluster.name,
+        return pod_identity(
+            f"{name}-controller",
+            cluster=cluster,
             namespace=plan.NAMESPACE,
             service_account=plan.SERVICE_ACCOUNT,
-            role_arn=role.arn,
-            tags={**settings.tags, "Name": f"{name}-controller-identity"},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+            description=f"Karpenter controller of the EKS cluster {cluster.name}",
+            parent=self,
+            policies=policies,
         )
-        return [*permissions, association]
 
     def _interruptions(self, name: str, cluster: Cluster) -> list[pulumi.Resource]:
         """The queue, the rules that fill it, and the leave they have to do so."""

@@ -27,9 +27,7 @@ class Verdict:
     def findings(self) -> tuple[Finding, ...]:
         """What does not hold: errors first, silenced last, otherwise by rule."""
         found = [
-            Finding(rule, judgement, self.silenced.get(rule.id, ""))
-            for rule, judgement in self.judgements
-            if not judgement.holds
+            Finding(rule, judgement, self.silenced.get(rule.id, "")) for rule, judgement in self.judgements if not judgement.holds
         ]
         return tuple(sorted(found, key=lambda one: (bool(one.reason), one.severity != "error", one.rule.id)))
 

@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stacks", nargs="*", metavar="STACK", help="stacks that have a file (default: all of them)")
     parser.add_argument("--explain", metavar="RULE", help="show the arithmetic of one rule, e.g. NEU008, also where it holds")
     parser.add_argument("--rules", action="store_true", help="list every rule")
-    parser.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)")
+    parser.add_argument(
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
     parser.set_defaults(run=run)
 

@@ -50,7 +50,9 @@ def graph_rules() -> tuple[Rule[Any], ...]:
 @cache
 def read_rules() -> tuple[ReadRule, ...]:
     """What reading a stack file refuses already, by id: it cannot be silenced, since nothing is left to judge."""
-    return tuple(value for module in _SPEC_MODULES for value in vars(import_module(module)).values() if isinstance(value, ReadRule))
+    return tuple(
+        value for module in _SPEC_MODULES for value in vars(import_module(module)).values() if isinstance(value, ReadRule)
+    )
 
 
 @cache

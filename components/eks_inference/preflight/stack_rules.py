@@ -34,15 +34,15 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
             working=(
                 f"{nodes} x {instance.name}: {nodes} x {instance.devices} = {nodes * instance.devices} devices",
                 *(
-                    f"{server.path[-1]}: {server.pods_min}{f' to {server.pods_max}' if server.pods_max > server.pods_min else ''}"
-                    f" pods of {server.devices} devices, {server.cpu_millis / 1000:g} CPU, {server.memory_mib / 1024:.0f} GiB"
+                    f"{server.path[-1]}: pods {server.pods_min}{f' to {server.pods_max}' if server.pods_max > server.pods_min else ''}"
+                    f", each {server.devices} devices, {server.cpu_millis / 1000:g} CPU, {server.memory_mib / 1024:.0f} GiB"
                     for server in servers
                 ),
             ),
             message=(
-                f"{sum(fewest.values())} pods find no room: {_named(fewest)}"
+                f"there is no room for {_named(fewest)}"
                 if fewest
-                else f"{sum(most.values())} pods find no room once servers are scaled out: {_named(most)}"
+                else f"there is no room for {_named(most)} once servers are scaled out"
             ),
             given=str(nodes),
             severity="error" if fewest else "warning",
@@ -129,4 +129,4 @@ def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int])
 
 
 def _named(left: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} of '{server}'" for server, count in left.items())
+    return ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{server}'" for server, count in left.items())

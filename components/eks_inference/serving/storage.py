@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference import iam, naming
 from eks_inference.cluster.handle import Cluster
+from eks_inference.pod_identity import pod_identity
 from eks_inference.serving import storage_plan
 from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
 
@@ -105,31 +106,13 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
 
 def account_role(account: Account, policy: pulumi.Input[str], cluster: Cluster, parent: pulumi.Resource) -> list[pulumi.Resource]:
     """Role with that policy and association of the service account."""
-    settings = cluster.settings
-    role = aws.iam.Role(
-        naming.within(naming.IAM_ROLE, account.name),
-        description=account.description,
-        assume_role_policy=iam.policy_json(
-            iam.pod_identity_trust(cluster=cluster.name, namespace=account.namespace, service_account=account.name)
-        ),
-        permissions_boundary=settings.permissions_boundary_arn,
-        tags={**settings.tags, "Name": account.name},
-        opts=pulumi.ResourceOptions(parent=parent),
-    )
-    permissions = aws.iam.RolePolicy(
-        f"{account.name}-storage",
-        role=role.name,
-        policy=policy,
-        opts=pulumi.ResourceOptions(parent=parent),
-    )
-    association = aws.eks.PodIdentityAssociation(
-        f"{account.name}-identity",
-        cluster_name=cluster.name,
+    return pod_identity(
+        account.name,
+        cluster=cluster,
         namespace=account.namespace,
         service_account=account.name,
-        role_arn=role.arn,
-        tags={**settings.tags, "Name": f"{account.name}-identity"},
-        # The agent hands credentials out to pods that start after the association.
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.ready]),
+        description=account.description,
+        parent=parent,
+        policies={"storage": policy},
+        role_name=account.name,
     )
-    return [permissions, association]

@@ -4,16 +4,19 @@ Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 # The parser is built for every command; what a report needs is imported when one is made.
 if TYPE_CHECKING:
     from eks_inference.loadtest.report.comparing import Report
     from eks_inference.loadtest.report.record import Run
     from eks_inference.preview.errors import Problem
+
+T = TypeVar("T")
 
 FORMATS = ("table", "json", "html")
 
@@ -44,7 +47,9 @@ def configure(parser: argparse.ArgumentParser, write: Write) -> None:
     report.add_argument(
         "--instance", metavar="TYPE", action="append", default=[], help="instance type that served, e.g. inf2.48xlarge"
     )
-    report.add_argument("--label", metavar="TEXT", action="append", default=[], help="name of a file's runs (default: the file's)")
+    report.add_argument(
+        "--label", metavar="TEXT", action="append", default=[], help="name of a file's runs (default: the file's)"
+    )
     report.add_argument(
         "--published",
         metavar="ID",
@@ -69,6 +74,7 @@ def _report(options: argparse.Namespace) -> "Report":
 
     known = published()
     problems = list(_wrong_options(options, known))
+    read: list[list[Run]] = []
     try:
         read = read_all(options.files)
     except PreviewError as error:
@@ -79,7 +85,7 @@ def _report(options: argparse.Namespace) -> "Report":
     return compare(_named(read, options), figures, any_model=bool(options.published))
 
 
-def _wrong_options(options: argparse.Namespace, known: Sequence[str]) -> "list[Problem]":
+def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list[Problem]":
     from eks_inference.preview.errors import Problem
 
     files = len(options.files)
@@ -88,6 +94,8 @@ def _wrong_options(options: argparse.Namespace, known: Sequence[str]) -> "list[P
         for name in ("chips", "instance", "label")
         if (given := len(getattr(options, name))) not in (0, 1, files)
     ]
+    if len({path.resolve() for path in options.files}) < files:
+        found.append(Problem("a file is given twice", given=" ".join(map(str, options.files))))
     if options.published not in (None, "none", *known):
         found.append(
             Problem("--published names no published figures", given=options.published, allowed=", ".join((*known, "none")))
@@ -102,27 +110,34 @@ def _named(files: "Sequence[Sequence[Run]]", options: argparse.Namespace) -> "li
     for number, runs in enumerate(files):
         chips, instance = _of(options.chips, number), _of(options.instance, number)
         told = ({"chips": chips} if chips else {}) | ({"instance_type": instance} if instance else {})
-        label = labels[number]
         named.append(
-            [
-                replace(run, label=label if len(runs) == 1 else f"{label}, {run.users or place} users", **told)
-                for place, run in enumerate(runs, start=1)
-            ]
+            [replace(run, label=label, **told) for run, label in zip(runs, _run_labels(labels[number], runs), strict=True)]
         )
     return named
 
 
-def _of(values: Sequence, number: int):
+def _run_labels(file: str, runs: "Sequence[Run]") -> list[str]:
+    """The file's label, and of several runs what tells them apart: the server, the users, the place."""
+    if len(runs) == 1:
+        return [file]
+    servers = len({run.label for run in runs}) > 1
+    parts = [(file, *([run.label] if servers else []), *([f"{run.users} users"] if run.users else [])) for run in runs]
+    again = len(set(parts)) < len(parts)
+    return [", ".join((*part, *([f"run {place}"] if again else []))) for place, part in enumerate(parts, start=1)]
+
+
+def _of(values: Sequence[T], number: int) -> T | None:
+    """The value for a file: its own, or the one for all."""
     return values[0 if len(values) == 1 else number] if values else None
 
 
 def _labels(paths: Sequence[Path], prefix: Sequence[str]) -> list[str]:
-    """Names of files, with as many folders before them as it takes to tell them apart."""
-    parts = [(*path.resolve().parent.parts[1:], path.stem) for path in paths]
-    for depth in range(1, max(map(len, parts)) + 1):
-        labels = ["/".join(part[-depth:]) for part in parts]
-        if len(set(labels)) == len(labels):
-            break
+    """Each file by its own name, or by that of its nearest folder that no other file has in this place."""
+    parts = [(path.stem, *reversed(path.resolve().parent.parts)) for path in paths]
+    taken = Counter(place for part in parts for place in enumerate(part))
+    labels = [next((name for place in enumerate(part) if taken[place] == 1 for name in place[1:]), part[0]) for part in parts]
+    if len(set(labels)) < len(labels):
+        labels = list(map(str, paths))
     return [f"{prefix[0]}, {label}" for label in labels] if prefix else labels
 
 

@@ -17,11 +17,8 @@ HARDWARE_RULE = "DI012"
 _ALIKE = 0.1  # loads whose mean lengths differ by more are not called the same
 _COMPARED = tuple(name for name in METRICS if name not in BETWEEN_TOKENS)
 
-_TOTALS = {
-    "output_tokens_per_s": "Output tokens/s",
-    "output_tokens_per_s_per_chip": "Output tokens/s, chip",
-    "completed_per_min": "Completed/min",
-}
+_TOTALS = {"output_tokens_per_s": "Output tokens/s", "completed_per_min": "Completed/min"}
+_OF_A_CHIP = {"output_tokens_per_s_per_chip": "Output tokens/s, chip", "completed_per_min_per_chip": "Completed/min, chip"}
 
 
 @dataclass(frozen=True)
@@ -48,10 +45,12 @@ class Row:
     statistic: str
     this: float
     other: float
+    alike: bool = True
+    """False for totals of unlike hardware, which are no measure of each other."""
 
     @property
     def ratio(self) -> float | None:
-        return self.this / self.other if self.other else None
+        return self.this / self.other if self.other and self.alike else None
 
     def document(self) -> dict[str, Any]:
         return {
@@ -74,19 +73,10 @@ class Comparison:
     published: Published | None = None
 
     def document(self) -> dict[str, Any]:
-        origin = {}
-        if self.published:
-            origin = {
-                "source": self.published.source,
-                "measured": self.published.measured,
-                "read": self.published.read,
-                "remarks": list(self.published.remarks),
-                "record": self.other.document(),
-            }
         return {
             "run": self.run.label,
             "other": self.other.label,
-            **origin,
+            **({"published": self.published.id} if self.published else {}),
             "rows": [row.document() for row in self.rows],
             "notes": [note.document() for note in self.notes],
         }
@@ -94,7 +84,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """All there is to say. ``against_first`` has the runs of the first file as the baseline of the others'."""
+    """All there is to say. ``against_first`` has the runs of the first file as the baseline of the others'.
+
+    ``notes`` are about single runs, warnings first; what is to know of a comparison stands in it.
+    """
 
     runs: tuple[Run, ...]
     against_first: tuple[Comparison, ...]
@@ -102,10 +95,9 @@ class Report:
     notes: tuple[Note, ...]
 
     @property
-    def every_note(self) -> tuple[Note, ...]:
-        """Those of the report and of its comparisons, each once, warnings first."""
-        found = [*self.notes, *(note for each in (*self.against_first, *self.against_published) for note in each.notes)]
-        return tuple(sorted(dict.fromkeys(found), key=lambda note: note.level != "warning"))
+    def published(self) -> tuple[Published, ...]:
+        """The documents whose figures are compared with."""
+        return tuple({each.published.id: each.published for each in self.against_published if each.published}.values())
 
     def document(self) -> dict[str, Any]:
         """As JSON. ``schema`` changes when a key does."""
@@ -114,7 +106,8 @@ class Report:
             "runs": [run.document() for run in self.runs],
             "against_first": [each.document() for each in self.against_first],
             "against_published": [each.document() for each in self.against_published],
-            "notes": [note.document() for note in self.every_note],
+            "published": [each.document() for each in self.published],
+            "notes": [note.document() for note in self.notes],
         }
 
 
@@ -135,8 +128,9 @@ def compare(files: Sequence[Sequence[Run]], figures: Mapping[str, Published], *,
         for figure in figures.values():
             if (any_model or figure.is_of(run.model)) and (other := _nearest(run, figure.runs)):
                 against_published.append(_comparison(run, other, figure))
-    compared = {id(run) for each in (*against_first, *against_published) for run in (each.run, each.other)}
-    notes += _chips_unknown([run for run in runs if id(run) in compared])
+    compared = {label for each in (*against_first, *against_published) for label in (each.run.label, each.other.label)}
+    notes += _chips_unknown([run for run in runs if run.label in compared])
+    notes.sort(key=lambda note: note.level != "warning")
     return Report(tuple(runs), tuple(against_first), tuple(against_published), tuple(notes))
 
 
@@ -165,10 +159,11 @@ def _rows(run: Run, other: Run) -> Iterator[Row]:
             this, there = run.value(name, statistic), other.value(same, statistic)
             if this is not None and there is not None:
                 yield Row(same, title, statistic, this, there)
-    for key, title in _TOTALS.items():
+    same_chips = run.chips is not None and run.chips == other.chips
+    for key, title in (_TOTALS | _OF_A_CHIP).items():
         this, there = getattr(run, key), getattr(other, key)
         if this is not None and there is not None:
-            yield Row(key, title, "", this, there)
+            yield Row(key, title, "", this, there, alike=same_chips or key in _OF_A_CHIP)
 
 
 def between_tokens(run: Run, other: Run) -> list[tuple[str, str]]:
@@ -203,35 +198,38 @@ def _chips_unknown(runs: Iterable[Run]) -> Iterator[Note]:
     if not unknown:
         return
     known = instance_types()
-    labels = ", ".join(dict.fromkeys(run.label for run in unknown))
     devices = {run.instance_type: known[run.instance_type].devices for run in unknown if run.instance_type in known}
     whole = "".join(f" A whole {name} has {number}." for name, number in devices.items())
-    text = f"how many chips served {labels} is not known: throughput is not compared chip by chip. Give --chips.{whole}"
-    yield Note("warning", text, HARDWARE_RULE)
+    labels = "; ".join(run.label for run in unknown)
+    yield Note(
+        "warning", f"give --chips to have throughput compared; how many served is not known of: {labels}.{whole}", HARDWARE_RULE
+    )
 
 
 def _differences(run: Run, other: Run) -> Iterator[Note]:
-    """Between two runs that are put beside each other."""
-    pair = f"{run.label} and {other.label}"
-    if run.chips and other.chips and run.chips != other.chips:
-        text = f"{pair} had {run.chips} and {other.chips} chips: compare output tokens per second of a chip, not the totals."
+    """Between two runs that are put beside each other: ``run`` is here, ``other`` there."""
+    unknown = " and ".join(place for one, place in ((run, "here"), (other, "there")) if one.chips is None)
+    if unknown:
+        yield Note("warning", f"chips not known {unknown}: throughput is not compared", HARDWARE_RULE)
+    elif run.chips != other.chips:
+        text = f"{run.chips} chips here, {other.chips} there: throughput is compared by the chip, totals are not"
         yield Note("note", text, HARDWARE_RULE)
     if run.instance_type and other.instance_type and run.instance_type != other.instance_type:
-        yield Note("note", f"{pair} ran on {run.instance_type} and {other.instance_type}.")
+        yield Note("note", f"{run.instance_type} here, {other.instance_type} there")
     if run.users != other.users:
-        yield Note("warning", f"{pair} had {_or_unknown(run.users)} and {_or_unknown(other.users)} users at once.")
+        yield Note("warning", f"other load: {_or_unknown(run.users)} users at once here, {_or_unknown(other.users)} there")
     for name in ("input_tokens", "output_tokens"):
         here, there = run.value(name, "mean"), other.value(name, "mean")
         if here and there and abs(here - there) > _ALIKE * there:
             words = METRICS[name].title.lower()
-            yield Note("warning", f"{pair} are not the same load: {here:.0f} and {there:.0f} {words} a request.")
-    if other.basis and not between_tokens(run, other):
-        here, there = (
-            "; ".join(f"{METRICS[name].short.split()[0]}: {BASES[one.basis[name]]}" for name in BETWEEN_TOKENS if name in one.basis)
-            for one in (run, other)
-        )
-        text = f"{pair} do not measure the time between tokens alike ({here or 'not known'}; {there}): it is not compared."
-        yield Note("warning", text)
+            yield Note("warning", f"other load: {here:.0f} {words} a request here, {there:.0f} there")
+    if not between_tokens(run, other):
+        here, there = (_times_between_tokens(one) for one in (run, other))
+        yield Note("warning", f"times between tokens are not compared: {here} here, {there} there")
+
+
+def _times_between_tokens(run: Run) -> str:
+    return " and ".join(f"{METRICS[name].short.split()[0]} is {BASES[basis]}" for name, basis in run.basis.items()) or "unknown"
 
 
 def _or_unknown(users: int | None) -> str:

@@ -24,7 +24,18 @@ def whole(value: int | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    return NONE if value is None else f"x {value:.3g}" if value < 1000 else f"x {value:.0f}"
+    if value is None:
+        return NONE
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 4
+    return f"x {value:.{digits}f}"
+
+
+def cut(label: str, letters: int) -> str:
+    """The label with what is too much left out of its middle: names of files differ at their ends."""
+    if len(label) <= letters:
+        return label
+    end = (letters - 1) // 2
+    return f"{label[: letters - 1 - end]}…{label[-end:]}"
 
 
 def completed(run: Run) -> str:
@@ -43,9 +54,20 @@ def tool(run: Run) -> str:
     return f"{run.tool} {run.tool_version}".strip()
 
 
-def by_metric(comparison: Comparison) -> dict[str, list[Row]]:
-    """The rows of each metric under its title."""
-    found: dict[str, list[Row]] = {}
+COMPARED = ("mean", "p50", "p99")
+"""Statistics of a comparison that tables show; the JSON document has all."""
+
+
+def side_by_side(comparison: Comparison) -> list[list[str]]:
+    """A row a metric: its title, then here, there and ratio of each statistic. Figures of a whole run stand under the first."""
+    rows: dict[str, dict[str, Row]] = {}
     for row in comparison.rows:
-        found.setdefault(row.title, []).append(row)
-    return found
+        rows.setdefault(row.title, {})[row.statistic or COMPARED[0]] = row
+    cells = []
+    for title, of in rows.items():
+        found = [of.get(statistic) for statistic in COMPARED]
+        if any(found):
+            cells.append([title])
+            for row in found:
+                cells[-1] += [figure(row.this), figure(row.other), ratio(row.ratio)] if row else [""] * 3
+    return cells

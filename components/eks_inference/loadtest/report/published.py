@@ -16,7 +16,7 @@ _ABOUT = ("users", "asked", "completed", "failed", "chips", "launched_per_min", 
 
 @dataclass(frozen=True)
 class Published:
-    """The figures of one document. ``measured`` is the day of the test, or why it is not known; ``read`` is when they were read."""
+    """The figures of one document. ``measured`` is the day of the test, or what dates it; ``read`` is when they were read."""
 
     id: str
     """Name of the stack that does what the document does."""
@@ -27,6 +27,17 @@ class Published:
     """What the model is called on the Hub, and by the server."""
     remarks: tuple[str, ...]
     runs: tuple[Run, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with the record of each run."""
+        return {
+            "id": self.id,
+            "source": self.source,
+            "measured": self.measured,
+            "read": self.read,
+            "remarks": list(self.remarks),
+            "runs": [run.document() for run in self.runs],
+        }
 
     def is_of(self, model: str) -> bool:
         """Whether it is about this model, by any of the names the catalog has for it."""

@@ -97,7 +97,11 @@ def _lines(path: Path, text: str, error: ValueError) -> list[Any]:
             fault, place = (of_line, number) if found else (error, getattr(error, "lineno", 1))
             shown = lines[0][1].strip()[:60] if not found else line.strip()[:60]
             raise PreviewError(
-                [Problem(f"not JSON: {getattr(fault, 'msg', fault)}", file=str(path), line=place, given=shown, allowed=UNDERSTOOD)]
+                [
+                    Problem(
+                        f"not JSON: {getattr(fault, 'msg', fault)}", file=str(path), line=place, given=shown, allowed=UNDERSTOOD
+                    )
+                ]
             ) from None
     if not found:
         raise PreviewError([Problem("the file is empty", file=str(path), allowed=UNDERSTOOD)])

@@ -25,8 +25,8 @@ Basis = Literal["gap", "request", "request_with_ttft"]
 
 BASES: Mapping[Basis, str] = {
     "gap": "each gap between two events of a stream",
-    "request": "one figure a request, without the time to first token",
-    "request_with_ttft": "one figure a request, with the time to first token in it",
+    "request": "one figure a request without the time to first token",
+    "request_with_ttft": "one figure a request with the time to first token in it",
 }
 
 
@@ -85,9 +85,14 @@ class Run:
 
     @property
     def output_tokens_per_s_per_chip(self) -> float | None:
-        if self.output_tokens_per_s is None or not self.chips:
-            return None
-        return self.output_tokens_per_s / self.chips
+        return self._of_a_chip(self.output_tokens_per_s)
+
+    @property
+    def completed_per_min_per_chip(self) -> float | None:
+        return self._of_a_chip(self.completed_per_min)
+
+    def _of_a_chip(self, rate: float | None) -> float | None:
+        return None if rate is None or not self.chips else rate / self.chips
 
     @property
     def itl_includes_ttft(self) -> bool | None:
@@ -117,6 +122,7 @@ class Run:
             },
             "duration_s": self.duration_s,
             "completed_per_min": self.completed_per_min,
+            "completed_per_min_per_chip": self.completed_per_min_per_chip,
             "launched_per_min": self.launched_per_min,
             "output_tokens_per_s": self.output_tokens_per_s,
             "output_tokens_per_s_per_chip": self.output_tokens_per_s_per_chip,

@@ -5,24 +5,25 @@ from collections.abc import Iterator, Sequence
 
 from eks_inference.loadtest.report import figures
 from eks_inference.loadtest.report.comparing import Comparison, Report
+from eks_inference.loadtest.report.published import Published
 from eks_inference.loadtest.report.record import METRICS, STATISTICS, Run
 
 WIDTH = 110
 _GAP = "  "
-_SHOWN = ("mean", "p50", "p99")  # of a comparison; the other formats have all
 
 
 def render_table(report: Report) -> str:
     blocks = [_overview(report.runs), *(list(_run(run)) for run in report.runs)]
     blocks += [list(_comparison(each, "the first file")) for each in report.against_first]
     blocks += [list(_comparison(each, "published figures")) for each in report.against_published]
-    if report.every_note:
-        blocks.append([line for note in report.every_note for line in _wrapped(f"{note.level}: {note.line()}")])
+    blocks += [list(_source(each)) for each in report.published]
+    if report.notes:
+        blocks.append([line for note in report.notes for line in _wrapped(f"{note.level}: {note.line()}")])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 def _overview(runs: Sequence[Run]) -> list[str]:
-    header = ("run", "users", "completed", "failed", "TTFT p50", "ITL mean", "e2e p50", "tokens/s", "chips", "tokens/s, chip")
+    header = ("run", "users", "completed", "failed", "TTFT p50", "ITL mean", "e2e p50", "tokens/s", "chips", "a chip")
     rows = [
         (
             run.label,
@@ -68,22 +69,19 @@ def _mark(run: Run, metric: str) -> str:
 
 
 def _comparison(comparison: Comparison, with_what: str) -> Iterator[str]:
-    run, other, published = comparison.run, comparison.other, comparison.published
+    run, other = comparison.run, comparison.other
     yield from _wrapped(f"{run.label} against {with_what}: {other.label}")
-    if published:
-        yield from _wrapped(f"  {published.source} (measured: {published.measured}; read {published.read})")
-        for remark in published.remarks:
-            yield from _wrapped(f"  {remark}", further="    ")
-    header = ["", *(cell for statistic in _SHOWN for cell in (statistic, "there", "ratio"))]
-    rows = []
-    for title, found in figures.by_metric(comparison).items():
-        by_statistic = {row.statistic or _SHOWN[0]: row for row in found}
-        cells = [title]
-        for statistic in _SHOWN:
-            row = by_statistic.get(statistic)
-            cells += [figures.figure(row.this), figures.figure(row.other), figures.ratio(row.ratio)] if row else [""] * 3
-        rows.append(cells)
+    header = ["", *(cell for statistic in figures.COMPARED for cell in (statistic, "there", "ratio"))]
+    rows = figures.side_by_side(comparison)
     yield from _columns(header, rows) if rows else ["  nothing that can be compared"]
+    for note in comparison.notes:
+        yield from _wrapped(f"  {note.level}: {note.line()}", further="    ")
+
+
+def _source(published: Published) -> Iterator[str]:
+    yield from _wrapped(f"{published.id}: {published.source}; measured: {published.measured}; read: {published.read}")
+    for remark in published.remarks:
+        yield from _wrapped(f"  {remark}", further="    ")
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -92,8 +90,10 @@ def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - len(_GAP) * len(widths))
     lines = []
     for first, *others in (header, *rows):
-        name = first if len(first) <= widths[0] else f"{first[: widths[0] - 1]}…"
-        cells = [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        cells = [
+            figures.cut(first, widths[0]).ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)),
+        ]
         lines.append((_GAP + _GAP.join(cells)).rstrip())
     return lines
 

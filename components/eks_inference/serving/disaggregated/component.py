@@ -18,7 +18,7 @@ from eks_inference.serving.disaggregated import jobs, rules, workloads
 from eks_inference.serving.disaggregated.artifact import artifact
 from eks_inference.serving.disaggregated.controller import LeaderWorkerSets
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, serving_facts
-from eks_inference.serving.disaggregated.servers import API_PORT
+from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.rules import server_rules
 from eks_inference.storage.component import store_claim
@@ -80,12 +80,17 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self.endpoint = f"http://{name}.{spec.namespace}.svc.cluster.local:{API_PORT}/v1"
         self.startup_seconds = workloads.cold_start_seconds(spec)
         self.artifact_key = artifact(spec).key
+        self.kind = spec.kind
+        self.pod_labels = workloads.server_labels(name)
+        self.ports = {role: each.port for role, each in servers(spec).items()}
+        """HTTP of each server, by the name of its port in the pods: API, health and metrics."""
 
-        self._namespace = k8s.core.v1.Namespace(
+        self._namespace = namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",
             metadata={"name": spec.namespace, "labels": workloads.POD_SECURITY},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
+        self.foundation: Sequence[pulumi.Resource] = (namespace,)
         claim = store_claim(
             workloads.claim_name(name), store, namespace=spec.namespace, cluster=cluster, parent=self, opts=self._options()
         )
@@ -109,10 +114,10 @@ class DisaggregatedPair(pulumi.ComponentResource):
         if spec.serving == "pair":
             before.append(self._efa_check(placement, [*guards, priority, *efa.ready]))
         controllers = controller.ready if controller else ()
-        servers = self._servers(placement, [*before, claim, *guards, *services, *efa.ready, *controllers])
-        front = servers
+        serving = self._servers(placement, [*before, claim, *guards, *services, *efa.ready, *controllers])
+        front = serving
         if spec.serving == "pair":
-            front = self._router(router_placement or placement, [servers, *guards, *services])
+            front = self._router(router_placement or placement, [serving, *guards, *services])
         answered = self._answers(router_placement or placement, [front, *guards, *services])
         self.ready: Sequence[pulumi.Resource] = (front, answered)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id, "artifact": self.artifact_key})

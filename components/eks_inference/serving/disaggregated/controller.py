@@ -9,11 +9,14 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.network.policy import allow_from, network_policy
 from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 
 RELEASE = "lws"
 NAMESPACE = "lws-system"
+WEBHOOK_PORT = 9443
+"""Where the API server asks whether a LeaderWorkerSet is one."""
 
 
 class LeaderWorkerSets(Protocol):
@@ -33,8 +36,9 @@ class ExistingLeaderWorkerSets:
 class LeaderWorkerSetController(pulumi.ComponentResource):
     """The LeaderWorkerSet controller and its definitions, from its chart, on the nodes of ``placement`` (the core pool).
 
-    Builds the namespace ``lws-system`` with Pod Security "restricted" and one Helm release. Helm installs the definitions once
-    and never updates them: before a newer chart version, apply those of that version by hand.
+    Builds the namespace ``lws-system`` with Pod Security "restricted", a NetworkPolicy (in only to its webhooks; out to anywhere)
+    and one Helm release. Helm installs the definitions once and never updates them: before a newer chart version, apply those of
+    that version by hand.
     """
 
     def __init__(self, name: str, *, cluster: Cluster, placement: Placement, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -44,6 +48,11 @@ class LeaderWorkerSetController(pulumi.ComponentResource):
             f"{name}-namespace",
             metadata={"name": NAMESPACE, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+        )
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy",
+            **network_policy(RELEASE, NAMESPACE, selector={}, ingress=[allow_from(tcp=[WEBHOOK_PORT])], egress=None),
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace]),
         )
         chart = versions.chart("lws")
         location, repository = chart.location(settings.chart(chart.reference))
@@ -65,7 +74,7 @@ class LeaderWorkerSetController(pulumi.ComponentResource):
                 "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
             },
             opts=pulumi.ResourceOptions(
-                parent=self, provider=cluster.provider, depends_on=[namespace, *cluster.ready, *placement.ready]
+                parent=self, provider=cluster.provider, depends_on=[namespace, policy, *cluster.ready, *placement.ready]
             ),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)

@@ -6,14 +6,12 @@ hold the devices it needs: its priority is higher, so Kubernetes ends their pods
 A Job's name carries a hash of what it does: other content is another Job, and nothing runs twice.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.accelerators.efa_plan import EFA_RESOURCE
 from eks_inference.network.policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
-from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
 from eks_inference.serving.disaggregated.artifact import STORE, artifact, model_folder
 from eks_inference.serving.disaggregated.servers import API_PORT
@@ -21,9 +19,12 @@ from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import (
     PLAN,
     ROOT_POD,
+    SCRIPT_CONTAINER,
+    SCRIPT_POD,
     SCRIPTS,
     UNAWAITED,
     config_map,
+    digest,
     efa_interfaces,
     labels,
     placed,
@@ -42,8 +43,6 @@ PREPARATION_PRIORITY = 1000
 
 _EFA_SECONDS = 1800  # node and image of the other end included
 _ANSWER_SECONDS = 900  # two answers, on a server that others keep busy
-_USER = 1000
-_DIGEST_LENGTH = 10
 
 
 def priority_class(name: str) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def compilation(name: str, spec: DisaggregatedPairSpec, placement: Placement, *,
         "containers": [container],
         "volumes": [store_volume(name), *private_volumes(spec), {"name": "scripts", "configMap": {"name": config}}],
     }
-    what = f"compile-{artifact(spec).key[:_DIGEST_LENGTH]}"
+    what = f"compile-{artifact(spec).key}"
     return _job(name, spec, what, pod, seconds=spec.compile_timeout_minutes * 60, tries=2)
 
 
@@ -191,14 +190,12 @@ def answers(
         "command": ["python", f"{SCRIPTS}/answers.py", endpoint, spec.model.id, str(seconds)],
         "env": variables({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}),
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "securityContext": SCRIPT_CONTAINER,
         "volumeMounts": [{"name": "scripts", "mountPath": SCRIPTS, "readOnly": True}],
     }
     pod = {
         **placed(placement),
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": restricted_pod(_USER),
+        **SCRIPT_POD,
         "containers": [container],
         "volumes": [{"name": "scripts", "configMap": {"name": config}}],
     }
@@ -247,13 +244,13 @@ def _job(
             "spec": {**pod, "restartPolicy": "Never"},
         },
     }
-    digest = hashlib.sha256(json.dumps([job, content], sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
+    told_apart = digest([job, content])
     for container in job["template"]["spec"]["containers"]:
         container["env"] = [*container["env"], *secret_env]
         container["terminationMessagePolicy"] = "FallbackToLogsOnError"
     return {
         "metadata": {
-            "name": f"{name}-{what}" if fixed_name else f"{name}-{what}-{digest}",
+            "name": f"{name}-{what}" if fixed_name else f"{name}-{what}-{told_apart}",
             "namespace": spec.namespace,
             "labels": labels(name, role),
             # A Job that failed is made again by the next `pulumi up`, which would otherwise wait for it for ever.

@@ -78,6 +78,11 @@ def labels(name: str, role: str) -> dict[str, str]:
     return {SERVER_LABEL: name, ROLE_LABEL: role}
 
 
+def server_labels(name: str) -> dict[str, str]:
+    """On every pod of servers, whichever they are: what selects them must not change when the baseline replaces the pair."""
+    return {SERVER_LABEL: name, "app.kubernetes.io/component": "servers"}
+
+
 def role_of_pod(spec: DisaggregatedPairSpec, role: Role) -> str:
     """The label of the pod that a server runs in."""
     return "pair" if role != "baseline" and spec.instances == 1 else role
@@ -91,8 +96,12 @@ def prefill_address(name: str, spec: DisaggregatedPairSpec) -> str:
 
 def config_map(name: str, what: str, data: Mapping[str, str], namespace: str) -> dict[str, Any]:
     """``metadata`` and ``data``; the name carries a hash of the content: a pod only ever reads what it was made for."""
-    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
-    return {"metadata": {"name": f"{name}-{what}-{digest}", "namespace": namespace}, "data": dict(data)}
+    return {"metadata": {"name": f"{name}-{what}-{digest(data)}", "namespace": namespace}, "data": dict(data)}
+
+
+def digest(content: Any) -> str:
+    """What distinguishes the name of an object with this content from the names of others."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def script(name: str) -> str:
@@ -162,8 +171,7 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
                 # The new pod needs the chips of the old one.
                 "strategy": {"type": "Recreate"},
                 "progressDeadlineSeconds": cold_start_seconds(spec) + _DRAIN_SECONDS,
-                # Not by role: a selector cannot be changed, and the baseline replaces the pair.
-                "selector": {"matchLabels": {SERVER_LABEL: name, _PART_LABEL: "servers"}},
+                "selector": {"matchLabels": server_labels(name)},
                 "template": template,
             },
         }
@@ -189,9 +197,6 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
             },
         },
     }
-
-
-_PART_LABEL = "app.kubernetes.io/component"
 
 
 def _pods(spec: DisaggregatedPairSpec) -> dict[str, tuple[Role, ...]]:
@@ -238,7 +243,7 @@ def _server_pod(
     }
     role = role_of_pod(spec, roles[0])
     return {
-        "metadata": {"labels": {**labels(name, role), _PART_LABEL: "servers"}},
+        "metadata": {"labels": {**labels(name, role), **server_labels(name)}},
         "spec": {
             **placed(placement),
             **ROOT_POD,
@@ -278,11 +283,17 @@ ROOT_POD: Mapping[str, Any] = {
     "securityContext": {"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}},
 }
 
+SCRIPT_POD: Mapping[str, Any] = {**ROOT_POD, "securityContext": restricted_pod(_USER)}
+"""Of pods that run a script of ours in a plain Python image, as nobody in particular."""
+
 _PRIVATE_MOUNTS: Sequence[Mapping[str, Any]] = (
     # The runtime keeps a lock file in /tmp, and fails on one that another user has left.
     {"name": "tmp", "mountPath": "/tmp"},
     {"name": "shared-memory", "mountPath": "/dev/shm"},
 )
+
+
+SCRIPT_CONTAINER: Mapping[str, Any] = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 
 def root_container(capabilities: Sequence[str] = ()) -> dict[str, Any]:
@@ -366,7 +377,7 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
         # Only that it listens: of the servers' health it says nothing about itself.
         "livenessProbe": {"tcpSocket": {"port": API_PORT}, "periodSeconds": 30},
         "readinessProbe": probe,
-        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "securityContext": SCRIPT_CONTAINER,
         "volumeMounts": [{"name": "scripts", "mountPath": SCRIPTS, "readOnly": True}],
     }
     beside = {} if spec.router.pool else {"affinity": {"podAffinity": _beside(labels(name, role_of_pod(spec, "prefill")))}}
@@ -383,9 +394,7 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
                 "spec": {
                     **placed(placement),
                     **beside,
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "securityContext": restricted_pod(_USER),
+                    **SCRIPT_POD,
                     "terminationGracePeriodSeconds": _DRAIN_SECONDS,
                     "containers": [container],
                     "volumes": [{"name": "scripts", "configMap": {"name": config}}],

@@ -9,18 +9,21 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.merge import merged
+from eks_inference.network.policy import EVERY_NAMESPACE, allow_from, network_policy
 from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 
 RELEASE = "kuberay-operator"
+METRICS_PORT = 8080
 
 
 class KubeRayOperator(pulumi.ComponentResource):
     """The KubeRay operator and its definitions (RayCluster, RayJob, RayService ...), from its chart, on the core pool.
 
-    Builds a namespace with Pod Security "restricted" and one Helm release. Helm installs the definitions once and never updates
-    them: before a newer chart version, apply those of that version by hand (KubeRay documentation, "Upgrade KubeRay").
+    Builds a namespace with Pod Security "restricted", a NetworkPolicy (in only to its metrics; out to anywhere, as it asks the API
+    server and every Ray head), and one Helm release. Helm installs the definitions once and never updates them: before a newer
+    chart version, apply those of that version by hand (KubeRay documentation, "Upgrade KubeRay").
     """
 
     def __init__(
@@ -38,6 +41,13 @@ class KubeRayOperator(pulumi.ComponentResource):
             metadata={"name": spec.namespace, "labels": enforce("restricted")},
             opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
         )
+        policy = k8s.networking.v1.NetworkPolicy(
+            f"{name}-policy",
+            **network_policy(
+                RELEASE, spec.namespace, selector={}, ingress=[allow_from(EVERY_NAMESPACE, tcp=[METRICS_PORT])], egress=None
+            ),
+            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace]),
+        )
         chart = versions.chart("kuberay-operator")
         location, repository = chart.location(cluster.settings.chart(chart.reference))
         release = k8s.helm.v3.Release(
@@ -49,7 +59,7 @@ class KubeRayOperator(pulumi.ComponentResource):
             repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
             values=merged(_values(cluster.settings.image(versions.image("kuberay-operator")), placement), spec.values),
             opts=pulumi.ResourceOptions(
-                parent=self, provider=cluster.provider, depends_on=[namespace, *cluster.ready, *placement.ready]
+                parent=self, provider=cluster.provider, depends_on=[namespace, policy, *cluster.ready, *placement.ready]
             ),
         )
         self.namespace: str = spec.namespace

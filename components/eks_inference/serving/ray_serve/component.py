@@ -45,7 +45,9 @@ class RayServeVllm(pulumi.ComponentResource):
     runs. The first answer takes a node start, an image pull, a download, a compilation and a load (``startup_seconds``).
 
     Deleting the RayCluster (``kubectl -n vllm delete raycluster --all``) applies what ``upgrade: none`` holds back; KubeRay makes
-    a new one. The Hugging Face token is read as HF_TOKEN. With ``api_key`` (VLLM_API_KEY) every request needs it: vLLM asks for it, and
+    a new one.
+
+    The Hugging Face token is read as HF_TOKEN. With ``api_key`` (VLLM_API_KEY) every request needs it: vLLM asks for it, and
     Serve passes on what the client sends. Either may be a Secret in ``spec.namespace``.
 
     A pod that ends takes no new request and finishes those it has, for three minutes at most. Serve itself, without Anyscale's

@@ -46,6 +46,7 @@ def _run(summary: Fields, run: Fields) -> Run:
     return Run(
         tool="GuideLLM",
         tool_version=version.removeprefix("v"),
+        label=summary.text("server"),
         model=server.text("model"),
         users=summary.count("users"),
         asked=summary.count("requests"),

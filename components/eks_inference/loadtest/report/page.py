@@ -1,0 +1,268 @@
+"""The report as one page to look at and to share. It needs no network, no further file and no script."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
+
+from eks_inference.loadtest.report import figures, plots
+from eks_inference.loadtest.report.comparing import Comparison, Report
+from eks_inference.loadtest.report.published import Published
+from eks_inference.loadtest.report.record import BASES, METRICS, STATISTICS, Run
+from eks_inference.preview.html_markup import Markup, element, raw, together
+
+_PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
+_ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}
+_LEGEND = "Line: smallest to largest figure the tool tells. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
+
+Section = tuple[str, str, Sequence[Markup]]
+"""Id, title and content; one without content is left out."""
+
+
+def render_page(report: Report) -> str:
+    """The page of ``loadtest report --format html``. Equal reports give equal bytes; a text of a file is never markup in it."""
+    style = "\n".join(
+        files(package).joinpath("assets", name).read_text(encoding="utf-8")
+        # The palette and the tables are those of the preview's page.
+        for package, name in (("eks_inference.preview", "preview.css"), ("eks_inference.loadtest.report", "report.css"))
+    )
+    digest = f"sha256-{b64encode(sha256(style.encode()).digest()).decode()}"
+    policy = f"default-src 'none'; img-src data:; style-src '{digest}'; base-uri 'none'; form-action 'none'"
+    sections = [section for section in _sections(report) if section[2]]
+    page = element(
+        "html",
+        element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=policy),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="color-scheme", content="light dark"),
+            element("title", f"{_title(report)} · load test"),
+            element("link", rel="icon", href="data:,"),
+            raw("style", style),
+        ),
+        "\n",
+        _body(report, sections),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def _body(report: Report, sections: Sequence[Section]) -> Markup:
+    tools = ", ".join(sorted({run.tool for run in report.runs}))
+    runs = len(report.runs)
+    entries = [element("li", element("a", title, href=f"#{id_}")) for id_, title, _ in sections]
+    return element(
+        "body",
+        element("a", "Skip to the runs", href="#runs", class_="skip"),
+        element(
+            "header",
+            element("p", "Load test", class_="eyebrow"),
+            element("h1", _title(report)),
+            element("p", f"{runs} {'run' if runs == 1 else 'runs'}, measured with {tools}", class_="lede"),
+        ),
+        element("nav", element("ul", *entries), aria_label="On this page"),
+        element("main", *(_section(*section) for section in sections)),
+        element("footer", element("p", "Latencies in milliseconds. ", *(_definitions()))),
+    )
+
+
+def _title(report: Report) -> str:
+    models = list(dict.fromkeys(run.model for run in report.runs if run.model))
+    return models[0] if len(models) == 1 else f"{len(models)} models" if models else "Load test"
+
+
+def _definitions() -> Iterator[str]:
+    for basis, words in BASES.items():
+        yield f"“{_BASIS_NAMES[basis]}”: {words}. "
+
+
+_BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "per request, with TTFT"}
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    warnings = [element("li", note.line()) for note in report.notes if note.level == "warning"]
+    notes = [element("li", note.line()) for note in report.notes if note.level != "warning"]
+    yield "warnings", "Warnings", [element("ul", *warnings)] if warnings else []
+    yield "runs", "Runs", list(_overview(report.runs))
+    yield "latency", "Latency", _latency(report)
+    yield "throughput", "Throughput", list(_throughput(report))
+    yield "users", "By users at once", list(_by_users(report))
+    beside = [part for each in report.against_published for part in _comparison(each)]
+    yield "published", "Against published figures", [*(part for each in report.published for part in _source(each)), *beside]
+    yield "first", "Against the first file", [part for each in report.against_first for part in _comparison(each)]
+    yield "figures", "Every figure", [part for run in report.runs for part in _run(run)]
+    yield "notes", "Notes", [element("ul", *notes)] if notes else []
+
+
+def _overview(runs: Sequence[Run]) -> Iterator[Markup]:
+    header = (
+        "Run",
+        "Users",
+        "Completed",
+        "Failed",
+        "TTFT p50",
+        "ITL mean",
+        "End to end p50",
+        "Output tokens/s",
+        "Chips",
+        "A chip",
+    )
+    rows = [
+        (
+            together(run.label, _below(", ".join(part for part in (figures.tool(run), run.instance_type) if part))),
+            figures.whole(run.users),
+            figures.completed(run),
+            figures.whole(run.failed),
+            figures.figure(run.value("ttft_ms", "p50")),
+            figures.inter_token(run, "mean"),
+            figures.figure(run.value("e2e_ms", "p50")),
+            figures.figure(run.output_tokens_per_s),
+            figures.whole(run.chips),
+            figures.figure(run.output_tokens_per_s_per_chip),
+        )
+        for run in runs
+    ]
+    yield _table(header, rows)
+    if any(run.itl_includes_ttft for run in runs):
+        yield element("p", figures.WITH_TTFT_MEANS, class_="quiet")
+
+
+# -- plots ----------------------------------------------------------------------------------------------------------------------
+
+
+def _shown(report: Report) -> list[tuple[Run, str]]:
+    """All runs, then the published ones they are compared with, each with its class."""
+    others = {each.other.label: each.other for each in report.against_published}
+    return [*((run, "run") for run in report.runs), *((other, "published") for other in others.values())]
+
+
+def _latency(report: Report) -> Sequence[Markup]:
+    drawn = []
+    for name in _PLOTTED:
+        marks = [
+            plots.Mark(run.label, kind, run.metrics[name], _ASIDES.get(run.basis.get(name, "request"), ""))
+            for run, kind in _shown(report)
+            if name in run.metrics
+        ]
+        if marks:
+            title = METRICS[name].title
+            drawn.append(_figure(plots.ranges(f"plot-{name.replace('_', '-')}", title, marks), title))
+    return [element("p", _LEGEND, class_="quiet"), *drawn] if drawn else []
+
+
+def _throughput(report: Report) -> Iterator[Markup]:
+    shown = _shown(report)
+    a_chip = [(run.label, kind, run.output_tokens_per_s_per_chip) for run, kind in shown]
+    totals = [(run.label, kind, run.output_tokens_per_s) for run, kind in shown]
+    plotted = [("a-chip", "Output tokens per second of a chip", a_chip)]
+    if totals != a_chip:
+        plotted.append(("all", "Output tokens per second of all chips together", totals))
+    for name, title, values in plotted:
+        known = [(label, kind, value) for label, kind, value in values if value is not None]
+        missing = [label for label, _, value in values if value is None]
+        if known:
+            left_out = f"Left out, as it is not known: {', '.join(missing)}." if missing else ""
+            yield _figure(plots.bars(f"plot-tokens-{name}", title, known), title, left_out)
+
+
+def _by_users(report: Report) -> Iterator[Markup]:
+    """Where some series has several numbers of users: what more users do to throughput and to the first token."""
+    series = {}
+    for run, kind in _shown(report):
+        if run.users and run.completed != 0:
+            name = "published" if kind == "published" else ", ".join(part for part in (run.tool, run.instance_type) if part)
+            series.setdefault((name, run.model, kind), []).append(run)
+    # A single number of users is a point; only a published one is worth having beside the curves.
+    series = {key: runs for key, runs in series.items() if len({run.users for run in runs}) > 1 or key[2] == "published"}
+    if all(kind == "published" for _, _, kind in series):
+        return
+    everything = [run for runs in series.values() for run in runs]
+    rate = "output_tokens_per_s_per_chip" if all(run.chips for run in everything) else "output_tokens_per_s"
+    statistic = "p50" if all(run.value("ttft_ms", "p50") is not None for run in everything) else "mean"
+    for name, title, value in (
+        ("rate", f"Output tokens per second{' of a chip' if rate.endswith('chip') else ''}", lambda run: getattr(run, rate)),
+        ("ttft", f"Time to first token, ms, {statistic}", lambda run: run.value("ttft_ms", statistic)),
+    ):
+        drawn = [
+            plots.Curve(label, kind, points)
+            for (label, _, kind), runs in series.items()
+            if (points := [(run.users, found) for run in runs if (found := value(run)) is not None])
+        ]
+        if drawn:
+            yield _figure(plots.curves(f"plot-users-{name}", title, drawn), title)
+
+
+def _figure(plot: Markup, title: str, caption: str = "") -> Markup:
+    return element(
+        "figure", element("h3", title), element("div", plot, class_="wide"), element("figcaption", caption, class_="quiet")
+    )
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------------------
+
+
+def _comparison(comparison: Comparison) -> Iterator[Markup]:
+    run, other = comparison.run, comparison.other
+    yield element("h3", f"{run.label} against {other.label}")
+    rows = figures.side_by_side(comparison)
+    header = ("Metric", *(cell for statistic in figures.COMPARED for cell in (statistic, "There", "Ratio")))
+    if rows:
+        yield _table(header, rows)
+    else:
+        yield element("p", "Nothing that can be compared.")
+    if comparison.notes:
+        yield element("ul", *(element("li", note.line(), class_=note.level) for note in comparison.notes))
+
+
+def _source(published: Published) -> Iterator[Markup]:
+    about = f"{published.source}. Measured: {published.measured}. Read: {published.read}."
+    yield element("p", element("b", published.id), f": {about}")
+    yield element("ul", *(element("li", remark) for remark in published.remarks))
+
+
+def _run(run: Run) -> Iterator[Markup]:
+    about: Mapping[str, str] = {
+        "File": run.file,
+        "Tool": figures.tool(run),
+        "Model": run.model,
+        "Instance type": run.instance_type,
+        "Duration": "" if run.duration_s is None else f"{figures.figure(run.duration_s)} s",
+        "Completed a minute": "" if run.completed_per_min is None else figures.figure(run.completed_per_min),
+        "Launched a minute": "" if run.launched_per_min is None else figures.figure(run.launched_per_min),
+    }
+    terms = [part for term, value in about.items() if value for part in (element("dt", term), element("dd", value))]
+    rows = []
+    for name in METRICS:
+        if name in run.metrics:
+            basis = run.basis.get(name)
+            title = together(METRICS[name].title, _below(_BASIS_NAMES[basis]) if basis else "")
+            rows.append((title, *(figures.figure(run.value(name, statistic)) for statistic in STATISTICS)))
+    yield element(
+        "details",
+        element("summary", element("span", run.label, class_="name")),
+        element("div", element("dl", *terms), _table(("Metric", *STATISTICS), rows) if rows else "", class_="body"),
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table of figures whose cells say what they are, for screens where they stand below each other."""
+    head = element("tr", *(element("th", cell, scope="col") for cell in header))
+    lines = [
+        element(
+            "tr",
+            element("th", first, scope="row"),
+            *(element("td", cell, data_label=label) for label, cell in zip(header[1:], others, strict=True)),
+        )
+        for first, *others in rows
+    ]
+    return element("div", element("table", element("thead", head), element("tbody", *lines), class_="figures"), class_="wide")
+
+
+def _section(id_: str, title: str, content: Sequence[Markup]) -> Markup:
+    heading = f"{id_}-title"
+    return element("section", element("h2", title, id=heading), *content, "\n", id=id_, aria_labelledby=heading)
+
+
+def _below(line: str) -> Markup:
+    return element("div", line, class_="quiet") if line else Markup()
