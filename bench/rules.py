@@ -1,7 +1,7 @@
 """What the rules cost of a preview: ``make bench``, or ``python bench/rules.py [STACK …] [--runs N]``.
 
-Each figure is CPU time inside one fresh process that previews a stack: of the rules (reading their modules, finding their subjects,
-judging spec and graph) and of the whole process. The goal is 5 % for the largest stack.
+Each figure is CPU time inside one fresh process that previews a stack: of the rules (reading their modules, finding their
+subjects, judging spec and graph) and of the whole process. The goal is 5 % for the largest stack.
 """
 
 import argparse

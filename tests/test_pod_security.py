@@ -128,7 +128,9 @@ def graphs() -> list[Graph]:
 
 @pytest.mark.parametrize("exception", LEVELS, ids=lambda e: e.namespace)
 def test_a_lower_level_is_needed(graphs: list[Graph], exception: Level) -> None:
-    found = [graph for graph in graphs if exception.level in (v for k, v in levels(graph).items() if named(exception.namespace, [k]))]
+    found = [
+        graph for graph in graphs if exception.level in (v for k, v in levels(graph).items() if named(exception.namespace, [k]))
+    ]
     assert found, "no stack has such a namespace any more"
 
 
@@ -226,7 +228,9 @@ def test_every_control_has_a_pod_that_breaks_it() -> None:
     [
         RESTRICTED,
         with_container_context(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
-        with_container(livenessProbe={"httpGet": {"path": "/", "port": 80}}, lifecycle={"preStop": {"exec": {"command": ["true"]}}}),
+        with_container(
+            livenessProbe={"httpGet": {"path": "/", "port": 80}}, lifecycle={"preStop": {"exec": {"command": ["true"]}}}
+        ),
         {"containers": [{"name": "c", "securityContext": {**RESTRICTED_CONTAINER, **restricted_pod(1)}}]},
     ],
 )

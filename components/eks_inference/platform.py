@@ -292,7 +292,10 @@ class InferencePlatform(pulumi.ComponentResource):
         self.outputs: Mapping[str, Any] = {
             "clusterName": name,
             "kubeconfigCommand": control_plane.kubeconfig_command,
-            "endpoints": {server: component.endpoint for server, component in models.items()},
+            "endpoints": {
+                **{server: component.endpoint for server, component in models.items()},
+                **{server: component.http_endpoint for server, component in triton.items()},
+            },
             "next": [
                 control_plane.kubeconfig_command,
                 f"eks-inference verify {pulumi.get_stack()}",

@@ -44,7 +44,7 @@ class StackProgram:
             raise PreviewError(self.problems(error.faults)) from error
 
     def record(self, *, strict: bool = False) -> "Graph":
-        """Run the program against the recorder. Raises ``PreviewError``; faults of the stack object have their line in the file."""
+        """Run the program against the recorder. Raises ``PreviewError``; faults of the stack object have their line."""
         from eks_inference.preview.lazy_sdk import lazy_sdks
 
         # A short process that leaves next to no garbage: looking for it costs about a tenth of the time.

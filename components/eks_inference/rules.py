@@ -6,9 +6,9 @@ A rule is written beside what it judges (``<domain>/rules.py``):
     def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
         ...
 
-The type of the function's one argument, its *subject*, says what the rule is about. A rule yields one judgement for each thing it
-looked at, whether it holds or not, so that ``check --explain`` can show the numbers of a rule that is kept; it yields nothing where
-it does not apply. ``preflight`` finds the subjects of a stack; constructors of components judge their own.
+The type of the function's one argument, its *subject*, says what the rule is about. A rule yields one judgement for each thing
+it looked at, whether it holds or not, so that ``check --explain`` can show the numbers of a rule that is kept; it yields nothing
+where it does not apply. ``preflight`` finds the subjects of a stack; constructors of components judge their own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -26,6 +26,11 @@ Quantity = Annotated[
     str, Field(pattern=r"^\d+(\.\d+)?(m|[kMGT]i?)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")
 ]
 
+ZoneId = Annotated[
+    str, Field(pattern=r"^[a-z]{3,5}\d-az[1-7]$", description="Id of an availability zone, e.g. usw2-az4; not its name us-west-2a.")
+]
+"""The same zone in every account, which a name is not."""
+
 Arn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:", description="An Amazon Resource Name.")]
 
 RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"

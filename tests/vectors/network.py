@@ -18,7 +18,5 @@ def network(service_cidr: str = "172.20.0.0/16", cidr: str = "10.1.0.0/16", pods
 
 VECTORS = {
     "NET001": Vector(network, lambda: network(service_cidr="10.1.0.0/16"), "overlap the VPC's"),
-    "NET002": Vector(
-        network, lambda: network(cidr="10.1.0.0/21", pods=737), "may hold 737 pods, and the private subnets have 502"
-    ),
+    "NET002": Vector(network, lambda: network(cidr="10.1.0.0/21", pods=737), "the private subnets have 502"),
 }

@@ -81,7 +81,7 @@ class DcgmExporter(pulumi.ComponentResource):
             **network_policy(
                 plan.EXPORTER_NAME,
                 spec.namespace,
-                selector=labels,
+                selector={},
                 ingress=[allow_from(namespace(metrics.namespace) if metrics else EVERY_NAMESPACE, tcp=[plan.EXPORTER_PORT])],
                 egress=[],
             ),

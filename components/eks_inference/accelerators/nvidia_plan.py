@@ -73,6 +73,7 @@ def plugin_daemon_set(namespace: str, image: str) -> dict[str, Any]:
                     "automountServiceAccountToken": False,
                     "priorityClassName": "system-node-critical",
                     **on_gpu_nodes(),
+                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [container],
                     "volumes": [{"name": "device-plugins", "hostPath": {"path": KUBELET_PLUGINS, "type": "Directory"}}],
                 },

@@ -5,9 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.network.plan import LARGEST_VPC, MIN_ZONES, SMALLEST_VPC, vpc_range
-from eks_inference.spec import Spec
-
-ZoneId = Annotated[str, Field(pattern=r"^[a-z]{3,5}\d-az[1-7]$", description="Id of an availability zone, e.g. usw2-az4.")]
+from eks_inference.spec import Spec, ZoneId
 
 Endpoint = Literal["ec2", "ecr", "eks", "eks-auth", "elasticloadbalancing", "logs", "monitoring", "s3", "sqs", "ssm", "sts"]
 """A service reached inside the VPC. ``s3`` is a gateway endpoint, free of charge; the others are interface endpoints, billed by

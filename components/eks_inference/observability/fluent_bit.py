@@ -80,7 +80,7 @@ class FluentBit(pulumi.ComponentResource):
         inside = options(namespace)
         closed = k8s.networking.v1.NetworkPolicy(
             f"{name}-network",
-            **network_policy(plan.NAME, spec.namespace, selector=plan.LABELS, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),
+            **network_policy(plan.NAME, spec.namespace, selector={}, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),
             opts=inside,
         )
         account = k8s.core.v1.ServiceAccount(

@@ -11,14 +11,13 @@ from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.pools.placement import POOL_LABEL, Taint, TaintEffect
-from eks_inference.spec import Quantity, Spec
+from eks_inference.spec import Quantity, Spec, ZoneId
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
 LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-ZoneId = Annotated[str, Field(pattern=r"^[a-z]+\d+-az\d+$", description="Zone id, e.g. usw2-az4; not us-west-2a.")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
 
 # Of the labels under kubernetes.io a kubelet may only set these two kinds itself (Kubernetes, "NodeRestriction"); the others

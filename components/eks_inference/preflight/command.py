@@ -29,9 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stacks", nargs="*", metavar="STACK", help="stacks that have a file (default: all of them)")
     parser.add_argument("--explain", metavar="RULE", help="show the arithmetic of one rule, e.g. NEU008, also where it holds")
     parser.add_argument("--rules", action="store_true", help="list every rule")
-    parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
-    )
+    parser.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: this one)")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
     parser.set_defaults(run=run)
 
@@ -62,8 +60,8 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     place to silence a rule in, so there every finding is a warning; ``check`` is as strict with it as with any other.
     """
     from eks_inference.preflight.check import check_graph
-    from eks_inference.preview.errors import PreviewError
     from eks_inference.preflight.report import problem
+    from eks_inference.preview.errors import PreviewError
     from eks_inference.program import STACK_KEY
 
     spec = stack.spec() if STACK_KEY in stack.config.values else None

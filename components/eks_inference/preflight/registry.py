@@ -7,7 +7,6 @@ from typing import Any
 
 from eks_inference.rules import ReadRule, Rule
 
-
 # Where rules are written. Named, not imported: a command that judges nothing loads none of them.
 _SPEC_MODULES = (
     "eks_inference.loadtest.rules",

@@ -34,8 +34,8 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
             working=(
                 f"{nodes} x {instance.name}: {nodes} x {instance.devices} = {nodes * instance.devices} devices",
                 *(
-                    f"{server.path[-1]}: pods {server.pods_min}{f' to {server.pods_max}' if server.pods_max > server.pods_min else ''}"
-                    f", each {server.devices} devices, {server.cpu_millis / 1000:g} CPU, {server.memory_mib / 1024:.0f} GiB"
+                    f"{server.path[-1]}: pods {_span(server.pods_min, server.pods_max)}, each {server.devices} devices, "
+                    f"{server.cpu_millis / 1000:g} CPU, {server.memory_mib / 1024:.0f} GiB"
                     for server in servers
                 ),
             ),
@@ -126,6 +126,10 @@ def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int])
             for index, want in enumerate(wish):
                 node[index] -= want
     return left
+
+
+def _span(fewest: int, most: int) -> str:
+    return f"{fewest} to {most}" if most > fewest else str(fewest)
 
 
 def _named(left: Mapping[str, int]) -> str:
