@@ -237,6 +237,36 @@ def test_another_program_is_judged_by_its_graph(tmp_path, monkeypatch, capsys):
     assert "K8S001" in capsys.readouterr().out
 
 
+UNPINNED = """
+import pulumi
+
+from eks_inference import InferencePlatform
+
+
+def unpin(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+    if args.type_ != "kubernetes:apps/v1:Deployment" or "open-webui" not in args.name:
+        return None
+    args.props["spec"]["template"]["spec"]["containers"][0]["image"] = "ghcr.io/open-webui/open-webui:main"
+    return pulumi.ResourceTransformResult(args.props, args.opts)
+
+
+InferencePlatform.from_config(pulumi.ResourceOptions(transforms=[unpin]))
+"""
+
+
+def test_what_a_transform_does_is_judged_too(clone, capsys):
+    (clone / "infra" / "__main__.py").write_text(UNPINNED)
+    code, said = check(capsys, STACK)
+    assert code == 2
+    assert re.search(r"error: inf2-llama3-open-webui\S* \(kubernetes:apps/v1:Deployment\): K8S001: ", said)
+    assert main(["preview", STACK]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "K8S001" in shown.err
+    change(clone, silenced={"K8S001": "we follow its main branch on purpose"})
+    assert main(["preview", STACK]) == 0
+
+
 def test_the_rules_of_a_spec_never_look_at_the_graph():
     verdict = check_spec(StackSpec.model_validate(stack_object()), "us-west-2")
     assert not {rule.id for rule in verdict.rules} & {rule.id for rule in registry.graph_rules()}

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from eks_inference import iam, naming
-from eks_inference.catalog import versions
+from eks_inference.catalog import versions, zones
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.faults import SpecError
+from eks_inference.network.spec import VpcSpec
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.managed import ManagedPool
@@ -123,8 +124,16 @@ def test_labels_of_the_sources_are_allowed():
     assert managed(extra_labels=labels).extra_labels == labels
 
 
-def test_a_zone_name_instead_of_a_zone_id_is_refused():
-    assert "zone_ids" in refusal_of(lambda: managed(zone_ids=("us-west-2a",)))
+@pytest.mark.parametrize("wrong", ["us-west-2a", "usw2-az0", "usw22-az1", "usw2-az12", "usw2-lax1-az1"])
+def test_pools_and_networks_refuse_what_is_no_zone_id(wrong: str):
+    assert "zone_ids" in refusal_of(lambda: managed(zone_ids=(wrong,)))
+    assert "zone_ids" in refusal_of(lambda: VpcSpec(zone_ids=(wrong, "usw2-az4")))
+
+
+def test_every_zone_of_the_catalog_is_a_zone_id():
+    for region in zones.regions():
+        zone_ids = zones.region_zone_ids(region)
+        assert managed(zone_ids=zone_ids).zone_ids == zone_ids
 
 
 # -- labels, taints, images ------------------------------------------------------------------------------------------------------

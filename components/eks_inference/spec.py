@@ -27,9 +27,9 @@ Quantity = Annotated[
 ]
 
 ZoneId = Annotated[
-    str, Field(pattern=r"^[a-z]{3,5}\d-az[1-7]$", description="Id of an availability zone, e.g. usw2-az4; not its name us-west-2a.")
+    str, Field(pattern=r"^[a-z]{3,5}\d-az[1-7]$", description="Id of an availability zone, e.g. usw2-az4; not us-west-2a.")
 ]
-"""The same zone in every account, which a name is not."""
+"""One zone in every account, which a name such as us-west-2a is not."""
 
 Arn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:", description="An Amazon Resource Name.")]
 

@@ -196,7 +196,8 @@ def _lustre(inputs: Mapping[str, Any]) -> str:
 
 def _days(inputs: Mapping[str, Any]) -> str:
     days = text(inputs.get("retentionInDays"))
-    return joined(inputs.get("name"), f"{days} days" if days and days != "0" else "kept for ever", by=", ")
+    kept = f"{days} day{'' if days == '1' else 's'}" if days and days != "0" else "kept for ever"
+    return joined(inputs.get("name"), kept, by=", ")
 
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

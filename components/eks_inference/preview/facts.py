@@ -4,7 +4,7 @@ Everything follows from resource types and inputs. How many devices an instance 
 for, node groups say which instance types they start and how many.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -246,7 +246,8 @@ def _labels(value: Any) -> dict[str, str]:
 
 # -- models ----------------------------------------------------------------------------------------------------------------------
 
-_MODEL_KEYS = ("model", "modelid", "modelname", "hfmodel", "huggingfacemodel")
+# What tells most comes first: of several keys that stand together, it names the model, and the others say how it is called.
+_MODEL_KEYS = ("modelid", "hfmodel", "huggingfacemodel", "model", "modelname")
 _MODEL_ID_KEYS = ("id", "name", "repository", "repo", "path")
 _SETTING_KEYS = (
     "dtype",
@@ -294,20 +295,32 @@ def _named_models(value: Any) -> Iterator[tuple[str, dict[str, str]]]:
         if not isinstance(here, Mapping):
             continue
         waiting += reversed([here[key] for key in sorted(here)])
-        for key in sorted(here):
-            if _bare(key) in _MODEL_KEYS and (model := _model_id(here[key])):
-                inside = here[key] if isinstance(here[key], Mapping) else {}
-                yield model, _settings(here) | _settings(inside)
+        names = {
+            key: model for key in sorted(here, key=_model_rank) if _bare(key) in _MODEL_KEYS and (model := _model_id(here[key]))
+        }
+        if names:
+            (chosen, model), *others = names.items()
+            inside = here[chosen] if isinstance(here[chosen], Mapping) else {}
+            called = {text(key): name for key, name in others if name != model}
+            yield model, dict(sorted((_settings(here) | _settings(inside) | called).items()))
 
 
 def _model_id(value: Any) -> str:
     if isinstance(value, Mapping):
-        value = next((value[key] for key in sorted(value, key=_rank) if _bare(key) in _MODEL_ID_KEYS), None)
+        value = next((value[key] for key in sorted(value, key=_id_rank) if _bare(key) in _MODEL_ID_KEYS), None)
     return text(value) if isinstance(value, str) else ""
 
 
-def _rank(key: str) -> int:
-    return _MODEL_ID_KEYS.index(_bare(key)) if _bare(key) in _MODEL_ID_KEYS else len(_MODEL_ID_KEYS)
+def _model_rank(key: str) -> tuple[int, str]:
+    return _rank(key, _MODEL_KEYS), key
+
+
+def _id_rank(key: str) -> tuple[int, str]:
+    return _rank(key, _MODEL_ID_KEYS), key
+
+
+def _rank(key: str, known: Sequence[str]) -> int:
+    return known.index(_bare(key)) if _bare(key) in known else len(known)
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, str]:

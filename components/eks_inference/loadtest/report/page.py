@@ -168,15 +168,16 @@ def _throughput(report: Report) -> Iterator[Markup]:
 
 def _by_users(report: Report) -> Iterator[Markup]:
     """Where some series has several numbers of users: what more users do to throughput and to the first token."""
-    series = {}
-    for run, kind in _shown(report):
+    series: dict[tuple[str, str, str], list[Run]] = {}
+    for run in report.runs:
         if run.users and run.completed != 0:
-            name = "published" if kind == "published" else ", ".join(part for part in (run.tool, run.instance_type) if part)
-            series.setdefault((name, run.model, kind), []).append(run)
-    # A single number of users is a point; only a published one is worth having beside the curves.
-    series = {key: runs for key, runs in series.items() if len({run.users for run in runs}) > 1 or key[2] == "published"}
-    if all(kind == "published" for _, _, kind in series):
+            name = ", ".join(part for part in (run.tool, run.instance_type) if part)
+            series.setdefault((name, run.model, "run"), []).append(run)
+    # A single number of users is a point, not a curve.
+    series = {key: runs for key, runs in series.items() if len({run.users for run in runs}) > 1}
+    if not series:
         return
+    series |= {(published.id, "", "published"): list(published.runs) for published in report.published}
     everything = [run for runs in series.values() for run in runs]
     rate = "output_tokens_per_s_per_chip" if all(run.chips for run in everything) else "output_tokens_per_s"
     statistic = "p50" if all(run.value("ttft_ms", "p50") is not None for run in everything) else "mean"

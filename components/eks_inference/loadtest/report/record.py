@@ -47,7 +47,10 @@ METRICS: Mapping[str, Metric] = {
     "input_tokens": Metric("Input tokens", "Input tokens"),
     "output_tokens": Metric("Output tokens", "Output tokens"),
 }
-"""Every metric of a record. The second token: with prefill and decode apart, the KV cache moves before it."""
+"""Every metric of a record. The rate of a request counts all of its time, from sending it to its last token.
+
+With prefill and decode apart, the KV cache moves between the first token and the second.
+"""
 
 BETWEEN_TOKENS = ("itl_ms", "tpot_ms")
 

@@ -15,6 +15,7 @@ _METRICS = {
     "second_token_ms": "time_to_second_token",
     "itl_ms": "inter_token_latency",
     "e2e_ms": "request_latency",
+    "request_tokens_per_s": "e2e_output_token_throughput",  # aiperf's; the one "per user" is the inverse of the latency
     "input_tokens": "input_sequence_length",
     "output_tokens": "output_sequence_length",
 }
