@@ -5,10 +5,15 @@ STACK  ?= inf2-llama3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
-.PHONY: preview test lint format bench golden clean
+.PHONY: preview client test lint checkov format bench golden clean
 
 preview: .venv/.runtime ## What `pulumi up -s STACK` would create
 	@$(BIN)/eks-inference preview $(STACK)
+
+client: job := triton-client-$(shell date +%s)
+client: ## Run the client of the deployed STACK once more: its test, then its measurement (gpu-opt350m)
+	@kubectl --context $(STACK) -n triton-client create job $(job) --from=cronjob/triton-client
+	@echo "kubectl --context $(STACK) -n triton-client logs --follow job/$(job) --all-containers"
 
 test: .venv/.dev ## All tests that need Python only
 	$(BIN)/python -m pytest
@@ -17,6 +22,9 @@ lint: .venv/.dev ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+checkov: .venv/.dev .venv-checkov/.ready ## Security checks of checkov over the manifests of all stacks
+	CHECKOV=$(CURDIR)/.venv-checkov/bin/checkov $(BIN)/python -m pytest tests/test_checkov.py
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
@@ -31,7 +39,7 @@ golden: .venv/.dev ## Write golden files anew and print what changed
 	git diff --stat -- tests/golden stacks/schema.json
 
 clean:
-	rm -rf .venv build dist components/*.egg-info
+	rm -rf .venv .venv-checkov build dist components/*.egg-info
 
 .venv/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=…")'
@@ -42,4 +50,11 @@ clean:
 
 .venv/.dev: .venv/.runtime
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+# All of it is named in the file, so pip has nothing to choose.
+.venv-checkov/.ready: tests/checkov_requirements.txt | .venv/.runtime
+	@echo "setting up .venv-checkov (once, about a minute)" >&2
+	@$(PYTHON) -m venv --clear .venv-checkov
+	@.venv-checkov/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r $<
 	@touch $@

@@ -20,7 +20,7 @@ from eks_inference import iam, naming
 from eks_inference.catalog import versions, zones
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.faults import SpecError
-from eks_inference.network.spec import VpcSpec
+from eks_inference.network.spec import NetworkSpec
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.managed import ManagedPool
@@ -127,7 +127,7 @@ def test_labels_of_the_sources_are_allowed():
 @pytest.mark.parametrize("wrong", ["us-west-2a", "usw2-az0", "usw22-az1", "usw2-az12", "usw2-lax1-az1"])
 def test_pools_and_networks_refuse_what_is_no_zone_id(wrong: str):
     assert "zone_ids" in refusal_of(lambda: managed(zone_ids=(wrong,)))
-    assert "zone_ids" in refusal_of(lambda: VpcSpec(zone_ids=(wrong, "usw2-az4")))
+    assert "zone_ids" in refusal_of(lambda: NetworkSpec(zone_ids=(wrong, "usw2-az4")))
 
 
 def test_every_zone_of_the_catalog_is_a_zone_id():

@@ -222,6 +222,20 @@ def test_a_model_belongs_to_the_innermost_component_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("inputs", "model", "settings"),
+    [
+        ({"model": {"id": "org/m", "revision": "v1"}, "model_name": "m"}, "org/m", {"revision": "v1", "model_name": "m"}),
+        ({"modelName": "m", "modelId": "org/m", "dtype": "auto"}, "org/m", {"dtype": "auto", "modelName": "m"}),
+        ({"model_name": "org/m", "model": "org/m"}, "org/m", {}),
+        ({"model_name": "m"}, "m", {}),
+    ],
+)
+def test_a_component_names_a_model_once_whatever_it_calls_it(inputs: dict, model: str, settings: dict[str, str]) -> None:
+    (fact,) = facts_of(graph_of(component("server", inputs=inputs))).models
+    assert (fact.model, fact.settings) == (model, settings)
+
+
+@pytest.mark.parametrize(
     ("container", "model"),
     [
         ({"args": ["--model", "org/m", "--port=8000"]}, "org/m"),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
     from eks_inference.accelerators.handle import ExistingNeuronScheduler
+    from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
+    from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec, NvidiaSpec
     from eks_inference.accelerators.spec import NeuronSpec
     from eks_inference.clients.component import OpenWebUI, SmokeTest
     from eks_inference.clients.spec import ClientsSpec, OpenWebUISpec, SmokeTestSpec
@@ -24,10 +26,17 @@ if TYPE_CHECKING:
     from eks_inference.network.handle import ExistingVpc, Subnet
     from eks_inference.network.spec import NetworkSpec
     from eks_inference.observability.component import CloudWatchObservability
+    from eks_inference.observability.fluent_bit import FluentBit
     from eks_inference.observability.handle import ExistingPrometheus
     from eks_inference.observability.neuron_monitor import NeuronMonitor
     from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics, VllmMetrics
-    from eks_inference.observability.spec import CloudWatchSpec, NeuronMonitorSpec, ObservabilitySpec, PrometheusSpec
+    from eks_inference.observability.spec import (
+        CloudWatchSpec,
+        FluentBitSpec,
+        NeuronMonitorSpec,
+        ObservabilitySpec,
+        PrometheusSpec,
+    )
     from eks_inference.platform import InferencePlatform
     from eks_inference.pools.existing import ExistingPool
     from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter
@@ -35,6 +44,11 @@ if TYPE_CHECKING:
     from eks_inference.pools.managed import ManagedPool
     from eks_inference.pools.placement import Placement, Taint
     from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec, ManagedPoolSpec
+    from eks_inference.scaling.component import Autoscaler
+    from eks_inference.scaling.handle import ExistingKeda, ExistingPrometheusAdapter
+    from eks_inference.scaling.keda import Keda
+    from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
+    from eks_inference.scaling.spec import HpaSpec, KedaOperatorSpec, KedaSpec, PrometheusAdapterSpec
     from eks_inference.secrets import SecretRef
     from eks_inference.serving.kuberay.component import KubeRayOperator
     from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
@@ -49,6 +63,10 @@ if TYPE_CHECKING:
         VolumeCompileCache,
         VolumeModel,
     )
+    from eks_inference.serving.triton.client import TritonClient
+    from eks_inference.serving.triton.client_spec import TritonClientSpec
+    from eks_inference.serving.triton.component import TritonServer
+    from eks_inference.serving.triton.spec import TritonServerSpec
     from eks_inference.serving.vllm.component import VllmServer
     from eks_inference.serving.vllm.spec import VllmServerSpec
     from eks_inference.settings import StackSettings
@@ -57,6 +75,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "accelerators.component": ("NeuronPlugin", "NeuronScheduler"),
     "accelerators.handle": ("ExistingNeuronScheduler",),
+    "accelerators.nvidia": ("DcgmExporter", "NvidiaDevicePlugin"),
+    "accelerators.nvidia_spec": ("DcgmExporterSpec", "NvidiaSpec"),
     "accelerators.spec": ("NeuronSpec",),
     "clients.component": ("OpenWebUI", "SmokeTest"),
     "clients.spec": ("ClientsSpec", "OpenWebUISpec", "SmokeTestSpec"),
@@ -72,10 +92,11 @@ _MODULES = {
     "network.handle": ("ExistingVpc", "Subnet"),
     "network.spec": ("NetworkSpec",),
     "observability.component": ("CloudWatchObservability",),
+    "observability.fluent_bit": ("FluentBit",),
     "observability.handle": ("ExistingPrometheus",),
     "observability.neuron_monitor": ("NeuronMonitor",),
     "observability.prometheus": ("PrometheusStack", "ServerMetrics", "VllmMetrics"),
-    "observability.spec": ("CloudWatchSpec", "NeuronMonitorSpec", "ObservabilitySpec", "PrometheusSpec"),
+    "observability.spec": ("CloudWatchSpec", "FluentBitSpec", "NeuronMonitorSpec", "ObservabilitySpec", "PrometheusSpec"),
     "platform": ("InferencePlatform",),
     "pools.existing": ("ExistingPool",),
     "pools.karpenter": ("ExistingKarpenter", "Karpenter"),
@@ -83,6 +104,11 @@ _MODULES = {
     "pools.managed": ("ManagedPool",),
     "pools.placement": ("Placement", "Taint"),
     "pools.spec": ("KarpenterPoolSpec", "KarpenterSpec", "ManagedPoolSpec"),
+    "scaling.component": ("Autoscaler",),
+    "scaling.handle": ("ExistingKeda", "ExistingPrometheusAdapter"),
+    "scaling.keda": ("Keda",),
+    "scaling.prometheus_adapter": ("PrometheusAdapter",),
+    "scaling.spec": ("HpaSpec", "KedaOperatorSpec", "KedaSpec", "PrometheusAdapterSpec"),
     "secrets": ("SecretRef",),
     "serving.kuberay.component": ("KubeRayOperator",),
     "serving.kuberay.handle": ("ExistingKubeRayOperator",),
@@ -90,6 +116,10 @@ _MODULES = {
     "serving.ray_serve.component": ("RayServeVllm",),
     "serving.ray_serve.spec": ("RayHeadSpec", "RayServeVllmSpec", "RayWorkerSpec", "ServeReplicasSpec"),
     "serving.spec": ("HubModel", "NoCompileCache", "S3CompileCache", "S3Model", "VolumeCompileCache", "VolumeModel"),
+    "serving.triton.client": ("TritonClient",),
+    "serving.triton.client_spec": ("TritonClientSpec",),
+    "serving.triton.component": ("TritonServer",),
+    "serving.triton.spec": ("TritonServerSpec",),
     "serving.vllm.component": ("VllmServer",),
     "serving.vllm.spec": ("VllmServerSpec",),
     "settings": ("StackSettings",),

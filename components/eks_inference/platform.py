@@ -6,6 +6,7 @@ from typing import Any
 import pulumi
 
 from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
+from eks_inference.accelerators.efa import EfaDevices, EfaPlugin, ExistingEfaPlugin
 from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.cluster.component import ClusterAddons, EksCluster
@@ -28,6 +29,9 @@ from eks_inference.scaling.component import Autoscaler
 from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
+from eks_inference.serving.disaggregated.component import DisaggregatedPair
+from eks_inference.serving.disaggregated.controller import LeaderWorkerSetController, LeaderWorkerSets
+from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS
@@ -40,6 +44,10 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack import ServerSpec, StackSpec, parse_stack
+from eks_inference.storage.component import FileSystemDriver, shared_store
+from eks_inference.storage.spec import FileSystem
+
+Server = RayServeVllm | VllmServer | TritonServer | DisaggregatedPair
 
 
 class InferencePlatform(pulumi.ComponentResource):
@@ -64,7 +72,8 @@ class InferencePlatform(pulumi.ComponentResource):
         """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
 
         With ``serving_api_key`` vLLM wants that key of whoever asks it, by itself or behind Ray Serve; web UI, smoke test and
-        load test send it. Triton has none. Pods read it when they start: a changed key needs new pods of servers and web UI.
+        load test send it. Triton and a disaggregated pair have none. Pods read it when they start: a changed key needs new pods
+        of servers and web UI.
 
         Raises ``SpecError`` before anything is registered when a rule says that the stack cannot run; logs what rules warn of.
         """
@@ -140,6 +149,10 @@ class InferencePlatform(pulumi.ComponentResource):
             if spec.observability.dcgm_exporter:
                 DcgmExporter(f"{name}-dcgm", spec.observability.dcgm_exporter, plugin=gpus, metrics=prometheus, opts=child)
 
+        efa = None
+        if spec.uses_efa:
+            efa = EfaPlugin(f"{name}-efa", cluster=self.cluster, opts=child)
+
         scaling: dict[str, Backend] = {}
         if prometheus and spec.observability.prometheus:
             if spec.scaled_by("keda"):
@@ -162,11 +175,20 @@ class InferencePlatform(pulumi.ComponentResource):
                     opts=child,
                 )
 
-        self.servers: dict[str, RayServeVllm | VllmServer | TritonServer] = {}
-        placements: dict[str, Placement] = {}
         operator = None
         if spec.uses_ray:
             operator = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=core, opts=child)
+        groups = None
+        if any(pair.instances == 2 for pair in spec.pairs):
+            groups = LeaderWorkerSetController(f"{name}-lws", cluster=self.cluster, placement=core, opts=child)
+        drivers: dict[FileSystem, FileSystemDriver] = {}
+        for pair in spec.pairs:
+            if (kind := pair.store.file_system) not in drivers:
+                driver_name = f"{name}-{kind.replace('_', '-')}-driver"
+                drivers[kind] = FileSystemDriver(driver_name, kind, cluster=self.cluster, opts=child)
+
+        self.servers: dict[str, Server] = {}
+        placements: dict[str, Placement] = {}
         for server, server_spec in spec.servers.items():
             with faults_under("servers", server):
                 image = None
@@ -208,7 +230,20 @@ class InferencePlatform(pulumi.ComponentResource):
                         hugging_face_token=hugging_face_token,
                         opts=child,
                     )
-                elif isinstance(server_spec, VllmServerSpec):
+                elif isinstance(server_spec, DisaggregatedPairSpec):
+                    placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
+                    self.servers[server] = self._pair(
+                        server,
+                        server_spec,
+                        placements[server],
+                        # No pool of ours with EFA, and the rule that says so silenced: then the plugin is somebody else's.
+                        efa=efa or ExistingEfaPlugin(),
+                        driver=drivers[server_spec.store.file_system],
+                        controller=groups,
+                        hugging_face_token=hugging_face_token,
+                        opts=child,
+                    )
+                else:
                     placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
                     self.servers[server] = VllmServer(
                         server,
@@ -221,19 +256,20 @@ class InferencePlatform(pulumi.ComponentResource):
                         api_key=serving_api_key,
                         opts=child,
                     )
-                deployed = self.servers.get(server)
-                if prometheus and isinstance(deployed, VllmServer | TritonServer):
+                deployed = self.servers[server]
+                if prometheus and not isinstance(deployed, RayServeVllm):
                     VllmMetrics(f"{server}-metrics", server=deployed, metrics=prometheus, opts=child)
-                    if isinstance(server_spec, VllmServerSpec | TritonServerSpec) and server_spec.autoscaling:
-                        Autoscaler(
-                            f"{server}-autoscaler",
-                            server_spec.autoscaling,
-                            cluster=self.cluster,
-                            server=deployed,
-                            metrics=prometheus,
-                            backend=scaling[server_spec.autoscaling.kind],
-                            opts=child,
-                        )
+                scaled = server_spec.autoscaling if isinstance(server_spec, VllmServerSpec | TritonServerSpec) else None
+                if prometheus and scaled and isinstance(deployed, VllmServer | TritonServer):
+                    Autoscaler(
+                        f"{server}-autoscaler",
+                        scaled,
+                        cluster=self.cluster,
+                        server=deployed,
+                        metrics=prometheus,
+                        backend=scaling[scaled.kind],
+                        opts=child,
+                    )
 
         # Triton speaks a protocol of its own.
         triton = {server: component for server, component in self.servers.items() if isinstance(component, TritonServer)}
@@ -307,6 +343,44 @@ class InferencePlatform(pulumi.ComponentResource):
         }
         self.register_outputs(self.outputs)
 
+    def _pair(
+        self,
+        name: str,
+        spec: DisaggregatedPairSpec,
+        placement: Placement,
+        *,
+        efa: EfaDevices,
+        driver: FileSystemDriver,
+        controller: LeaderWorkerSets | None,
+        hugging_face_token: pulumi.Input[str] | None,
+        opts: pulumi.ResourceOptions,
+    ) -> DisaggregatedPair:
+        """A pair and its store; some of its parts may run in pools of their own."""
+        with faults_under("store"):
+            store = shared_store(
+                f"{name}-store",
+                spec.store,
+                cluster=self.cluster,
+                network=self.network,
+                driver=driver,
+                zone_id=next(iter(placement.zone_ids), None),
+                opts=opts,
+            )
+        compiles, router = spec.compile_pool, spec.router
+        return DisaggregatedPair(
+            name,
+            spec,
+            cluster=self.cluster,
+            store=store,
+            placement=placement,
+            efa=efa,
+            compile_placement=self.pools[compiles].placement(spec.instance_type) if compiles else None,
+            router_placement=self.pools[router.pool].placement(router.instance_type) if router.pool else None,
+            controller=controller,
+            hugging_face_token=hugging_face_token,
+            opts=opts,
+        )
+
     @classmethod
     def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> "InferencePlatform":
         """The platform of the running stack's configuration: ``eks-inference:stack``, ``aws:region``, and secrets that are set.
@@ -352,7 +426,7 @@ def _dashboards(spec: StackSpec) -> dict[str, bool]:
     kinds = {server.kind for server in spec.servers.values()}
     return {
         "ray-vllm": "ray_serve_vllm" in kinds,
-        "vllm": "vllm" in kinds,
+        "vllm": bool(kinds & {"vllm", "disaggregated"}),
         "triton": "triton" in kinds,
         "neuron": spec.accelerators.neuron is not None,
         "gpu": spec.observability.dcgm_exporter is not None,
@@ -365,7 +439,7 @@ def _build_arguments(server: ServerSpec) -> dict[str, str]:
     return {"ENGINE_IMAGE": server.profile.image, **ray}
 
 
-def _access(servers: Mapping[str, RayServeVllm | VllmServer | TritonServer], *, with_key: bool) -> list[str]:
+def _access(servers: Mapping[str, Server], *, with_key: bool) -> list[str]:
     """The commands that take a person from a deployed stack to an answer of the model."""
     steps = []
     for server in servers.values():

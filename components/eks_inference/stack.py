@@ -92,6 +92,16 @@ class StackSpec(Spec):
         return any(isinstance(server, RayServeVllmSpec) for server in self.servers.values())
 
     @property
+    def uses_efa(self) -> bool:
+        """Whether nodes have EFA interfaces."""
+        return any(isinstance(pool, ManagedPoolSpec) and pool.efa is not None for pool in self.pools.values())
+
+    @property
+    def pairs(self) -> tuple[DisaggregatedPairSpec, ...]:
+        """Servers of two halves, prefill and decode."""
+        return tuple(server for server in self.servers.values() if isinstance(server, DisaggregatedPairSpec))
+
+    @property
     def triton_servers(self) -> tuple[str, ...]:
         """Servers that speak Triton's protocol. All others have an OpenAI API."""
         return tuple(name for name, server in self.servers.items() if isinstance(server, TritonServerSpec))

@@ -1,7 +1,7 @@
 """Engine profiles as data: ``engines.toml`` and its typed loader."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -69,6 +69,8 @@ class EngineProfile:
     """Whether the image holds the libraries that reach EFA interfaces, as far as is known."""
     kv_connectors: tuple[str, ...] = ()
     """Connectors that move a KV cache between servers of this image: disaggregated inference needs one."""
+    metric_names: Mapping[str, str] = field(default_factory=dict)
+    """Metrics that this release calls otherwise than today's, which dashboards and rules ask for: its name → today's."""
     port: int = 8000
     """HTTP port of the server."""
     caveat: str = ""

@@ -37,13 +37,13 @@ def candidates_are_kept(test: LoadTestFacts) -> Iterator[Judgement]:
 )
 def users_are_worked_for(test: LoadTestFacts) -> Iterator[Judgement]:
     server = test.server
-    copies = max(server.copies, 1) * server.pods_max
+    copies = max(server.copies // server.copies_per_request, 1) * server.pods_max
     room = copies * server.max_num_seqs
     for position, users in enumerate(test.spec.users):
         yield Judgement(
             holds=users <= room,
             path=(*test.path, "users", position),
-            working=(f"{copies} copies of the model x max_num_seqs {server.max_num_seqs} = {room}; users: {users}",),
+            working=(f"{copies} engines or pairs of them x max_num_seqs {server.max_num_seqs} = {room}; users: {users}",),
             message=f"{users} users at once on server '{test.name}', which works for {room}: the figures measure the queue",
             given=str(users),
             allowed=f"at most {room}",

@@ -195,25 +195,28 @@ class ServerMetrics(pulumi.ComponentResource):
 
 
 class VllmPods(Protocol):
-    """A server whose pods hand on what vLLM counts: ``VllmServer``, ``TritonServer``. It is alone in its namespace."""
+    """A server whose pods hand on what vLLM counts: ``VllmServer``, ``TritonServer``, ``DisaggregatedPair``.
+
+    It is alone in its namespace.
+    """
 
     @property
-    def kind(self) -> str:
-        """As in its spec: ``vllm``, ``triton``."""
+    def metrics_job(self) -> str:
+        """Whose metrics they are, as dashboards ask: ``vllm``, or ``triton`` around it."""
+        ...
+
+    @property
+    def metrics_ports(self) -> Mapping[str, int]:
+        """Where they answer, by the names of the ports in the pods."""
+        ...
+
+    @property
+    def metric_names(self) -> Mapping[str, str]:
+        """Metrics that dashboards know by another name: theirs → the dashboards'."""
         ...
 
     @property
     def namespace(self) -> str: ...
-    @property
-    def port(self) -> int:
-        """Of metrics."""
-        ...
-
-    @property
-    def port_name(self) -> str:
-        """What the pods call that port."""
-        ...
-
     @property
     def pod_labels(self) -> Mapping[str, str]: ...
     @property
@@ -225,7 +228,10 @@ class VllmPods(Protocol):
 class VllmMetrics(pulumi.ComponentResource):
     """Makes Prometheus read a server that runs vLLM without Ray: a PodMonitor of its pods, and a NetworkPolicy that lets it in.
 
-    They stand in the server's namespace and add the label ``server``; the label ``job`` is ``<namespace>/<kind of the server>``.
+    They stand in the server's namespace and add the label ``server``; the label ``job`` is ``<namespace>/vllm`` or
+    ``<namespace>/triton``. Where pods answer at several ports, as those of a prefill and decode pair do, each is a server of its
+    own, ``<server>-<port name>``: added up, every request would count twice.
+
     vLLM answers /metrics at the port of its API, without a key even where the API wants one: under its own names (``vllm:...``),
     and of the HTTP server ``http_...``. Triton has a port of its own for its counters (``nv_...``) and those of vLLM.
 
@@ -234,16 +240,17 @@ class VllmMetrics(pulumi.ComponentResource):
 
     def __init__(self, name: str, *, server: VllmPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:VllmMetrics", name, {"namespace": server.namespace}, opts)
-        policy = _let_in(name, server.namespace, [server.port], metrics=metrics, after=server.foundation, parent=self)
+        ports = [*server.metrics_ports.values()]
+        policy = _let_in(name, server.namespace, ports, metrics=metrics, after=server.foundation, parent=self)
         monitor = k8s.apiextensions.CustomResource(
             f"{name}-pods",
             **_MONITOR,
             **plan.pod_monitor(
-                server.kind,
+                server.metrics_job,
                 server.namespace,
                 labels=metrics.monitor_labels,
                 selector=server.pod_labels,
-                endpoints=plan.vllm_endpoints(server.port_name),
+                endpoints=plan.vllm_endpoints([*server.metrics_ports], server.metric_names),
             ),
             opts=pulumi.ResourceOptions(
                 parent=self, provider=metrics.cluster.provider, depends_on=[*metrics.ready, *server.foundation]

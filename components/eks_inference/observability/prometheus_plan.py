@@ -26,8 +26,8 @@ WEBHOOK_PORT = 10250
 """The operator's: the API server asks it whether a rule is one."""
 
 DASHBOARDS = ("ray-vllm", "vllm", "triton", "neuron", "gpu")
-"""Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself, ``triton`` for
-those that run it inside Triton; ``neuron`` and ``gpu`` are about devices."""
+"""Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself or as a pair,
+``triton`` for those that run it inside Triton; ``neuron`` and ``gpu`` are about devices."""
 
 DASHBOARD_LABELS = {"grafana_dashboard": "1"}
 """What Grafana's sidecar looks for on ConfigMaps of its namespace."""
@@ -260,15 +260,36 @@ def _ray_labels() -> list[dict[str, Any]]:
     ]
 
 
-def vllm_endpoints(port: str) -> list[dict[str, Any]]:
-    """vLLM's own metrics, of the port of that name, which is the API's too. What Python says of itself is left out."""
+def vllm_endpoints(ports: Sequence[str], metric_names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """vLLM's own metrics, of the ports of these names, which are the API's too. What Python says of itself is left out.
+
+    With several ports each is a server of its own: the port's name is added to the label ``server``. ``metric_names`` are those
+    to be called otherwise: the name in the answer → the one in Prometheus.
+    """
+    server = _target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")
+    if len(ports) > 1:
+        labels = [*server["sourceLabels"], "__meta_kubernetes_pod_container_port_name"]
+        server = {"sourceLabels": labels, "separator": "-", "targetLabel": "server"}
+    renamed = [
+        {
+            "sourceLabels": ["__name__"],
+            "regex": f"{given}(_bucket|_sum|_count)?",
+            "targetLabel": "__name__",
+            "replacement": f"{wanted}$1",
+        }
+        for given, wanted in metric_names.items()
+    ]
     return [
         {
             "port": port,
             "path": "/metrics",
-            "relabelings": [_target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")],
-            "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "(python|process)_.*|.*_created"}],
+            "relabelings": [server],
+            "metricRelabelings": [
+                {"action": "drop", "sourceLabels": ["__name__"], "regex": "(python|process)_.*|.*_created"},
+                *renamed,
+            ],
         }
+        for port in ports
     ]
 
 

@@ -99,7 +99,7 @@ def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterat
 
 def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[LoadTestFacts]:
     if spec.load_test:
-        for name in spec.load_test.servers or servers:
+        for name in spec.load_test.servers or spec.servers:
             if name in servers and name not in spec.triton_servers:
                 yield LoadTestFacts(spec.load_test, name, servers[name], ("load_test",))
 

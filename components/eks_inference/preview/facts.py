@@ -295,32 +295,23 @@ def _named_models(value: Any) -> Iterator[tuple[str, dict[str, str]]]:
         if not isinstance(here, Mapping):
             continue
         waiting += reversed([here[key] for key in sorted(here)])
-        names = {
-            key: model for key in sorted(here, key=_model_rank) if _bare(key) in _MODEL_KEYS and (model := _model_id(here[key]))
-        }
+        names = {key: model for key in _among(here, _MODEL_KEYS) if (model := _model_id(here[key]))}
         if names:
             (chosen, model), *others = names.items()
             inside = here[chosen] if isinstance(here[chosen], Mapping) else {}
             called = {text(key): name for key, name in others if name != model}
-            yield model, dict(sorted((_settings(here) | _settings(inside) | called).items()))
+            yield model, _settings(here) | _settings(inside) | called
 
 
 def _model_id(value: Any) -> str:
     if isinstance(value, Mapping):
-        value = next((value[key] for key in sorted(value, key=_id_rank) if _bare(key) in _MODEL_ID_KEYS), None)
+        value = next((value[key] for key in _among(value, _MODEL_ID_KEYS)), None)
     return text(value) if isinstance(value, str) else ""
 
 
-def _model_rank(key: str) -> tuple[int, str]:
-    return _rank(key, _MODEL_KEYS), key
-
-
-def _id_rank(key: str) -> tuple[int, str]:
-    return _rank(key, _MODEL_ID_KEYS), key
-
-
-def _rank(key: str, known: Sequence[str]) -> int:
-    return known.index(_bare(key)) if _bare(key) in known else len(known)
+def _among(value: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """The keys of a table that are among these, in their order."""
+    return sorted((key for key in value if _bare(key) in keys), key=lambda key: (keys.index(_bare(key)), key))
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, str]:

@@ -34,6 +34,8 @@ class ServingFacts:
     max_model_len: int
     copies: int = 1
     """Copies of the model in one pod. Ray puts as many replicas into a worker as its cores hold."""
+    copies_per_request: int = 1
+    """Copies that work on one request: of a prefill and decode pair in one pod both."""
     pods_min: int = 1
     pods_max: int = 1
     cpu_millis: int = 0

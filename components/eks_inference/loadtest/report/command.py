@@ -135,7 +135,7 @@ def _labels(paths: Sequence[Path], prefix: Sequence[str]) -> list[str]:
     """Each file by its own name, or by that of its nearest folder that no other file has in this place."""
     parts = [(path.stem, *reversed(path.resolve().parent.parts)) for path in paths]
     taken = Counter(place for part in parts for place in enumerate(part))
-    labels = [next((name for place in enumerate(part) if taken[place] == 1 for name in place[1:]), part[0]) for part in parts]
+    labels = [next((name for depth, name in enumerate(part) if taken[depth, name] == 1), part[0]) for part in parts]
     if len(set(labels)) < len(labels):
         labels = list(map(str, paths))
     return [f"{prefix[0]}, {label}" for label in labels] if prefix else labels

@@ -130,6 +130,9 @@ def compare(files: Sequence[Sequence[Run]], figures: Mapping[str, Published], *,
                 against_published.append(_comparison(run, other, figure))
     compared = {label for each in (*against_first, *against_published) for label in (each.run.label, each.other.label)}
     notes += _chips_unknown([run for run in runs if run.label in compared])
+    if figures and not against_published:
+        models = ", ".join(dict.fromkeys(run.model or "unknown" for run in runs))
+        notes.append(Note("note", f"nothing is published here of the model: {models}. --published takes: {', '.join(figures)}."))
     notes.sort(key=lambda note: note.level != "warning")
     return Report(tuple(runs), tuple(against_first), tuple(against_published), tuple(notes))
 
@@ -146,7 +149,11 @@ def _nearest(run: Run, others: Sequence[Run]) -> Run | None:
 
 
 def _comparison(run: Run, other: Run, published: Published | None = None) -> Comparison:
-    return Comparison(run, other, tuple(_rows(run, other)), tuple(_differences(run, other)), published)
+    same_model = run.model == other.model if published is None else published.is_of(run.model)
+    notes = (
+        [] if same_model else [Note("warning", f"other model: {run.model or 'unknown'} here, {other.model or 'unknown'} there")]
+    )
+    return Comparison(run, other, tuple(_rows(run, other)), (*notes, *_differences(run, other)), published)
 
 
 # -- figures --------------------------------------------------------------------------------------------------------------------

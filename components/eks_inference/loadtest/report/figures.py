@@ -44,6 +44,14 @@ def completed(run: Run) -> str:
     return whole(run.completed) + (f" of {of}" if of else "")
 
 
+def requests(run: Run) -> str:
+    """What became of the requests, and how fast."""
+    counts = {"asked for": run.asked, "launched": run.launched, "completed": run.completed, "failed": run.failed}
+    rates = {"completed a minute": run.completed_per_min, "launched a minute": run.launched_per_min, "seconds": run.duration_s}
+    told = [f"{count} {words}" for words, count in counts.items() if count is not None]
+    return ", ".join([*told, *(f"{figure(value)} {words}" for words, value in rates.items() if value is not None)])
+
+
 def inter_token(run: Run, statistic: str) -> str:
     """The inter-token latency, marked where it counts more than its name says."""
     value = run.value("itl_ms", statistic)

@@ -1,7 +1,8 @@
 """The report as one page to look at and to share. It needs no network, no further file and no script."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 
@@ -123,7 +124,7 @@ def _overview(runs: Sequence[Run]) -> Iterator[Markup]:
         )
         for run in runs
     ]
-    yield _table(header, rows)
+    yield _table("Runs", header, rows)
     if any(run.itl_includes_ttft for run in runs):
         yield element("p", figures.WITH_TTFT_MEANS, class_="quiet")
 
@@ -167,31 +168,48 @@ def _throughput(report: Report) -> Iterator[Markup]:
 
 
 def _by_users(report: Report) -> Iterator[Markup]:
-    """Where some series has several numbers of users: what more users do to throughput and to the first token."""
-    series: dict[tuple[str, str, str], list[Run]] = {}
-    for run in report.runs:
-        if run.users and run.completed != 0:
-            name = ", ".join(part for part in (run.tool, run.instance_type) if part)
-            series.setdefault((name, run.model, "run"), []).append(run)
-    # A single number of users is a point, not a curve.
-    series = {key: runs for key, runs in series.items() if len({run.users for run in runs}) > 1}
-    if not series:
+    """What more users do to throughput and to the first token, where a series has several numbers of them."""
+    curves = [*_series(report.runs), *((published.id, "published", published.runs) for published in report.published)]
+    if all(kind == "published" for _, kind, _ in curves):
         return
-    series |= {(published.id, "", "published"): list(published.runs) for published in report.published}
-    everything = [run for runs in series.values() for run in runs]
-    rate = "output_tokens_per_s_per_chip" if all(run.chips for run in everything) else "output_tokens_per_s"
+    everything = [run for _, _, runs in curves for run in runs]
+    of_a_chip = all(run.chips for run in everything)
     statistic = "p50" if all(run.value("ttft_ms", "p50") is not None for run in everything) else "mean"
+
+    def rate(run: Run) -> float | None:
+        return run.output_tokens_per_s_per_chip if of_a_chip else run.output_tokens_per_s
+
+    def first_token(run: Run) -> float | None:
+        return run.value("ttft_ms", statistic)
+
     for name, title, value in (
-        ("rate", f"Output tokens per second{' of a chip' if rate.endswith('chip') else ''}", lambda run: getattr(run, rate)),
-        ("ttft", f"Time to first token, ms, {statistic}", lambda run: run.value("ttft_ms", statistic)),
+        ("rate", f"Output tokens per second{' of a chip' if of_a_chip else ''}", rate),
+        ("first-token", f"Time to first token, ms, {statistic}", first_token),
     ):
-        drawn = [
-            plots.Curve(label, kind, points)
-            for (label, _, kind), runs in series.items()
-            if (points := [(run.users, found) for run in runs if (found := value(run)) is not None])
-        ]
+        drawn = [plots.Curve(label, kind, points) for label, kind, runs in curves if (points := list(_points(runs, value)))]
         if drawn:
             yield _figure(plots.curves(f"plot-users-{name}", title, drawn), title)
+
+
+def _series(runs: Sequence[Run]) -> Iterator[tuple[str, str, Sequence[Run]]]:
+    """Runs that differ in the number of users: those of one file, or of one tool on the same hardware."""
+    in_file = Counter(run.file for run in runs)
+    found: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        key = (run.file,) if in_file[run.file] > 1 else (run.tool, run.model, run.instance_type, run.chips)
+        found.setdefault(key, []).append(run)
+    for alike in found.values():
+        if len({run.users for run in alike if run.users}) > 1:
+            first = alike[0]
+            name = first.label.rpartition(", ")[0] if in_file[first.file] > 1 else first.tool
+            yield ", ".join(part for part in (name, first.instance_type) if part), "run", alike
+
+
+def _points(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Iterator[tuple[int, float]]:
+    for run in runs:
+        found = value(run)
+        if run.users and found is not None:
+            yield run.users, found
 
 
 def _figure(plot: Markup, title: str, caption: str = "") -> Markup:
@@ -207,9 +225,9 @@ def _comparison(comparison: Comparison) -> Iterator[Markup]:
     run, other = comparison.run, comparison.other
     yield element("h3", f"{run.label} against {other.label}")
     rows = figures.side_by_side(comparison)
-    header = ("Metric", *(cell for statistic in figures.COMPARED for cell in (statistic, "There", "Ratio")))
+    header = ("Metric", *(cell for statistic in figures.COMPARED for cell in (statistic, "there", "ratio")))
     if rows:
-        yield _table(header, rows)
+        yield _table(f"{run.label} against {other.label}", header, rows)
     else:
         yield element("p", "Nothing that can be compared.")
     if comparison.notes:
@@ -228,9 +246,7 @@ def _run(run: Run) -> Iterator[Markup]:
         "Tool": figures.tool(run),
         "Model": run.model,
         "Instance type": run.instance_type,
-        "Duration": "" if run.duration_s is None else f"{figures.figure(run.duration_s)} s",
-        "Completed a minute": "" if run.completed_per_min is None else figures.figure(run.completed_per_min),
-        "Launched a minute": "" if run.launched_per_min is None else figures.figure(run.launched_per_min),
+        "Requests": figures.requests(run),
     }
     terms = [part for term, value in about.items() if value for part in (element("dt", term), element("dd", value))]
     rows = []
@@ -242,22 +258,23 @@ def _run(run: Run) -> Iterator[Markup]:
     yield element(
         "details",
         element("summary", element("span", run.label, class_="name")),
-        element("div", element("dl", *terms), _table(("Metric", *STATISTICS), rows) if rows else "", class_="body"),
+        element(
+            "div",
+            element("dl", *terms),
+            _table(f"Figures of {run.label}", ("Metric", *STATISTICS), rows) if rows else "",
+            class_="body",
+        ),
     )
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """A table of figures whose cells say what they are, for screens where they stand below each other."""
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table of figures. Where it is wider than the screen it scrolls: columns of figures are read downwards."""
     head = element("tr", *(element("th", cell, scope="col") for cell in header))
     lines = [
-        element(
-            "tr",
-            element("th", first, scope="row"),
-            *(element("td", cell, data_label=label) for label, cell in zip(header[1:], others, strict=True)),
-        )
-        for first, *others in rows
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in others)) for first, *others in rows
     ]
-    return element("div", element("table", element("thead", head), element("tbody", *lines), class_="figures"), class_="wide")
+    table = element("table", element("thead", head), element("tbody", *lines), class_="figures")
+    return element("div", table, class_="wide", tabindex=0, role="group", aria_label=title)
 
 
 def _section(id_: str, title: str, content: Sequence[Markup]) -> Markup:

@@ -19,6 +19,7 @@ _AXIS = 30
 _LETTERS = 30
 _LETTERS_BEHIND = 24
 _LINE = 15
+_LEAST = 1e-9  # less than this is drawn as nothing
 _HEIGHT = 300
 
 
@@ -149,7 +150,7 @@ class _Scale:
 
 def _steps(largest: float) -> list[float]:
     """Round numbers from 0 to one at or above the largest, three to six of them."""
-    if largest <= 0:
+    if largest < _LEAST:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(largest / 4))
     step = next(step for step in (power * factor for factor in (1, 2, 2.5, 5, 10)) if largest / step <= 5)
@@ -172,11 +173,16 @@ def _svg(name: str, title: str, in_words: str, height: float, drawn: Sequence[Ma
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """The heights of names, those that would stand on each other moved down."""
+    """The heights of names, moved so that none stands on another or below the plot."""
     found = list(heights)
-    lowest = -math.inf
-    for number in sorted(range(len(heights)), key=lambda number: heights[number]):
-        found[number] = lowest = max(heights[number], lowest + _LINE)
+    order = sorted(range(len(heights)), key=lambda number: heights[number])
+    above = -math.inf
+    for number in order:
+        found[number] = above = max(heights[number], above + _LINE)
+    below = _HEIGHT - _LINE / 2
+    for number in reversed(order):
+        found[number] = min(found[number], below)
+        below = found[number] - _LINE
     return found
 
 

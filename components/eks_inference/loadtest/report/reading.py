@@ -10,6 +10,7 @@ from eks_inference.loadtest.report.readers import aiperf, genai_perf, guidellm, 
 from eks_inference.loadtest.report.readers.fields import Fields
 from eks_inference.loadtest.report.record import Run
 from eks_inference.preview.errors import PreviewError, Problem
+from eks_inference.preview.values import text
 
 READERS = (llmperf.READER, aiperf.READER, genai_perf.READER, vllm_bench.READER, guidellm.READER, runner.READER)
 
@@ -55,7 +56,7 @@ def _read(path: Path) -> list[Run]:
                     f"results of {reader.tool}, but not all that they have to hold",
                     file=str(path),
                     given="; ".join(faults[:_MOST_FAULTS]) + more,
-                    allowed=f"{reader.files}, as the tool writes it",
+                    allowed=f"{reader.files}, whole and unchanged",
                 )
             )
     if problems:
@@ -66,7 +67,7 @@ def _read(path: Path) -> list[Run]:
 def _documents(path: Path) -> list[Any]:
     """The JSON values of a file: one, or one a line. Records of the library's own test are gathered into one."""
     try:
-        text = path.read_text("utf-8-sig")
+        content = path.read_text("utf-8-sig")
     except IsADirectoryError:
         raise PreviewError([Problem("this is a folder", file=str(path), allowed=UNDERSTOOD)]) from None
     except OSError as error:
@@ -74,18 +75,18 @@ def _documents(path: Path) -> list[Any]:
     except UnicodeDecodeError:
         raise PreviewError([Problem("this is no text", file=str(path), allowed=UNDERSTOOD)]) from None
     try:
-        found = [json.loads(text)]
+        found = [json.loads(content)]
     except ValueError as error:
-        found = _lines(path, text, error)
+        found = _lines(path, content, error)
     records = [each for each in found if isinstance(each, Mapping) and "record" in each]
     if not records:
         return found
     return [{"records": [*_beside(path, records), *records]}]
 
 
-def _lines(path: Path, text: str, error: ValueError) -> list[Any]:
+def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
     """JSON lines. Where the first line is no JSON of its own, the fault is the whole file's."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
     if any(line.startswith('{"record":') for _, line in lines):
         # The log of the library's Job: no other line of it begins with a brace.
         lines = [(number, line) for number, line in lines if line.startswith("{")]
@@ -95,7 +96,7 @@ def _lines(path: Path, text: str, error: ValueError) -> list[Any]:
             found.append(json.loads(line))
         except ValueError as of_line:
             fault, place = (of_line, number) if found else (error, getattr(error, "lineno", 1))
-            shown = lines[0][1].strip()[:60] if not found else line.strip()[:60]
+            shown = text(line if found else lines[0][1])[:60]
             raise PreviewError(
                 [
                     Problem(
@@ -121,7 +122,7 @@ def _beside(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Any]:
 def _unknown(path: Path, document: Any) -> Problem:
     first = document[0] if isinstance(document, list) and document else document
     keys = list(first) if isinstance(first, Mapping) else []
-    shown = ", ".join(map(str, keys[:_MOST_KEYS])) + (", …" if len(keys) > _MOST_KEYS else "")
+    shown = ", ".join(map(text, keys[:_MOST_KEYS])) + (", …" if len(keys) > _MOST_KEYS else "")
     kind = {dict: "a JSON object", list: "a JSON list"}.get(type(document), "a JSON value")
     return Problem(
         "no results of a load test that are understood",

@@ -54,14 +54,8 @@ def _run(run: Run) -> Iterator[str]:
     ]
     if rows:
         yield from _columns(("", *STATISTICS), rows)
-    rates = {
-        "completed a minute": run.completed_per_min,
-        "launched a minute": run.launched_per_min,
-        "seconds": run.duration_s,
-    }
-    shown = [f"{figures.figure(value)} {words}" for words, value in rates.items() if value is not None]
-    if shown:
-        yield _GAP + ", ".join(shown)
+    if requests := figures.requests(run):
+        yield from _wrapped(f"  requests: {requests}", further="    ")
 
 
 def _mark(run: Run, metric: str) -> str:

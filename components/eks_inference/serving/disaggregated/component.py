@@ -80,10 +80,11 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self.endpoint = f"http://{name}.{spec.namespace}.svc.cluster.local:{API_PORT}/v1"
         self.startup_seconds = workloads.cold_start_seconds(spec)
         self.artifact_key = artifact(spec).key
-        self.kind = spec.kind
+        self.port = API_PORT
         self.pod_labels = workloads.server_labels(name)
-        self.ports = {role: each.port for role, each in servers(spec).items()}
-        """HTTP of each server, by the name of its port in the pods: API, health and metrics."""
+        self.metrics_job = "vllm"
+        self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
+        self.metric_names = spec.profile.metric_names
 
         self._namespace = namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",

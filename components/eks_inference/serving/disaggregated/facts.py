@@ -130,6 +130,7 @@ def _pod(spec: DisaggregatedPairSpec, placement: Placement, roles: list[Role], *
         max_num_seqs=spec.max_num_seqs,
         max_model_len=spec.max_model_len,
         copies=len(roles),
+        copies_per_request=len(roles),
         cpu_millis=cpu_millis(spec.cpu),
         memory_mib=memory_mib(spec.memory),
         scheduler=scheduler,

@@ -73,10 +73,11 @@ class TritonServer(pulumi.ComponentResource):
         super().__init__("eks-inference:index:TritonServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.spec = spec
         self.namespace = plan.namespace(name, spec)
-        self.kind = spec.kind
         self.service_name = self.deployment_name = name
         # What ``VllmMetrics`` reads: Triton hands on what vLLM counts, beside its own.
-        self.port, self.port_name = plan.PORTS["metrics"], "metrics"
+        self.metrics_job: str = spec.kind
+        self.metrics_ports = {"metrics": plan.PORTS["metrics"]}
+        self.metric_names = spec.profile.metric_names
         self.pod_labels = plan.server_labels(name)
         self.model_id = spec.served_name
         host = f"{name}.{self.namespace}.svc.cluster.local"

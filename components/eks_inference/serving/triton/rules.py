@@ -120,23 +120,23 @@ def keys_are_of_this_release(server: TritonFacts) -> Iterator[Judgement]:
 
 @rule(
     "TRI005",
-    "The queue metric that scales the server is the mean of one request.",
+    "The metric that scales the server is the mean of one request.",
     severity="warning",
-    fix="scale by triton_queue_ms_per_request, or keep it knowing that it follows the request rate",
+    fix="scale by vllm_time_to_first_token_ms, or keep it knowing that it follows the request rate",
     source=f"{_BACK_END}: requests go to vLLM as they come, so Triton's queue is nearly empty; Little's law: milliseconds of "
     "queueing a second = 1000 x mean queue length. The source system calls it the average queue time",
 )
-def queue_metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
+def metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
     scaling = server.spec.autoscaling
     if not isinstance(scaling, HpaSpec):
         return
-    per_request = scaling.metric == "triton_queue_ms_per_request"
+    mean = scaling.metric != "nv_inference_queue_duration_ms"
     yield Judgement(
-        holds=per_request,
+        holds=mean,
         path=server.at("autoscaling", "metric"),
         working=(
-            (f"mean queueing of one request: target {scaling.target:g} ms",)
-            if per_request
+            (f"{scaling.metric}: mean of one request, target {scaling.target:g} ms",)
+            if mean
             else (
                 "queueing of all requests together, in milliseconds a second = requests a second x milliseconds of each",
                 f"target {scaling.target:g}: reached at 20 requests/s that wait {scaling.target / 20:g} ms each, and at "
@@ -145,14 +145,14 @@ def queue_metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
         ),
         message=f"{scaling.metric} is no queue time: it grows with the number of requests, however short they wait",
         given=scaling.metric,
-        allowed="triton_queue_ms_per_request",
+        allowed="vllm_time_to_first_token_ms, triton_queue_ms_per_request",
     )
 
 
 @rule(
     "TRI006",
     "An autoscaler of Triton reads metrics that Triton has.",
-    fix="scale by {kind: hpa, metric: triton_queue_ms_per_request}, or serve the model by kind: vllm, which has them",
+    fix="scale by {kind: hpa, metric: vllm_time_to_first_token_ms}, or serve the model by kind: vllm, which has the gauges",
     source=f"{_BACK_END}, src/utils/metrics.py of r24.08 to r26.01: counters and histograms of vLLM, none of its gauges (pull "
     "request 92, which adds them, is open)",
 )

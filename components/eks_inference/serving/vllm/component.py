@@ -64,11 +64,12 @@ class VllmServer(pulumi.ComponentResource):
         refuse(server_rules(), serving_facts(spec, placement, scheduler=scheduler is not None), settings.silenced)
         super().__init__("eks-inference:index:VllmServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.namespace = plan.namespace(name, spec)
-        self.kind = spec.kind
         self.service_name = self.deployment_name = name
         self.port = plan.port(spec)
-        self.port_name = plan.PORT_NAME
         self.pod_labels = plan.labels(name)
+        self.metrics_job: str = spec.kind
+        self.metrics_ports = {plan.PORT_NAME: self.port}
+        self.metric_names = spec.profile.metric_names
         self.model_id = spec.model.id
         self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{self.port}/v1"
         self.startup_seconds = plan.cold_start_seconds(spec)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from eks_inference.loadtest.report.record import Run, Spread
+from eks_inference.preview.values import text
 
 _LONGEST = 40
+_MOST = 1e9
 
 
 class Fields:
@@ -36,7 +38,10 @@ class Fields:
             yield self.at(number)
 
     def number(self, *path: str | int) -> float | None:
-        """A number, also one in quotes; None for null, NaN, or nothing there. Anything else is a fault."""
+        """A number, also one in quotes; None for null, NaN, or nothing there.
+
+        Anything else is a fault, and so is what no measurement gives: less than nothing, or more than ``_MOST``.
+        """
         found = self.at(*path)
         if found.value is None:
             return None
@@ -47,7 +52,12 @@ class Fields:
         except (TypeError, ValueError):
             self.faults.append(f"{found._path}: {_shown(found.value)} is no number")
             return None
-        return number if math.isfinite(number) else None
+        if math.isnan(number):
+            return None
+        if not 0 <= number <= _MOST:
+            self.faults.append(f"{found._path}: {_shown(found.value)} is no measurement")
+            return None
+        return number
 
     def needed(self, *path: str | int) -> float | None:
         """As ``number``; a fault where there is none."""
@@ -65,7 +75,7 @@ class Fields:
     def text(self, *path: str | int) -> str:
         """A text in one line; empty where there is none."""
         value = self.at(*path).value
-        return " ".join(value.split()) if isinstance(value, str) else ""
+        return text(value) if isinstance(value, str) else ""
 
     def spread(self, keys: Mapping[str, str], factor: float = 1) -> Spread:
         """The statistics that are there, by their own name: ``keys`` tells how the file calls each."""
@@ -83,5 +93,5 @@ class Reader(NamedTuple):
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    shown = json.dumps(value)
+    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"

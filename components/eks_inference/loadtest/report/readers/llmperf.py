@@ -23,6 +23,7 @@ _METRICS = {
     "input_tokens": ("number_input_tokens", 1),
     "output_tokens": ("number_output_tokens", 1),
 }
+_TELLING = ("itl_ms", "request_tokens_per_s", "ttft_ms", "e2e_ms", "output_tokens")
 _OTHER_EVENTS = 3  # of a stream, beside its tokens: who speaks, why it ends, how many tokens there were
 _CLEAR = 0.02
 
@@ -33,10 +34,10 @@ def itl_basis(metrics: Mapping[str, Spread]) -> Basis | None:
     A request's token rate is tokens / end-to-end time. Multiplied with an inter-token latency that has the time to first token in
     it, it gives tokens / events of the stream, about 1; with one that has not, (1 - TTFT / end to end) x tokens / (tokens - 1).
     """
-    medians = [metrics[name].get("p50") for name in ("itl_ms", "request_tokens_per_s", "ttft_ms", "e2e_ms", "output_tokens")]
+    medians = [metrics.get(name, {}).get("p50", 0.0) for name in _TELLING]
     if not all(medians):
         return None
-    itl, rate, ttft, e2e, tokens = (value or 0.0 for value in medians)
+    itl, rate, ttft, e2e, tokens = medians
     if tokens <= 1:
         return None
     product = itl / 1000 * rate
@@ -77,7 +78,7 @@ def _read(summary: Fields) -> Iterator[Run]:
         metrics=metrics,
         basis={"itl_ms": basis} if basis else {},
         instance_type=summary.text("instance_type"),
-        chips=summary.count("chips"),
+        chips=summary.count("chips") or None,
         remarks=remarks.get(basis or "", ("The figures do not tell whether the time to first token is in the ITL.",)),
     )
 

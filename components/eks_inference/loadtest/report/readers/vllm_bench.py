@@ -49,9 +49,9 @@ def _read(result: Fields) -> Iterator[Run]:
         metrics=metrics,
         basis={name: _BASIS[name] for name in BETWEEN_TOKENS if name in metrics},
         instance_type=result.text("instance_type"),
-        chips=result.count("chips"),
+        chips=result.count("chips") or None,
         remarks=("No end-to-end latency: --percentile-metrics ttft,tpot,itl,e2el adds it.",) if no_e2e else (),
     )
 
 
-READER = Reader("vllm bench serve", "what --save-result writes", _recognises, _read)
+READER = Reader("vllm bench serve", "the JSON of --save-result", _recognises, _read)

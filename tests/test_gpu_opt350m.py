@@ -1,0 +1,310 @@
+"""The stack gpu-opt350m: what meets only in the whole of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, recorded
+from eks_inference.catalog.instances import instance_type
+from eks_inference.faults import SpecError
+from eks_inference.preflight.check import check_spec
+from eks_inference.preview.facts import facts_of
+from eks_inference.preview.graph import Graph, Resource
+from eks_inference.preview.project import find_project
+from eks_inference.quantity import cpu_millis, memory_mib
+from eks_inference.scaling.plan import adapter_rules
+from eks_inference.serving.node_share import room
+from eks_inference.stack import parse_stack
+from graphs import children_of, kind, of_kind, stands_on
+from variants import recorded_with
+
+STACK = "gpu-opt350m"
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return recorded(STACK)
+
+
+TRITON = {"kind": "triton", "model": {"id": "facebook/opt-350m"}, "pool": "gpu"}
+VLLM = {
+    "kind": "vllm",
+    "model": {"id": "facebook/opt-350m"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "gpu",
+    "tensor_parallel": 1,
+    "max_model_len": 2048,
+    "max_num_seqs": 64,
+}
+
+
+def stack_object() -> dict[str, Any]:
+    project = find_project(ROOT)
+    return json.loads(project.config(project.stack_file(STACK)).values["eks-inference:stack"])
+
+
+def pod_of(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod's spec in that of a Deployment, DaemonSet, Job or CronJob."""
+    return workload.get("jobTemplate", {}).get("spec", workload)["template"]["spec"]
+
+
+# -- servers and their number ----------------------------------------------------------------------------------------------------
+
+
+def test_the_autoscaler_owns_the_number_of_pods(graph: Graph) -> None:
+    (scaler,) = of_kind(graph, "HorizontalPodAutoscaler")
+    spec = scaler.inputs["spec"]
+    (server,) = [d for d in of_kind(graph, "Deployment") if d.inputs["metadata"]["name"] == spec["scaleTargetRef"]["name"]]
+    assert scaler.inputs["metadata"]["namespace"] == server.inputs["metadata"]["namespace"]
+    assert "replicas" not in server.inputs["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
+    assert stands_on(graph, scaler, server)
+
+
+def test_it_scales_as_the_source_system_does(graph: Graph) -> None:
+    (scaler,) = of_kind(graph, "HorizontalPodAutoscaler")
+    (metric,) = scaler.inputs["spec"]["metrics"]
+    assert metric["pods"] == {
+        "metric": {"name": "nv_inference_queue_duration_ms"},
+        "target": {"type": "AverageValue", "averageValue": "10"},
+    }
+    assert scaler.inputs["spec"]["behavior"] == {
+        "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Percent", "value": 100, "periodSeconds": 5}]},
+        "scaleDown": {"stabilizationWindowSeconds": 120, "policies": [{"type": "Percent", "value": 100, "periodSeconds": 10}]},
+    }
+
+
+def test_somebody_serves_its_metric_and_comes_before_it(graph: Graph) -> None:
+    (scaler,) = of_kind(graph, "HorizontalPodAutoscaler")
+    (adapter,) = [r for r in of_kind(graph, "Release") if r.inputs["name"] == "prometheus-adapter"]
+    assert adapter.inputs["values"]["rules"]["custom"] == adapter_rules()
+    assert adapter.inputs["values"]["metricsRelistInterval"] == "30s"
+    assert stands_on(graph, scaler, adapter)
+    (prometheus,) = [r for r in of_kind(graph, "Release") if r.inputs["name"] == "kube-prometheus-stack"]
+    assert prometheus.inputs["values"]["prometheus"]["prometheusSpec"]["scrapeInterval"] == "15s"
+    assert stands_on(graph, adapter, prometheus)
+
+
+def test_prometheus_reads_triton_under_the_name_its_dashboard_asks_for(graph: Graph) -> None:
+    (server,) = [d for d in of_kind(graph, "Deployment") if d.inputs["metadata"]["name"] == "triton-server"]
+    (monitor,) = [m for m in of_kind(graph, "PodMonitor") if m.inputs["metadata"]["namespace"] == "triton-server"]
+    assert monitor.inputs["metadata"]["name"] == "triton", "the label job is <namespace>/<name>"
+    labels = server.inputs["spec"]["template"]["metadata"]["labels"]
+    assert monitor.inputs["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    (container,) = pod_of(server.inputs["spec"])["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    (endpoint,) = monitor.inputs["spec"]["podMetricsEndpoints"]
+    assert ports[endpoint["port"]] == 8002
+    boards = {c.inputs["metadata"]["name"] for c in of_kind(graph, "ConfigMap") if "dashboard" in c.name}
+    assert boards == {"dashboard-triton", "dashboard-gpu"}
+
+
+def test_another_kind_of_autoscaler_brings_keda_and_no_adapter() -> None:
+    servers = {"triton-server": None, "opt": {**VLLM, "autoscaling": {"kind": "keda", "min": 1, "max": 4}}}
+    graph = recorded_with({"servers": servers, "clients": {"triton": None}}, STACK)
+    assert {r.inputs["name"] for r in of_kind(graph, "Release")} == {"kube-prometheus-stack", "keda"}
+    (scaled,) = of_kind(graph, "ScaledObject")
+    assert scaled.inputs["spec"]["scaleTargetRef"]["name"] == "opt"
+    assert [kind(r) for r in children_of(graph, "Autoscaler")] == ["ScaledObject"]
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------------------------
+
+# What EKS add-ons ask for beside the DaemonSets that `room` takes off: CoreDNS and metrics-server 100m each, the EBS controller
+# 10m and 40Mi for each of six containers; two pods of each.
+_ADDONS = {"coredns": (2, 100, 70), "metrics-server": (2, 100, 200), "aws-ebs-csi-driver": (2, 60, 240)}
+
+
+def on_core(graph: Graph) -> Iterator[tuple[str, int, int]]:
+    """Every pod of the core pool but the client's and DaemonSets': name, millicores, MiB."""
+    for addon in graph.of_type("aws:eks/addon:Addon"):
+        pods, cpu, memory = _ADDONS.get(addon.inputs["addonName"], (0, 0, 0))
+        yield from ((addon.inputs["addonName"], cpu, memory) for _ in range(pods))
+    values = {release.inputs["name"]: release.inputs["values"] for release in of_kind(graph, "Release")}
+    stack = values.pop("kube-prometheus-stack")
+    prometheus, operator, grafana = stack["prometheus"]["prometheusSpec"], stack["prometheusOperator"], stack["grafana"]
+    yield "prometheus", *asked(prometheus, operator["prometheusConfigReloader"])
+    yield "operator", *asked(operator)
+    # Two sidecars: dashboards, data sources.
+    yield "grafana", *asked(grafana, grafana["sidecar"], grafana["sidecar"])
+    yield "kube-state-metrics", *asked(stack["kube-state-metrics"])
+    yield "adapter", *asked(values.pop("prometheus-adapter"))
+    assert not values, "another chart runs on the core pool"
+
+
+def asked(*parts: Mapping[str, Any]) -> tuple[int, int]:
+    requests = [part["resources"]["requests"] for part in parts]
+    return sum(cpu_millis(one["cpu"]) for one in requests), sum(memory_mib(one["memory"]) for one in requests)
+
+
+def daemons(graph: Graph, pool: str) -> tuple[int, int]:
+    """What our DaemonSets and the node exporter ask of each node of a pool, beside those of the add-ons."""
+    (stack,) = [r.inputs["values"] for r in of_kind(graph, "Release") if r.inputs["name"] == "kube-prometheus-stack"]
+    everywhere, gpus = ["fluent-bit"], ["dcgm-exporter", "nvidia-device-plugin", "triton-server-prefetch"]
+    found = {d.inputs["metadata"]["name"]: pod_of(d.inputs["spec"])["containers"] for d in of_kind(graph, "DaemonSet")}
+    assert set(found) == {*everywhere, *gpus}
+    names = [*everywhere, *(gpus if pool == "gpu" else ())]
+    return asked(stack["prometheus-node-exporter"], *(container for name in names for container in found[name]))
+
+
+def test_the_core_pool_holds_everything_wherever_the_scheduler_puts_it(graph: Graph) -> None:
+    """However pods are spread over the two nodes, one of them has half of what is left, and the client fits there."""
+    (group,) = [g for g in graph.of_type("aws:eks/nodeGroup:NodeGroup") if g.name.startswith(f"{STACK}-core")]
+    nodes, (shape,) = group.inputs["scalingConfig"]["desiredSize"], group.inputs["instanceTypes"]
+    usable, (daemon_cpu, daemon_memory) = room(instance_type(shape)), daemons(graph, "core")
+    pods = list(on_core(graph))
+    left_cpu = nodes * (usable.cpu_millis - daemon_cpu) - sum(cpu for _, cpu, _ in pods)
+    left_memory = nodes * (usable.memory_mib - daemon_memory) - sum(memory for _, _, memory in pods)
+    (client,) = of_kind(graph, "Job")
+    wanted_cpu, wanted_memory = asked(*pod_of(client.inputs["spec"])["containers"])
+    assert left_cpu // nodes >= wanted_cpu
+    assert left_memory // nodes >= wanted_memory
+
+
+def test_without_the_client_one_core_node_holds_it_all_while_the_other_is_replaced(graph: Graph) -> None:
+    (group,) = [g for g in graph.of_type("aws:eks/nodeGroup:NodeGroup") if g.name.startswith(f"{STACK}-core")]
+    usable, (cpu, memory) = room(instance_type(group.inputs["instanceTypes"][0])), daemons(graph, "core")
+    assert cpu + sum(cpu for _, cpu, _ in on_core(graph)) <= usable.cpu_millis
+    assert memory + sum(memory for _, _, memory in on_core(graph)) <= usable.memory_mib
+
+
+def test_a_server_has_its_node_to_itself_but_for_daemons(graph: Graph) -> None:
+    usable, (daemon_cpu, daemon_memory) = room(instance_type("g4dn.xlarge")), daemons(graph, "gpu")
+    (server,) = of_kind(graph, "Deployment")
+    wanted_cpu, wanted_memory = asked(*pod_of(server.inputs["spec"])["containers"])
+    assert (wanted_cpu, wanted_memory) == (3000, 12 * 1024), "as in the source system"
+    assert wanted_cpu + daemon_cpu <= usable.cpu_millis
+    assert wanted_memory + daemon_memory <= usable.memory_mib
+
+
+def test_gpu_nodes_are_labelled_and_kept_for_pods_that_ask_for_a_gpu(graph: Graph) -> None:
+    (gpu,) = [pool for pool in facts_of(graph).capacity if pool.instance_types == ("g4dn.xlarge",)]
+    assert gpu.size == "4"
+    assert gpu.labels["nvidia.com/gpu.present"] == "true"
+    assert gpu.taints == ("nvidia.com/gpu=true:NoSchedule",)
+
+
+# -- logs ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_logs_of_every_node_go_to_the_source_systems_group(graph: Graph) -> None:
+    (group,) = graph.of_type("aws:cloudwatch/logGroup:LogGroup")
+    assert (group.inputs["name"], group.inputs["retentionInDays"]) == (f"/aws/eks/{STACK}/workload", 1)
+    (agent,) = [d for d in of_kind(graph, "DaemonSet") if d.inputs["metadata"]["name"] == "fluent-bit"]
+    assert pod_of(agent.inputs["spec"])["tolerations"] == [{"operator": "Exists"}], "GPU nodes are tainted"
+
+
+# -- the client ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_client_runs_after_the_server_and_again_on_demand(graph: Graph) -> None:
+    (job,), (template,) = of_kind(graph, "Job"), of_kind(graph, "CronJob")
+    (server,) = of_kind(graph, "Deployment")
+    assert stands_on(graph, job, server)
+    assert template.inputs["spec"]["suspend"] is True
+    assert pod_of(template.inputs["spec"]) == pod_of(job.inputs["spec"])
+    commands = graph.outputs["next"]
+    assert f"kubectl -n triton-client logs job/{job.inputs['metadata']['name']} --all-containers" in commands
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not on PATH")
+def test_make_client_makes_a_job_of_that_template(graph: Graph) -> None:
+    (template,) = of_kind(graph, "CronJob")
+    printed = subprocess.run(
+        ["make", "--dry-run", "client", f"STACK={STACK}"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    create, follow = re.findall(r"kubectl [^\"\n]+", printed)
+    name, namespace = (template.inputs["metadata"][key] for key in ("name", "namespace"))
+    job = create.split()[7]
+    assert create == f"kubectl --context {STACK} -n {namespace} create job {job} --from=cronjob/{name}"
+    assert follow == f"kubectl --context {STACK} -n {namespace} logs --follow job/{job} --all-containers"
+    assert f"--alias {STACK}" in graph.outputs["kubeconfigCommand"], "the context that the command names"
+
+
+# -- clients and servers that do not speak to each other -------------------------------------------------------------------------
+
+
+def faults_of(**sections: Any) -> list[str]:
+    """What reading the stack refuses once these sections are as given, each as ``key: message``."""
+    try:
+        parse_stack(json.dumps(stack_object() | sections))
+    except SpecError as error:
+        return [f"{'.'.join(map(str, fault.path))}: {fault.message}" for fault in error.faults]
+    return []
+
+
+def test_the_stack_itself_is_read() -> None:
+    assert faults_of() == []
+
+
+@pytest.mark.parametrize(
+    ("sections", "fault"),
+    [
+        ({"clients": {"open_webui": {}}}, "clients.open_webui: there is no model server with an OpenAI API"),
+        ({"clients": {"smoke_test": {}}}, "clients.smoke_test: there is no model server with an OpenAI API"),
+        ({"load_test": {}}, "load_test: there is no model server with an OpenAI API"),
+        (
+            {"servers": {"a": TRITON, "b": VLLM}, "load_test": {"servers": ["b", "a"]}, "clients": {}},
+            "load_test.servers.1: this server has no OpenAI API",
+        ),
+        ({"servers": {"a": VLLM}}, "clients.triton.server: there are 0 Triton servers: name one"),
+        ({"servers": {"a": TRITON, "b": TRITON}}, "clients.triton.server: there are 2 Triton servers: name one"),
+        (
+            {"servers": {"a": TRITON, "b": VLLM}, "clients": {"triton": {"server": "b"}}},
+            "clients.triton.server: there is no Triton server of this name",
+        ),
+        (
+            {"accelerators": {}},
+            "observability.dcgm_exporter: it stands on the device plugin of accelerators.nvidia, which is absent",
+        ),
+    ],
+)
+def test_clients_and_monitors_of_what_is_not_there_are_refused(sections: dict[str, Any], fault: str) -> None:
+    assert faults_of(**sections) == [fault]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"servers": {"a": TRITON, "b": TRITON}, "clients": {"triton": {"server": "b"}}},
+        {"servers": {"a": TRITON, "b": VLLM}, "load_test": {}, "clients": {"smoke_test": {}, "triton": {}}},
+    ],
+)
+def test_clients_of_what_is_there_are_not(sections: dict[str, Any]) -> None:
+    assert faults_of(**sections) == []
+
+
+def test_each_client_asks_the_servers_that_speak_its_protocol() -> None:
+    mixed = {
+        "servers": {"opt": VLLM},
+        "clients": {"smoke_test": {}},
+        "load_test": {"users": [2]},
+        "pools": {"gpu": {"size": 8}},
+    }
+    graph = recorded_with(mixed, STACK)
+    assert [r.name for r in components(graph, "SmokeTest")] == ["opt-smoke-test"]
+    assert set(graph.outputs["endpoints"]) == {"opt", "triton-server"}
+    (told,) = [c.inputs["data"]["config.json"] for c in of_kind(graph, "ConfigMap") if c.name.endswith("load-test-script")]
+    assert "triton-server" not in told
+    assert "opt.opt.svc" in told
+
+
+def components(graph: Graph, name: str) -> list[Resource]:
+    return graph.of_type(f"eks-inference:index:{name}")
+
+
+# -- what is silenced ------------------------------------------------------------------------------------------------------------
+
+
+def test_by_the_time_to_the_first_token_the_metric_needs_no_excuse() -> None:
+    """The source's metric is silenced for parity; the better one is a setting."""
+    spec = stack_object()
+    spec["servers"]["triton-server"]["autoscaling"] = {"kind": "hpa", "max": 4, "metric": "vllm_time_to_first_token_ms"}
+    spec["silenced"] = {}
+    found = check_spec(parse_stack(json.dumps(spec)), "us-west-2").findings
+    assert [finding.rule.id for finding in found] == ["SCL009"], "the nodes stay all the same"
