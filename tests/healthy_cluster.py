@@ -17,8 +17,6 @@ from eks_inference.preview.graph import Graph
 from eks_inference.verify.observed import Observed, ReleaseRecord
 
 DATA = ROOT / "tests" / "data" / "verify"
-VERSION = "v1.35.6-eks-3025e55"
-
 # The workloads that charts and add-ons of the shipped stacks run; upstream names them.
 CHART_WORKLOADS = {
     "karpenter": [("Deployment", "karpenter")],
@@ -47,6 +45,7 @@ PLURALS = {
     "Deployment": "deployments.apps",
     "EC2NodeClass": "ec2nodeclasses.karpenter.k8s.aws",
     "Job": "jobs.batch",
+    "LeaderWorkerSet": "leaderworkersets.leaderworkerset.x-k8s.io",
     "Namespace": "namespaces",
     "NodePool": "nodepools.karpenter.sh",
     "PersistentVolumeClaim": "persistentvolumeclaims",
@@ -67,6 +66,8 @@ class HealthyCluster:
 
     def __init__(self, graph: Graph) -> None:
         self.name = next((r.inputs["name"] for r in graph.resources if r.type == "eks:index:Cluster"), "")
+        minor = next((r.inputs["version"] for r in graph.resources if r.type == "eks:index:Cluster"), "1.35")
+        self.version = f"v{minor}.6-eks-3025e55"
         self.objects: dict[str, list[dict[str, Any]]] = {}
         self.releases: list[str] = []
         self._addresses = (f"10.1.{n // 250}.{n % 250 + 1}" for n in range(10_000))
@@ -87,7 +88,7 @@ class HealthyCluster:
 
     def state(self) -> dict[str, Any]:
         """What the stand-in kubectl answers from."""
-        return {"server_version": VERSION, "config": self.config(), "objects": self.objects, "releases": self.releases}
+        return {"server_version": self.version, "config": self.config(), "objects": self.objects, "releases": self.releases}
 
     def config(self) -> dict[str, Any]:
         """As ``aws eks update-kubeconfig --alias`` writes it and ``kubectl config view -o json`` shows it."""
@@ -161,6 +162,8 @@ class HealthyCluster:
             self._workload(kind, namespace, name, item)
         elif kind == "RayService":
             self._ray_service(item)
+        elif kind == "LeaderWorkerSet":
+            self._leader_worker_set(item)
         else:
             if kind in ("NodePool", "EC2NodeClass"):
                 item["metadata"]["generation"] = 1
@@ -208,6 +211,19 @@ class HealthyCluster:
         pod["status"]["podIP"] = next(self._addresses)
         self._add("pods", pod)
 
+    def _leader_worker_set(self, item: dict[str, Any]) -> None:
+        """Its pods: a group is a leader, ``<name>-<group>``, and workers, ``<name>-<group>-<number>``."""
+        name, namespace, spec = item["metadata"]["name"], item["metadata"]["namespace"], item["spec"]
+        item["metadata"]["generation"] = 1
+        item["status"] = {key: spec["replicas"] for key in ("replicas", "readyReplicas", "updatedReplicas")}
+        self._add("leaderworkersets.leaderworkerset.x-k8s.io", item)
+        group = spec["leaderWorkerTemplate"]
+        for number in range(spec["replicas"]):
+            for worker in range(group["size"]):
+                template = group["workerTemplate"] if worker else group.get("leaderTemplate", group["workerTemplate"])
+                labels = {"leaderworkerset.sigs.k8s.io/name": name, **template.get("metadata", {}).get("labels", {})}
+                self._pod(namespace, f"{name}-{number}{f'-{worker}' if worker else ''}", labels, template)
+
     def _ray_service(self, item: dict[str, Any]) -> None:
         name, namespace = item["metadata"]["name"], item["metadata"]["namespace"]
         status = vector("rayservice")["status"]
@@ -253,7 +269,10 @@ class HealthyCluster:
 
     def _endpoints(self, service: dict[str, Any]) -> None:
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
-        pods = self.pods_of(namespace, **service["spec"].get("selector", {"": ""}))
+        selected = self.pods_of(namespace, **service["spec"].get("selector", {"": ""}))
+        pods = [pod for pod in selected if pod["status"]["phase"] == "Running"]
+        if selected and not pods:
+            return  # Kubernetes takes pods that are done out of the slices
         slice_ = vector("endpointslice")
         slice_["metadata"] |= {"name": f"{name}-x7k2p", "namespace": namespace, "labels": {"kubernetes.io/service-name": name}}
         (endpoint,) = slice_["endpoints"]
@@ -290,7 +309,7 @@ def observed(cluster: HealthyCluster, **changes: Any) -> Observed:
         namespace, secret, *_, status = line.split()
         name, _, revision = secret.removeprefix("sh.helm.release.v1.").rpartition(".v")
         releases[(namespace, name)] = ReleaseRecord(status, int(revision))
-    return Observed(**{"server_version": "v1.35.6-eks-1", "objects": cluster.objects, "releases": releases, **changes})
+    return Observed(**{"server_version": cluster.version, "objects": cluster.objects, "releases": releases, **changes})
 
 
 SCHEDULER = "Deployment kube-system/my-scheduler"

@@ -120,3 +120,11 @@ def test_nothing_is_shown_of_the_machine(capsys):
     shown = capsys.readouterr().out
     assert str(ROOT) not in shown
     assert str(Path.home()) + "/" not in shown
+
+
+def test_results_of_load_tests_are_reported(tmp_path):
+    data = ROOT / "tests" / "data" / "loadtest"
+    page = tmp_path / "report.html"
+    assert main(["loadtest", "report", str(data / "aiperf-0.13.0.json"), "--format", "html", "-o", str(page)]) == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert main(["loadtest", "report", "absent.json"]) == 2

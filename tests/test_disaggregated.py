@@ -21,9 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.efa import EfaPlugin, ExistingEfaPlugin
-from eks_inference.catalog import versions
-from eks_inference.catalog.instances import instance_types
+from eks_inference.accelerators.efa import ExistingEfaPlugin
 from eks_inference.clients.chat import Chat, Question
 from eks_inference.pools.placement import Placement
 from eks_inference.preview.errors import ProgramError
@@ -1164,32 +1162,3 @@ def test_where_the_parts_may_run_elsewhere_they_do() -> None:
     }
     assert "affinity" not in pod["router"]
     assert "affinity" in built().named("llama-router").inputs["spec"]["template"]["spec"]
-
-
-# -- the EFA device plugin -------------------------------------------------------------------------------------------------------
-
-
-def plugin(mirrors: dict[str, str] | None = None) -> Resource:
-    def program() -> None:
-        EfaPlugin("efa", cluster=existing_cluster(mirrors=mirrors or {}))
-
-    return record(program).named("efa-daemonset")
-
-
-def test_efa_plugin() -> None:
-    assert_golden("disaggregated/efa-plugin.yaml", yaml.safe_dump(plugin().inputs, sort_keys=False))
-
-
-def test_the_efa_plugin_runs_on_every_type_with_efa_whatever_its_taints() -> None:
-    pod = plugin().inputs["spec"]["template"]["spec"]
-    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    (types,) = [each for each in term["matchExpressions"] if each["key"] == "node.kubernetes.io/instance-type"]
-    assert set(types["values"]) == {name for name, shape in instance_types().items() if shape.efa_interfaces}
-    assert {"trn2.48xlarge", "trn2u.48xlarge"} <= set(types["values"])
-    assert pod["tolerations"] == [{"operator": "Exists"}]
-
-
-def test_the_efa_plugin_comes_from_the_mirror() -> None:
-    registry, _, rest = versions.image("aws-efa-k8s-device-plugin").partition("/")
-    (container_,) = plugin({registry: "registry.example/aws"}).inputs["spec"]["template"]["spec"]["containers"]
-    assert container_["image"] == f"registry.example/aws/{rest}"

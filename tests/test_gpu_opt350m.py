@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+import yaml
 
 from conftest import ROOT, recorded
 from eks_inference.catalog.instances import instance_type
@@ -308,3 +309,20 @@ def test_by_the_time_to_the_first_token_the_metric_needs_no_excuse() -> None:
     spec["silenced"] = {}
     found = check_spec(parse_stack(json.dumps(spec)), "us-west-2").findings
     assert [finding.rule.id for finding in found] == ["SCL009"], "the nodes stay all the same"
+
+
+# -- its document ----------------------------------------------------------------------------------------------------------------
+
+
+def settings_of_the_document() -> list[dict[str, Any]]:
+    text = (ROOT / "docs" / "stacks" / f"{STACK}.md").read_text()
+    return [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)]
+
+
+@pytest.mark.parametrize("settings", settings_of_the_document(), ids=lambda settings: "+".join(settings))
+def test_what_the_document_says_can_be_set_can_be_set(settings: dict[str, Any]) -> None:
+    spec = stack_object()
+    spec["pools"] |= settings.get("pools", {})
+    for server, changes in settings.get("servers", {}).items():
+        spec["servers"][server] |= changes
+    assert check_spec(parse_stack(json.dumps(spec)), "us-west-2").faults == ()

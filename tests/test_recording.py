@@ -1,5 +1,6 @@
 """What the recorder does with registrations, one behaviour at a time. tests/test_engine_parity.py holds it against the engine."""
 
+import gc
 from typing import Any
 
 import pulumi
@@ -257,6 +258,27 @@ def test_a_failing_program_leaves_the_next_run_clean():
     with pytest.raises(ProgramError, match="ValueError: stop"):
         recorded(build)
     assert len(recorded(lambda: aws.ec2.Vpc("v")).of_type("aws:ec2/vpc:Vpc")) == 1
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_garbage_collector_rests_meanwhile_and_is_then_as_it_was(collecting):
+    seen = []
+
+    def build(*, fails):
+        seen.append(gc.isenabled())
+        if fails:
+            raise RuntimeError
+
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        record(lambda: build(fails=False))
+        with pytest.raises(ProgramError):
+            record(lambda: build(fails=True))
+        assert gc.isenabled() is collecting
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen == [False, False]
 
 
 def test_equal_programs_give_equal_bytes():

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +13,12 @@ from eks_inference.preflight.check import Verdict, check_spec
 from eks_inference.stack import parse_stack
 from golden import assert_golden
 
-NOT_SHIPPED_YET = Path(__file__).parent / "data" / "sources"
 SOURCES = ("inf2-llama2", "inf2-llama3", "gpu-opt350m", "trn2-di", "trn2-di-pair")
 
 
 def configuration(stack: str) -> dict[str, Any]:
-    """The configuration of a source as a stack file has it."""
-    shipped = ROOT / "stacks" / f"Pulumi.{stack}.yaml"
-    file = shipped if shipped.exists() else NOT_SHIPPED_YET / f"{stack}.yaml"
-    return yaml.safe_load(file.read_text())["config"]
+    """The configuration of a source's stack file."""
+    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
 
 
 def verdict(stack: str, **changes: Any) -> Verdict:

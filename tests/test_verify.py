@@ -71,6 +71,7 @@ def test_every_object_with_a_state_has_a_check_of_its_own(stack):
         "Namespace",
         "NodePool",
         "EC2NodeClass",
+        "LeaderWorkerSet",
         "RayService",
         "Service",
         "StorageClass",
@@ -142,6 +143,7 @@ def subjects_about(resource: str, namespace: str, name: str, cluster: HealthyClu
         "deployments.apps": "Deployment",
         "ec2nodeclasses.karpenter.k8s.aws": "EC2NodeClass",
         "jobs.batch": "Job",
+        "leaderworkersets.leaderworkerset.x-k8s.io": "LeaderWorkerSet",
         "namespaces": "Namespace",
         "nodepools.karpenter.sh": "NodePool",
         "persistentvolumeclaims": "PersistentVolumeClaim",
@@ -190,7 +192,7 @@ def ail(resource: str, item: dict[str, Any], cluster: HealthyCluster) -> None:
     elif resource == "daemonsets.apps":
         status["numberReady"] = 0
         status["desiredNumberScheduled"] += 1
-    elif resource in ("deployments.apps", "statefulsets.apps"):
+    elif resource in ("deployments.apps", "leaderworkersets.leaderworkerset.x-k8s.io", "statefulsets.apps"):
         status["availableReplicas"] = status["readyReplicas"] = 0
     elif resource == "jobs.batch":
         item["status"] = vector("job-status-failed")
@@ -229,6 +231,8 @@ def test_each_object_that_is_unwell_is_noticed_by_the_checks_about_it_and_no_oth
             about = {"default StorageClass"}  # the class itself is there and of the right kind
         if resource == "services" and name.endswith(("-head-svc", "-serve-svc")):
             about = set()  # KubeRay chooses the ports
+        if resource == "services" and not healthy.find(resource, name)["spec"].get("ports"):
+            about = set()  # headless: for names, not for ports
         assert set(troubled(graph, broken)) == about, (resource, name)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
+    from eks_inference.accelerators.efa import EfaPlugin, ExistingEfaPlugin
     from eks_inference.accelerators.handle import ExistingNeuronScheduler
     from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
     from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec, NvidiaSpec
@@ -43,13 +44,16 @@ if TYPE_CHECKING:
     from eks_inference.pools.karpenter_pool import KarpenterPool
     from eks_inference.pools.managed import ManagedPool
     from eks_inference.pools.placement import Placement, Taint
-    from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec, ManagedPoolSpec
+    from eks_inference.pools.spec import EfaSpec, ExistingPlacementGroup, KarpenterPoolSpec, KarpenterSpec, ManagedPoolSpec
     from eks_inference.scaling.component import Autoscaler
     from eks_inference.scaling.handle import ExistingKeda, ExistingPrometheusAdapter
     from eks_inference.scaling.keda import Keda
     from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
     from eks_inference.scaling.spec import HpaSpec, KedaOperatorSpec, KedaSpec, PrometheusAdapterSpec
     from eks_inference.secrets import SecretRef
+    from eks_inference.serving.disaggregated.component import DisaggregatedPair
+    from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
+    from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec, RoleSpec, RouterSpec
     from eks_inference.serving.kuberay.component import KubeRayOperator
     from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
     from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
@@ -71,9 +75,13 @@ if TYPE_CHECKING:
     from eks_inference.serving.vllm.spec import VllmServerSpec
     from eks_inference.settings import StackSettings
     from eks_inference.stack import StackSpec
+    from eks_inference.storage.component import FileSystemDriver, SharedStore
+    from eks_inference.storage.handle import ExistingStore
+    from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, LustreStoreSpec
 
 _MODULES = {
     "accelerators.component": ("NeuronPlugin", "NeuronScheduler"),
+    "accelerators.efa": ("EfaPlugin", "ExistingEfaPlugin"),
     "accelerators.handle": ("ExistingNeuronScheduler",),
     "accelerators.nvidia": ("DcgmExporter", "NvidiaDevicePlugin"),
     "accelerators.nvidia_spec": ("DcgmExporterSpec", "NvidiaSpec"),
@@ -103,13 +111,16 @@ _MODULES = {
     "pools.karpenter_pool": ("KarpenterPool",),
     "pools.managed": ("ManagedPool",),
     "pools.placement": ("Placement", "Taint"),
-    "pools.spec": ("KarpenterPoolSpec", "KarpenterSpec", "ManagedPoolSpec"),
+    "pools.spec": ("EfaSpec", "ExistingPlacementGroup", "KarpenterPoolSpec", "KarpenterSpec", "ManagedPoolSpec"),
     "scaling.component": ("Autoscaler",),
     "scaling.handle": ("ExistingKeda", "ExistingPrometheusAdapter"),
     "scaling.keda": ("Keda",),
     "scaling.prometheus_adapter": ("PrometheusAdapter",),
     "scaling.spec": ("HpaSpec", "KedaOperatorSpec", "KedaSpec", "PrometheusAdapterSpec"),
     "secrets": ("SecretRef",),
+    "serving.disaggregated.component": ("DisaggregatedPair",),
+    "serving.disaggregated.controller": ("ExistingLeaderWorkerSets", "LeaderWorkerSetController"),
+    "serving.disaggregated.spec": ("CompileOptions", "DisaggregatedPairSpec", "RoleSpec", "RouterSpec"),
     "serving.kuberay.component": ("KubeRayOperator",),
     "serving.kuberay.handle": ("ExistingKubeRayOperator",),
     "serving.kuberay.spec": ("KubeRayOperatorSpec",),
@@ -124,6 +135,9 @@ _MODULES = {
     "serving.vllm.spec": ("VllmServerSpec",),
     "settings": ("StackSettings",),
     "stack": ("StackSpec",),
+    "storage.component": ("FileSystemDriver", "SharedStore"),
+    "storage.handle": ("ExistingStore",),
+    "storage.spec": ("EfsStoreSpec", "ExistingStoreSpec", "LustreStoreSpec"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

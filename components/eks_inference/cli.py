@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference import plan_command
 from eks_inference.clients import chat
+from eks_inference.github import command as diff_comment
+from eks_inference.loadtest.report import command as loadtest
 from eks_inference.preflight import command as check
 from eks_inference.verify import command as verify
 
@@ -66,7 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     plan_command.configure(commands.add_parser("plan", help="how a model fits an instance type: splits, batches, lengths"))
     check.configure(commands.add_parser("check", help="whether a stack can run, by rules, with the arithmetic"))
     verify.add_parser(commands, _recorded_stack)
+    diff_comment.configure(commands.add_parser("diff-comment", help="in a GitHub workflow: post a diff on its pull request"))
     chat.configure(commands.add_parser("chat", help="ask a model server, e.g. through a port forward"))
+
+    loadtest.configure(
+        commands.add_parser("loadtest", help="results of load tests side by side, and beside published figures"), _write
+    )
 
     schema = commands.add_parser("schema", help="the JSON schema of stack files, for editors")
     schema.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")

@@ -1,14 +1,14 @@
 """A Pulumi program with one of its stack files: what every command that looks at a stack begins with."""
 
 import contextlib
-import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault, SpecError, format_path
+from eks_inference.preview.collector import collector_off
 from eks_inference.preview.errors import PreviewError, Problem, ProgramError
 from eks_inference.preview.project import Document, Project, StackConfig, find_project
 
@@ -43,16 +43,17 @@ class StackProgram:
         except SpecError as error:
             raise PreviewError(self.problems(error.faults)) from error
 
-    def record(self, *, strict: bool = False) -> "Graph":
-        """Run the program against the recorder. Raises ``PreviewError``; faults of the stack object have their line."""
+    def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None) -> "Graph":
+        """Run the program against the recorder. Raises ``PreviewError``; faults of the stack object have their line.
+
+        With ``digest`` secrets read ``[secret]`` and carry what the function makes of them.
+        """
         from eks_inference.preview.lazy_sdk import lazy_sdks
 
-        # A short process that leaves next to no garbage: looking for it costs about a tenth of the time.
-        gc.disable()
-        with lazy_sdks():
-            return self._record(strict)
+        with collector_off(), lazy_sdks():
+            return self._record(strict, digest)
 
-    def _record(self, strict: bool) -> "Graph":
+    def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":
         from eks_inference.preview.recording import record
 
         try:
@@ -66,6 +67,7 @@ class StackProgram:
                     strict=strict,
                     root=self.project.root,
                     progress=progress,
+                    digest=digest,
                 )
         except ProgramError as error:
             faults = _faults(error)

@@ -45,7 +45,7 @@ class Recorder:
 
     ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are its keys
     that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with
-    the number of resources after each one.
+    the number of resources after each one; ``digest`` of a secret is kept in its place (``values.Sealed``).
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Recorder:
         strict: bool,
         locate: Callable[[str], str],
         progress: Callable[[int], None] | None = None,
+        digest: Callable[[Any], str] | None = None,
     ) -> None:
         self._project = project
         self._stack = stack
@@ -77,7 +78,7 @@ class Recorder:
         self._outputs: dict[str, Any] = {}
         self._warnings: list[str] = []
         self._transforms = Transforms()
-        self.secrets: set[str] = set()
+        self.secrets = wire.Secrets(digest)
         self.unanswered: list[str] = []
         """Functions the program called that cannot be answered offline."""
 
@@ -365,7 +366,7 @@ def _qualified(url: str) -> str:
     return "/".join(re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in url.split("/") if part)
 
 
-def _options(request: resource_pb2.RegisterResourceRequest, secrets: set[str]) -> dict[str, Any]:
+def _options(request: resource_pb2.RegisterResourceRequest, secrets: wire.Secrets) -> dict[str, Any]:
     """Only what differs from the default, so that a graph stays readable and small."""
     timeouts = request.customTimeouts
     options: dict[str, Any] = {

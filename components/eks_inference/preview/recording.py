@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import gc
 import inspect
 import logging
 import os
@@ -24,6 +23,7 @@ from pulumi.runtime._callbacks import _CallbackServicer
 from pulumi.runtime.proto import source_pb2
 from pulumi.runtime.settings import SETTINGS
 
+from eks_inference.preview.collector import collector_off
 from eks_inference.preview.errors import Problem, ProgramError
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.monitor import SDK_FILE, Recorder
@@ -39,12 +39,14 @@ def record(
     strict: bool = False,
     root: Path | None = None,
     progress: Callable[[int], None] | None = None,
+    digest: Callable[[Any], str] | None = None,
 ) -> Graph:
     """The graph a program registers, as ``pulumi preview`` of a new stack would.
 
     ``program`` is a function that creates resources, or the folder (or file) of a program. ``config`` has full keys
     (``aws:region``) and texts, as the CLI hands them over; ``secret_keys`` names those that are secret. With ``strict`` outputs
-    that only a deployment knows stay unknown, as in the engine; otherwise texts among them read ``<name.property>``.
+    that only a deployment knows stay unknown, as in the engine; otherwise texts among them read ``<name.property>``. With
+    ``digest`` a secret reads ``[secret]`` and carries what the function makes of it.
 
     Raises ``ProgramError`` when the program fails or registers what the engine would refuse.
     """
@@ -59,6 +61,7 @@ def record(
         strict=strict,
         locate=lambda path: _shown(path, root),
         progress=progress,
+        digest=digest,
     )
     context = contextvars.copy_context()
     context.run(_run, program, recorder, project, stack, config, secrets, root)
@@ -93,15 +96,12 @@ def _run(
     executor = _Executor(max_workers=8)
     loop.set_default_executor(executor)
     before = Path.cwd()
-    # A run leaves next to no garbage, and looking for it means walking a graph that only grows.
-    collecting = gc.isenabled()
-    gc.disable()
     try:
         if isinstance(program, Path):
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(_run_path, str(program.resolve()))
-        with _short_traces():
+        with collector_off(), _short_traces():
             loop.run_until_complete(_settled(program))
     except (Exception, SystemExit) as error:
         raise ProgramError([_problem(error, recorder, root)]) from error
@@ -110,8 +110,6 @@ def _run(
         executor.shutdown(wait=True)
         asyncio.set_event_loop(None)
         loop.close()
-        if collecting:
-            gc.enable()
 
 
 def _run_path(path: str) -> None:

@@ -9,6 +9,17 @@ UNKNOWN = "<unknown>"
 ELLIPSIS = "…"
 
 
+class Sealed(str):
+    """``[secret]`` with a digest that tells equal secrets of one comparison from others. To all else it is the plain text."""
+
+    digest = ""
+
+    def __new__(cls, digest: str) -> "Sealed":
+        sealed = super().__new__(cls, SECRET)
+        sealed.digest = digest
+        return sealed
+
+
 def is_token(value: Any) -> bool:
     """Whether the value stands for one that is hidden or not known yet: ``[secret]``, ``<unknown>``, ``<net-vpc.id>``."""
     return isinstance(value, str) and (value == SECRET or (value.startswith("<") and value.endswith(">") and len(value) > 2))

@@ -4,11 +4,13 @@ Special values are maps with a signature key, as in ``pulumi/sdk/go/common/resou
 installed SDK. ``decode`` and ``encode`` keep them; ``canonical`` is the form graphs hold: secrets redacted, unknowns as text.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from google.protobuf import struct_pb2
 from pulumi.runtime import rpc
+
+from eks_inference.preview.values import Sealed
 
 UNKNOWN = rpc.UNKNOWN
 SIGNATURE = rpc._special_sig_key
@@ -20,6 +22,18 @@ ARCHIVE = rpc._special_archive_sig
 
 SECRET_TEXT = "[secret]"
 UNKNOWN_TEXT = "<unknown>"
+
+
+class Secrets(set[str]):
+    """Texts found inside secrets, to be scrubbed from messages. ``digest`` of a secret is kept in its place, where there is one."""
+
+    def __init__(self, digest: Callable[[Any], str] | None = None) -> None:
+        super().__init__()
+        self._digest = digest
+
+    def redact(self, value: Any) -> str:
+        self.update(_texts(value))
+        return Sealed(self._digest(value)) if self._digest else SECRET_TEXT
 
 
 def decode(value: struct_pb2.Struct) -> dict[str, Any]:
@@ -119,7 +133,7 @@ def has_unknown(value: Any) -> bool:
     return value == UNKNOWN
 
 
-def canonical(value: Any, secrets: set[str]) -> Any:
+def canonical(value: Any, secrets: Secrets) -> Any:
     """The value as graphs hold it. Texts found inside secrets are added to ``secrets``, to be scrubbed from messages."""
     if isinstance(value, str):
         return UNKNOWN_TEXT if value == UNKNOWN else value
@@ -128,8 +142,7 @@ def canonical(value: Any, secrets: set[str]) -> Any:
         if signature is None:
             return {key: canonical(value[key], secrets) for key in sorted(value)}
         if signature == SECRET:
-            secrets.update(_texts(value["value"]))
-            return SECRET_TEXT
+            return secrets.redact(value["value"])
         if signature == RESOURCE:
             return {"resource": value["urn"]}
         if signature in (ASSET, ARCHIVE):

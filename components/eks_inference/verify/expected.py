@@ -22,6 +22,7 @@ DAEMON_SETS = "daemonsets.apps"
 DEPLOYMENTS = "deployments.apps"
 ENDPOINT_SLICES = "endpointslices.discovery.k8s.io"
 JOBS = "jobs.batch"
+LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
 NAMESPACES = "namespaces"
 NODES = "nodes"
 NODE_CLASSES = "ec2nodeclasses.karpenter.k8s.aws"
@@ -43,12 +44,13 @@ CHECKED: Mapping[tuple[str, str], str] = {
     ("batch", "Job"): JOBS,
     ("karpenter.k8s.aws", "EC2NodeClass"): NODE_CLASSES,
     ("karpenter.sh", "NodePool"): NODE_POOLS,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LEADER_WORKER_SETS,
     ("ray.io", "RayService"): RAY_SERVICES,
     ("storage.k8s.io", "StorageClass"): STORAGE_CLASSES,
 }
 """By API group and kind, the resources (as kubectl names them) whose objects have a state of their own worth a check."""
 
-WORKLOADS = (DAEMON_SETS, DEPLOYMENTS, JOBS, STATEFUL_SETS)
+WORKLOADS = (DAEMON_SETS, DEPLOYMENTS, JOBS, LEADER_WORKER_SETS, STATEFUL_SETS)
 
 KINDS = {resource: kind for (_, kind), resource in CHECKED.items()}
 

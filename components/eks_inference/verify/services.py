@@ -47,6 +47,8 @@ def _endpoints(item: Object, observed: Observed) -> Finding:
     pods = observed.selected(PODS, namespace, selector)
     labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     listing = f"kubectl -n {namespace} get pods -l {labels}"
+    if pods and all(text(at(pod, "status", "phase")) == "Succeeded" for pod in pods):
+        return ok("its pods have done their work")
     if any(is_ready(pod) for pod in pods):
         found = "no endpoint although its pods are ready: they may lack the port it names"
         return failed(found, "at least one endpoint", f"kubectl -n {namespace} describe service {name}")

@@ -1,11 +1,11 @@
-"""Deployments, DaemonSets, StatefulSets and Jobs: are their pods there, and if not, why not."""
+"""Deployments, DaemonSets, StatefulSets, LeaderWorkerSets and Jobs: are their pods there, and if not, why not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.preview.values import at, items, table, text
 from eks_inference.preview.workloads import whole
-from eks_inference.verify.expected import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, PODS, STATEFUL_SETS
+from eks_inference.verify.expected import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, LEADER_WORKER_SETS, PODS, STATEFUL_SETS
 from eks_inference.verify.observed import (
     Object,
     Observed,
@@ -46,6 +46,8 @@ def pods_of(resource: str, item: Object, observed: Observed) -> list[Object]:
     selector = at(item, "spec", "selector", "matchLabels")
     if resource == JOBS and not selector:
         selector = {"batch.kubernetes.io/job-name": name}
+    if resource == LEADER_WORKER_SETS:
+        selector = {"leaderworkerset.sigs.k8s.io/name": name}
     return observed.selected(PODS, namespace, table(selector))
 
 
@@ -157,15 +159,24 @@ def _deployment(wanted: Mapping[str, Any], item: Object, observed: Observed) -> 
 
 
 def _stateful_set(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Finding:
+    return _ready_and_updated(STATEFUL_SETS, "", wanted, item, observed)
+
+
+def _leader_worker_set(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Finding:
+    """A group is ready when all of its pods are (LeaderWorkerSet API, status.readyReplicas)."""
+    return _ready_and_updated(LEADER_WORKER_SETS, " groups", wanted, item, observed)
+
+
+def _ready_and_updated(resource: str, what: str, wanted: Mapping[str, Any], item: Object, observed: Observed) -> Finding:
     asked = count_of(item, "spec", "replicas")
     want = _replicas(wanted, asked)
     if asked < want:
         return failed(f"scaled to {asked}", f"{want} replicas", "pulumi up --refresh")
     ready = min(count_of(item, "status", "readyReplicas"), count_of(item, "status", "updatedReplicas"))
+    count = f"{ready} of {want}{what} ready"
     if ready >= want:
-        return ok(f"{ready} of {want} ready")
-    pods = pods_of(STATEFUL_SETS, item, observed)
-    return pods_finding(f"{ready} of {want} ready", f"{want} ready", pods, _describe(STATEFUL_SETS, item))
+        return ok(count)
+    return pods_finding(count, f"{want} ready", pods_of(resource, item, observed), _describe(resource, item))
 
 
 def _daemon_set(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Finding:
@@ -218,6 +229,7 @@ _JUDGES: Mapping[str, Callable[[Mapping[str, Any], Object, Observed], Finding]] 
     DAEMON_SETS: _daemon_set,
     DEPLOYMENTS: _deployment,
     JOBS: _job,
+    LEADER_WORKER_SETS: _leader_worker_set,
     STATEFUL_SETS: _stateful_set,
 }
 

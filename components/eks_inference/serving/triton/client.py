@@ -10,6 +10,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.pod_security import enforce
 from eks_inference.pools.placement import Placement
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton import client_plan as plan
@@ -64,18 +65,14 @@ class TritonClient(pulumi.ComponentResource):
         inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
         network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **plan.network_policy(name, spec, target), opts=inside)
         script = k8s.core.v1.ConfigMap(f"{name}-script", **plan.config_map(name, spec, told), opts=inside)
-        before: list[pulumi.Resource] = [script, network]
-        token = hugging_face_token
-        if token is not None and not isinstance(token, SecretRef):
-            before.append(
-                k8s.core.v1.Secret(
-                    f"{name}-hugging-face",
-                    metadata={"name": f"{name}-hugging-face", "namespace": spec.namespace},
-                    string_data={"token": pulumi.Output.secret(token)},
-                    opts=inside,
-                )
-            )
-            token = SecretRef(f"{name}-hugging-face", "token")
+        token, secret = secret_object(
+            f"{name}-hugging-face",
+            hugging_face_token,
+            SecretRef(f"{name}-hugging-face", "token"),
+            namespace=spec.namespace,
+            opts=inside,
+        )
+        before: list[pulumi.Resource] = [script, network, *secret]
         pod = {"image": image, "placement": placement, "token_env": secret_env("HF_TOKEN", token)}
         k8s.batch.v1.CronJob(
             f"{name}-again",

@@ -15,6 +15,7 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
 from eks_inference.pools.placement import Placement
 from eks_inference.rules import refuse
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving import storage_plan
 from eks_inference.serving.rules import server_rules
@@ -99,7 +100,13 @@ class TritonServer(pulumi.ComponentResource):
             opts=inside,
         )
         repository, repository_url = self._repository(name, spec, placement, cluster, inside)
-        token, secret = self._token(name, hugging_face_token, inside)
+        token, secret = secret_object(
+            f"{name}-hugging-face",
+            hugging_face_token,
+            SecretRef(f"{name}-hugging-face", "token"),
+            namespace=self.namespace,
+            opts=inside,
+        )
         guards = self._guards(name, spec, placement, inside)
         service = k8s.core.v1.Service(f"{name}-service", **plan.service(name, spec), opts=inside)
         image = settings.image(spec.image or spec.profile.image)
@@ -191,17 +198,3 @@ class TritonServer(pulumi.ComponentResource):
             k8s.core.v1.ResourceQuota(f"{name}-quota", **protection.quota(name, spec, placement.instance_type), opts=options),
             k8s.policy.v1.PodDisruptionBudget(f"{name}-budget", **protection.disruption_budget(name, spec), opts=options),
         ]
-
-    def _token(
-        self, name: str, given: SecretRef | pulumi.Input[str] | None, options: pulumi.ResourceOptions
-    ) -> tuple[SecretRef | None, list[pulumi.Resource]]:
-        """A value becomes a Secret of ours; a reference stays what it is."""
-        if given is None or isinstance(given, SecretRef):
-            return given, []
-        secret = k8s.core.v1.Secret(
-            f"{name}-hugging-face",
-            metadata={"name": f"{name}-hugging-face", "namespace": self.namespace},
-            string_data={"token": pulumi.Output.secret(given)},
-            opts=options,
-        )
-        return SecretRef(f"{name}-hugging-face", "token"), [secret]

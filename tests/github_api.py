@@ -1,0 +1,281 @@
+"""The part of GitHub's REST API that comments need, on loopback. Standard library only.
+
+    with GitHubApi() as api:
+        api.pull_request(12, sha="abc", repository="fork/r")
+        api.artifact(7, "stack-diff", {"comment.md": "…"})
+        …  # talk to api.url with api.token
+
+Answers as GitHub documents it: pages of 30 unless asked for up to 100, 401 for another token, 404 for what is not there, 422 for
+a comment that is too long, and artifacts as a redirect to another host.
+"""
+
+import io
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import parse_qs, urlsplit
+
+REPOSITORY = "team/stacks"
+BOT = "github-actions[bot]"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class Fault:
+    """What the next ``times`` matching requests get; ``done`` says that each is carried out all the same."""
+
+    method: str
+    path: str
+    status: int
+    body: bytes
+    headers: dict[str, str]
+    times: int
+    done: bool
+
+
+@dataclass
+class GitHubApi:
+    """``comments`` are of one repository, by pull request. ``requests`` went to the API, ``downloads`` to the other host."""
+
+    token: str = "ghs_loopback"
+    comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    downloads: list[Request] = field(default_factory=list)
+    archives: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pulls: dict[int, dict[str, Any]] = {}
+        self._artifacts: dict[int, list[dict[str, Any]]] = {}
+        self._faults: list[Fault] = []
+        self._number = 1000
+        self._servers = [_Server(("127.0.0.1", 0), handler) for handler in (_Api, _Store)]
+        for server in self._servers:
+            server.owner = self
+        self._threads = [threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True) for one in self._servers]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._servers[0].server_address[1]}"
+
+    @property
+    def store(self) -> str:
+        return f"http://127.0.0.1:{self._servers[1].server_address[1]}"
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        """What was asked to be changed, so far."""
+        return [(one.method, one.path.removeprefix(f"/repos/{REPOSITORY}")) for one in self.requests if one.method != "GET"]
+
+    def pull_request(self, number: int, *, sha: str, repository: str | None = REPOSITORY) -> None:
+        """``repository`` None: the fork was deleted."""
+        self._pulls[number] = {"number": number, "head": {"sha": sha, "repo": repository and {"full_name": repository}}}
+        self.comments.setdefault(number, [])
+
+    def comment(self, number: int, body: str, author: str | None = BOT) -> dict[str, Any]:
+        """``author`` None: the account was deleted."""
+        identity = self.next()
+        made = {
+            "id": identity,
+            "body": body,
+            "user": author and {"login": author},
+            "html_url": f"https://github.example/{REPOSITORY}/pull/{number}#issuecomment-{identity}",
+        }
+        self.comments.setdefault(number, []).append(made)
+        return made
+
+    def artifact(
+        self, run: int, name: str, files: Mapping[str, str | bytes] | bytes, *, expired: bool = False, size: int = 0
+    ) -> int:
+        """``files``, or an archive as it is; ``size`` is what the API says of it."""
+        archive = files if isinstance(files, bytes) else zipped(files)
+        identity = self.next()
+        self.archives[identity] = archive
+        entry = {"id": identity, "name": name, "expired": expired, "size_in_bytes": size or len(archive)}
+        self._artifacts.setdefault(run, []).append(entry)
+        return identity
+
+    def fail(
+        self,
+        method: str,
+        path: str,
+        status: int,
+        message: str | bytes = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        times: int = 1,
+        done: bool = False,
+    ) -> None:
+        """``path`` is a pattern below the repository; a message in bytes is the whole body."""
+        body = message if isinstance(message, bytes) else json.dumps({"message": message}).encode()
+        self._faults.append(Fault(method, path, status, body, dict(headers or {}), times, done))
+
+    def next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def fault(self, method: str, path: str) -> Fault | None:
+        for fault in self._faults:
+            if fault.times and fault.method == method and re.search(fault.path, path):
+                fault.times -= 1
+                return fault
+        return None
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        path = request.path.removeprefix(f"/repos/{REPOSITORY}")
+        for method, pattern, handler in _ROUTES:
+            if request.method == method and (match := re.fullmatch(pattern, path)):
+                return handler(self, request, int(match[1]))
+        return 404, {"message": "Not Found"}
+
+    def _list(self, request: Request, number: int) -> tuple[int, Any]:
+        if number not in self.comments:
+            return 404, {"message": "Not Found"}
+        size, page = int(request.query.get("per_page", 30)), int(request.query.get("page", 1))
+        return 200, self.comments[number][size * (page - 1) : size * page]
+
+    def _create(self, request: Request, number: int) -> tuple[int, Any]:
+        if number not in self.comments:
+            return 404, {"message": "Not Found"}
+        return _too_long(request) or (201, self.comment(number, request.body["body"]))
+
+    def _update(self, request: Request, identity: int) -> tuple[int, Any]:
+        found = self._find(identity)
+        if found is None:
+            return 404, {"message": "Not Found"}
+        if (refused := _too_long(request)) is None:
+            found["body"] = request.body["body"]
+        return refused or (200, found)
+
+    def _delete(self, request: Request, identity: int) -> tuple[int, Any]:
+        found = self._find(identity)
+        if found is None:
+            return 404, {"message": "Not Found"}
+        for comments in self.comments.values():
+            if found in comments:
+                comments.remove(found)
+        return 204, None
+
+    def _pull(self, request: Request, number: int) -> tuple[int, Any]:
+        return (200, self._pulls[number]) if number in self._pulls else (404, {"message": "Not Found"})
+
+    def _left(self, request: Request, run: int) -> tuple[int, Any]:
+        named = [one for one in self._artifacts.get(run, []) if one["name"] == request.query.get("name", one["name"])]
+        return 200, {"total_count": len(named), "artifacts": named}
+
+    def _archive(self, request: Request, identity: int) -> tuple[int, Any]:
+        return 302, f"{self.store}/{identity}?signature=secret"
+
+    def _find(self, identity: int) -> dict[str, Any] | None:
+        return next((one for comments in self.comments.values() for one in comments if one["id"] == identity), None)
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def zipped(files: Mapping[str, str | bytes]) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in files.items():
+            opened.writestr(name, content)
+    return archive.getvalue()
+
+
+def _too_long(request: Request) -> tuple[int, Any] | None:
+    if len(request.body["body"]) <= 65536:
+        return None
+    error = {"resource": "IssueComment", "code": "unprocessable", "message": "Body is too long (maximum is 65536 characters)"}
+    return 422, {"message": "Validation Failed", "errors": [error]}
+
+
+_ROUTES: list[tuple[str, str, Callable[[GitHubApi, Request, int], tuple[int, Any]]]] = [
+    ("GET", r"/issues/(\d+)/comments", GitHubApi._list),
+    ("POST", r"/issues/(\d+)/comments", GitHubApi._create),
+    ("PATCH", r"/issues/comments/(\d+)", GitHubApi._update),
+    ("DELETE", r"/issues/comments/(\d+)", GitHubApi._delete),
+    ("GET", r"/pulls/(\d+)", GitHubApi._pull),
+    ("GET", r"/actions/runs/(\d+)/artifacts", GitHubApi._left),
+    ("GET", r"/actions/artifacts/(\d+)/zip", GitHubApi._archive),
+]
+
+
+class _Server(ThreadingHTTPServer):
+    owner: GitHubApi
+    daemon_threads = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    @property
+    def owner(self) -> GitHubApi:
+        return cast(_Server, self.server).owner
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _request(self) -> Request:
+        parts = urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        length = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(length)) if length else None
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return Request(self.command, parts.path, query, headers, body)
+
+    def _send(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        # GitHub writes the names of headers in small letters.
+        for name, value in {"content-length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _Api(_Handler):
+    def _answer(self) -> None:
+        owner, request = self.owner, self._request()
+        owner.requests.append(request)
+        if request.headers.get("authorization") != f"Bearer {owner.token}":
+            self._send(401, b'{"message": "Bad credentials"}')
+            return
+        fault = owner.fault(request.method, request.path)
+        status, content = owner.answer(request) if fault is None or fault.done else (0, None)
+        if fault is not None and fault.status == 0:
+            self.close_connection = True
+            self.connection.close()
+        elif fault is not None:
+            self._send(fault.status, fault.body, fault.headers)
+        elif status == 302:
+            self._send(302, headers={"location": str(content)})
+        else:
+            self._send(status, b"" if content is None else json.dumps(content).encode(), {"content-type": "application/json"})
+
+    do_GET = do_POST = do_PATCH = do_DELETE = _answer
+
+
+class _Store(_Handler):
+    """Where artifacts are kept: another host, that must not see the token."""
+
+    def do_GET(self) -> None:
+        request = self._request()
+        self.owner.downloads.append(request)
+        self._send(200, self.owner.archives[int(request.path.strip("/"))])

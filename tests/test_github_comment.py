@@ -1,0 +1,515 @@
+"""``eks-inference diff-comment`` against GitHub's API on loopback: what is posted, what is left alone, what is refused."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eks_inference.cli import main
+from eks_inference.github import comment
+from eks_inference.github.api import GitHub, GitHubError
+from eks_inference.github.comment import LONGEST_BODY, Outcome, length
+from github_api import BOT, REPOSITORY, GitHubApi, zipped
+
+MARKER = "<!-- eks-inference diff -->"
+BODY = f"{MARKER}\n1 stack: +1\n"
+PULL, RUN, SHA, FORK = 12, 77, "a" * 40, "contributor/stacks"
+RUN_URL = f"https://github.example/{REPOSITORY}/actions/runs/{RUN}"
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubApi]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with GitHubApi() as running:
+        running.pull_request(PULL, sha=SHA, repository=FORK)
+        yield running
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def github(api: GitHubApi, waits: list[float]) -> GitHub:
+    return GitHub(api.url, REPOSITORY, api.token, sleep=waits.append, clock=lambda: 1_800_000_000)
+
+
+class Job:
+    """Runs the command as a job on ``workflow_run`` does."""
+
+    def __init__(self, api: GitHubApi, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.api, self._capsys = api, capsys
+        self.run_of_event: dict[str, Any] = {
+            "id": RUN,
+            "event": "pull_request",
+            "head_sha": SHA,
+            "head_repository": {"full_name": FORK},
+            "html_url": RUN_URL,
+        }
+        self._event = folder / "event.json"
+        monkeypatch.setenv("GITHUB_API_URL", api.url)
+        monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
+        monkeypatch.setenv("GITHUB_TOKEN", api.token)
+        monkeypatch.setenv("GITHUB_EVENT_PATH", str(self._event))
+
+    def left(self, text: str = BODY, *, changed: bool = True, failed: tuple[str, ...] = (), **files: str | bytes | None) -> None:
+        """An artifact of the run; further files replace, None leaves one out."""
+        diff = json.dumps({"schema": 1, "changed": changed, "failed": failed})
+        named = {name.replace("_", "."): content for name, content in files.items()}
+        content = {"pull-request": f"{PULL}\n", "comment.md": text, "diff.json": diff, "report.html": "<html>", **named}
+        self.api.artifact(RUN, "stack-diff", {name: text for name, text in content.items() if text is not None})
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        self._event.write_text(json.dumps({"workflow_run": self.run_of_event}))
+        code = main(["diff-comment", *arguments])
+        printed = self._capsys.readouterr()
+        assert self.api.token not in printed.out + printed.err
+        return code, printed.out + printed.err
+
+    def refused(self, *words: str) -> None:
+        """The command ends with 2, says this, and has changed nothing."""
+        code, said = self.run()
+        assert code == 2
+        assert all(word in said for word in words), said
+        assert not self.api.writes
+
+
+@pytest.fixture
+def job(api: GitHubApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Job:
+    return Job(api, tmp_path, monkeypatch, capsys)
+
+
+def bodies(api: GitHubApi) -> list[str]:
+    return [one["body"] for one in api.comments[PULL]]
+
+
+# -- the comment's life ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_report_becomes_a_comment_that_says_where_it_comes_from(api, job):
+    job.left()
+    code, said = job.run()
+    assert code == 0
+    (body,) = bodies(api)
+    assert body.startswith(BODY)
+    assert RUN_URL in body
+    assert SHA in body
+    assert f"pull request {PULL}: comment created https://github.example/" in said
+
+
+def test_the_next_report_replaces_it(api, job):
+    job.left()
+    job.run()
+    job.left(f"{MARKER}\n1 stack: +2\n")
+    _, said = job.run()
+    (body,) = bodies(api)
+    assert "1 stack: +2" in body
+    assert [method for method, _ in api.writes] == ["POST", "PATCH"]
+    assert "comment updated" in said
+
+
+def test_the_same_report_changes_nothing(api, job):
+    job.left()
+    job.run()
+    # The web page writes lines this way when somebody edits a comment.
+    api.comments[PULL][0]["body"] = api.comments[PULL][0]["body"].replace("\n", "\r\n")
+    api.requests.clear()
+    _, said = job.run()
+    assert not api.writes
+    assert "comment unchanged" in said
+
+
+def test_a_report_of_no_change_removes_it(api, job):
+    job.left()
+    job.run()
+    job.left(changed=False)
+    _, said = job.run()
+    assert not bodies(api)
+    assert "comment removed" in said
+    _, said = job.run()
+    assert "comment absent" in said
+
+
+def test_a_stack_that_failed_is_posted_though_nothing_changes(api, job):
+    job.left(changed=False, failed=("dev",))
+    job.run()
+    assert len(bodies(api)) == 1
+
+
+def test_it_is_found_among_hundreds_of_comments(api, job):
+    for number in range(230):
+        api.comment(PULL, f"comment {number}", "somebody")
+    mine = api.comment(PULL, BODY)
+    for number in range(30):
+        api.comment(PULL, f"later {number}", "somebody")
+    job.left(f"{MARKER}\nnew\n")
+    job.run()
+    assert "new" in mine["body"]
+    assert len(bodies(api)) == 261
+    assert [one.query["page"] for one in api.requests if one.path.endswith("/comments")] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("body", "author"),
+    [
+        (BODY, "contributor"),
+        (BODY, "another[bot]"),
+        (BODY, None),
+        ("<!-- coverage -->\n90 %", BOT),
+        (f"Look:\n{MARKER}\n", BOT),
+        ("<!-- eks-inference diff: other -->\n1 stack: +1", BOT),
+        (f"{MARKER} and more", BOT),
+    ],
+)
+def test_what_others_wrote_is_not_touched(api, job, body, author):
+    api.comment(PULL, body, author)
+    job.left()
+    job.run()
+    assert bodies(api)[0] == body
+    assert len(bodies(api)) == 2
+    job.left(changed=False)
+    job.run()
+    assert bodies(api) == [body]
+
+
+def test_another_author_can_be_named(api, job):
+    api.comment(PULL, BODY, BOT)
+    mine = api.comment(PULL, BODY, "stacks[bot]")
+    job.left(f"{MARKER}\nnew\n")
+    job.run("--author", "stacks[bot]")
+    assert "new" in mine["body"]
+    assert bodies(api)[0] == BODY
+
+
+def test_projects_have_comments_of_their_own(api, job):
+    job.left()
+    job.run()
+    job.left("<!-- eks-inference diff: shop -->\n1 stack: +1\n")
+    job.run()
+    assert len(bodies(api)) == 2
+
+
+comments = st.lists(st.tuples(st.sampled_from([BODY, f"{MARKER}\nold", "<!-- x -->", "text"]), st.sampled_from([BOT, "a", None])))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(comments)
+def test_whatever_is_there_one_comment_is_left_then_none(api, github, existing):
+    api.comments[PULL] = []
+    for body, author in existing:
+        api.comment(PULL, body, author)
+    others = [body for body, author in existing if not (author == BOT and body.startswith(MARKER))]
+
+    comment.put(github, PULL, BODY, author=BOT)
+    assert sorted(bodies(api)) == sorted([*others, BODY])
+    before = len(api.writes)
+    assert comment.put(github, PULL, BODY, author=BOT).done == "unchanged"
+    assert len(api.writes) == before
+    assert comment.remove(github, PULL, MARKER, author=BOT).done == "removed"
+    assert sorted(bodies(api)) == sorted(others)
+
+
+# -- lengths ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_comment_of_the_greatest_length_is_posted_whole(api, job):
+    job.left()
+    job.run()
+    own = length(bodies(api)[0]) - length(BODY)
+    job.left(f"{MARKER}\n{'x' * (LONGEST_BODY - own - len(MARKER) - 2)}\n")
+    assert job.run()[0] == 0
+    assert length(bodies(api)[0]) == LONGEST_BODY
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "🚀"])
+def test_a_longer_one_becomes_a_pointer_to_the_report(api, job, letter):
+    job.left(f"{MARKER}\n{letter * (LONGEST_BODY // length(letter))}\n")
+    assert job.run()[0] == 0
+    (body,) = bodies(api)
+    assert body.startswith(f"{MARKER}\nThe report is too long for a comment.")
+    assert RUN_URL in body
+
+
+def test_what_github_says_of_a_body_it_refuses_is_shown(api, github):
+    with pytest.raises(GitHubError, match="422: Validation Failed; Body is too long"):
+        comment.put(github, PULL, f"{MARKER}\n{'x' * LONGEST_BODY}", author=BOT)
+
+
+# -- whose report it is ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_of_another_repository_than_the_pull_requests_is_refused(api, job):
+    api.pull_request(13, sha=SHA, repository="victim/stacks")
+    job.left(**{"pull-request": "13"})
+    job.refused("names pull request 13", FORK)
+
+
+def test_a_deleted_fork_is_nobodys(api, job):
+    api.pull_request(PULL, sha=SHA, repository=None)
+    job.run_of_event["head_repository"] = None
+    job.left()
+    job.refused(f"names pull request {PULL}")
+
+
+def test_a_report_of_an_older_commit_is_not_posted(api, job):
+    api.pull_request(PULL, sha="b" * 40, repository=FORK)
+    job.left()
+    code, said = job.run()
+    assert code == 0
+    assert "has moved on" in said
+    assert not api.writes
+
+
+def test_only_runs_for_pull_requests_are_posted(api, job):
+    job.run_of_event["event"] = "push"
+    code, said = job.run()
+    assert code == 0
+    assert "not for a pull request" in said
+    assert not api.requests
+
+
+@pytest.mark.parametrize("number", ["", "0", "012", "12; rm -rf /", "12\n13", "../../12", "9" * 11, "١٢", "-1"])
+def test_what_is_no_number_of_a_pull_request_is_refused(job, number):
+    job.left(**{"pull-request": number})
+    job.refused("is not the number of a pull request")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no marker\n", "<!-- coverage -->\n", f"{MARKER} x\n", f"\n{MARKER}\n", "<!-- eks-inference diff: a b -->\n"]
+)
+def test_a_comment_without_its_marker_is_refused(job, text):
+    job.left(text)
+    job.refused("does not begin with the marker")
+
+
+@pytest.mark.parametrize("diff", ["", "[]", "{}", '{"changed": true}', "[" * 100_000, "null"])
+def test_a_comparison_that_cannot_be_read_is_refused(job, diff):
+    job.left(diff_json=diff)
+    job.refused("is not what `eks-inference diff` writes")
+
+
+def test_text_that_is_not_utf_8_is_refused(job):
+    job.left(comment_md=MARKER.encode() + b"\n\xff")
+    job.refused("is not what `eks-inference diff` writes")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("pull-request", 1 << 10), ("comment.md", 2 << 20), ("diff.json", 33 << 20)], ids=lambda value: str(value)
+)
+def test_a_file_is_not_unpacked_beyond_its_limit(job, name, size):
+    job.left(**{name: "0" * size})
+    job.refused(f"{name} has more than")
+
+
+def test_an_archive_that_is_too_large_is_not_downloaded(api, job):
+    api.artifact(RUN, "stack-diff", {"pull-request": "12"}, size=1 << 30)
+    job.refused("has 1073741824 bytes", "at most")
+    assert not api.downloads
+
+
+def bzip2() -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_BZIP2) as opened:
+        opened.writestr("comment.md", BODY)
+    return archive.getvalue()
+
+
+def broken() -> bytes:
+    whole = zipped({"comment.md": BODY * 100})
+    return whole[:60] + b"\0" * 20 + whole[80:]
+
+
+@pytest.mark.parametrize(("archive", "said"), [(b"not a zip", "readable"), (broken(), "readable"), (bzip2(), "compressed")])
+def test_an_archive_that_is_none_is_refused(api, job, archive, said):
+    api.artifact(RUN, "stack-diff", archive)
+    job.refused(said)
+
+
+def test_a_run_without_a_report_posts_nothing(api, job):
+    api.comment(PULL, BODY)
+    api.artifact(RUN, "another", {"comment.md": "x"})
+    api.artifact(RUN, "stack-diff", {"comment.md": "x"}, expired=True)
+    code, said = job.run()
+    assert code == 0
+    assert "left no report in an artifact 'stack-diff'" in said
+    job.left(comment_md=None, diff_json=None)
+    assert job.run()[0] == 0
+    assert not api.writes
+
+
+def test_of_a_run_that_was_repeated_the_last_attempt_is_read(api, job):
+    job.left(f"{MARKER}\nfirst\n")
+    job.left(f"{MARKER}\nsecond\n")
+    job.run()
+    assert "second" in bodies(api)[0]
+
+
+def test_the_token_goes_to_the_api_alone(api, job):
+    job.left()
+    job.run()
+    assert all(one.headers["authorization"] == f"Bearer {api.token}" for one in api.requests)
+    (download,) = api.downloads
+    assert "authorization" not in download.headers
+
+
+# -- when GitHub refuses ---------------------------------------------------------------------------------------------------------
+
+LIST, MADE = rf"/issues/{PULL}/comments", r"/issues/comments/\d+"
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 0])
+@pytest.mark.parametrize(("method", "path"), [("GET", LIST), ("PATCH", MADE), ("DELETE", MADE)])
+def test_what_fails_for_a_moment_is_asked_again(api, github, waits, method, path, status):
+    api.comment(PULL, f"{MARKER}\nold")
+    api.fail(method, path, status, b"<html>Unicorn!</html>", times=3)
+    if method == "DELETE":
+        comment.remove(github, PULL, MARKER, author=BOT)
+        assert not bodies(api)
+    else:
+        comment.put(github, PULL, BODY, author=BOT)
+        assert bodies(api) == [BODY]
+    assert waits == [1, 2, 4]
+
+
+def test_what_keeps_failing_is_an_error(api, github, waits):
+    api.fail("GET", LIST, 502, b"<html>Unicorn!</html>", times=9)
+    with pytest.raises(GitHubError, match=r"GET /issues/12/comments: 502: <html>Unicorn!</html> \(asked 4 times\)") as caught:
+        comment.put(github, PULL, BODY, author=BOT)
+    assert caught.value.status == 502
+    assert len(waits) == 3
+
+
+@pytest.mark.parametrize("status", [502, 0])
+@pytest.mark.parametrize("done", [True, False])
+def test_a_comment_that_may_have_been_made_is_not_made_twice(api, github, status, done):
+    api.fail("POST", LIST, status, "Server Error", done=done)
+    outcome = comment.put(github, PULL, BODY, author=BOT)
+    assert bodies(api) == [BODY]
+    assert outcome == Outcome("created", api.comments[PULL][0]["html_url"])
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "headers", "expected"),
+    [
+        (403, "You have exceeded a secondary rate limit", {"retry-after": "7"}, [7]),
+        (429, "slow down", {"retry-after": "7"}, [7]),
+        (403, "You have exceeded a secondary rate limit", {}, [60]),
+        (429, "slow down", {}, [60]),
+        (403, "API rate limit exceeded", {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1800000020"}, [21]),
+        (403, "API rate limit exceeded", {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1700000000"}, [1]),
+    ],
+)
+def test_rate_limits_are_waited_for_as_github_asks(api, github, waits, status, message, headers, expected):
+    api.fail("POST", LIST, status, message, headers=headers)
+    assert comment.put(github, PULL, BODY, author=BOT).done == "created"
+    assert waits == expected
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"retry-after": "3600"}, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1800003599"}],
+    ids=lambda given: min(given),
+)
+def test_a_rate_limit_that_lasts_is_not_waited_for(api, github, waits, headers):
+    api.fail("GET", LIST, 403, "API rate limit exceeded", headers=headers)
+    with pytest.raises(GitHubError, match="it opens in 3600 s"):
+        comment.put(github, PULL, BODY, author=BOT)
+    assert not waits
+
+
+def test_waits_for_a_limit_without_a_time_grow_and_end(api, github, waits):
+    api.fail("GET", LIST, 403, "You have exceeded a secondary rate limit", times=9)
+    with pytest.raises(GitHubError, match="rate limit"):
+        comment.put(github, PULL, BODY, author=BOT)
+    assert waits == [60, 120]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message", "hint"),
+    [
+        ("POST", LIST, 403, "Resource not accessible by integration", "`pull-requests: write`"),
+        ("GET", LIST, 404, "Not Found", "may not see it"),
+        ("PATCH", MADE, 404, "Not Found", "may not see it"),
+        ("POST", LIST, 422, "Validation Failed", "422: Validation Failed"),
+        ("GET", r"/artifacts/\d+/zip", 410, "Artifact has expired", "410: Artifact has expired"),
+    ],
+)
+def test_a_refusal_is_shown_with_what_to_do(api, job, method, path, status, message, hint):
+    if method == "PATCH":
+        api.comment(PULL, f"{MARKER}\nold")
+    job.left()
+    api.fail(method, path, status, message)
+    code, said = job.run()
+    assert code == 2
+    assert f"{status}: {message}" in said
+    assert hint in said
+    assert len([one for one in api.requests if one.method == method]) <= 4
+
+
+def test_a_comment_that_is_gone_already_is_removed(api, github):
+    api.comment(PULL, BODY)
+    api.fail("DELETE", MADE, 404, "Not Found")
+    assert comment.remove(github, PULL, MARKER, author=BOT).done == "removed"
+
+
+def test_an_answer_that_is_not_json_is_an_error(api, github):
+    api.fail("GET", LIST, 200, b"<html>a proxy</html>")
+    with pytest.raises(GitHubError, match="not JSON"):
+        comment.put(github, PULL, BODY, author=BOT)
+
+
+# -- the environment -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_repeats_the_token_does_not_make_it_show(api, job):
+    job.left()
+    api.fail("POST", LIST, 403, f"Bearer {api.token} may not do this")
+    code, said = job.run()
+    assert code == 2
+    assert "Bearer *** may not do this" in said
+
+
+def test_a_wrong_token_is_said_to_be_wrong(api, job, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_another")
+    job.refused("401: Bad credentials", "not valid")
+
+
+def test_a_token_with_a_newline_behind_it_is_a_token(api, job, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", f"{api.token}\n")
+    job.left()
+    assert job.run()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("GITHUB_TOKEN", "", "GITHUB_TOKEN: not set"),
+        ("GITHUB_TOKEN", "ghs_loopback\nX-Other: 1", "GITHUB_TOKEN: not a token"),
+        ("GITHUB_REPOSITORY", "team/stacks/../other", "GITHUB_REPOSITORY: not a repository"),
+        ("GITHUB_API_URL", "file:///etc/passwd", "GITHUB_API_URL: not a URL"),
+        ("GITHUB_EVENT_PATH", "/nowhere/event.json", "GITHUB_EVENT_PATH: cannot be read"),
+    ],
+)
+def test_an_environment_that_is_not_a_jobs_is_refused(job, monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    job.refused(said)
+
+
+def test_another_event_is_refused(job):
+    job.run_of_event = {}
+    job.refused("not the event of a finished run", "on: workflow_run")
+
+
+def test_a_host_that_is_not_there_is_an_error(waits):
+    github = GitHub("http://127.0.0.1:9", REPOSITORY, "ghs_loopback", sleep=waits.append)
+    with pytest.raises(GitHubError, match="no answer") as caught:
+        github.get("/pulls/1")
+    assert caught.value.status == 0
+    assert waits == [1, 2, 4]

@@ -1,0 +1,396 @@
+"""The stacks with prefill and decode apart: what waits for what, what is measured, and what their page says."""
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT, recorded
+from eks_inference.cli import main
+from eks_inference.loadtest.report import command as loadtest_command
+from eks_inference.preview.errors import ProgramError
+from eks_inference.preview.graph import Graph, Resource
+from graphs import kubernetes, of_kind, stands_on
+from readme import blocks
+from traffic import Pod, passes, policies_of
+from variants import recorded_with
+
+STACKS = ("trn2-di", "trn2-di-pair")
+SERVER = "llama3-70b"
+NODES = {"trn2-di": 1, "trn2-di-pair": 2}
+GUIDE = ROOT / "docs" / "stacks" / "trn2-di.md"
+RESULTS = ROOT / "tests" / "data" / "loadtest"
+
+both = pytest.mark.parametrize("stack", STACKS)
+
+
+def with_server(stack: str, **keys: Any) -> Graph:
+    return recorded_with({"servers": {SERVER: keys}}, stack)
+
+
+def one(graph: Graph, type_: str) -> Resource:
+    (found,) = graph.of_type(type_)
+    return found
+
+
+def pods(workload: Resource) -> list[dict[str, Any]]:
+    """Of a Deployment or Job the one, of a LeaderWorkerSet leader and worker."""
+    spec = workload.inputs["spec"]
+    templates = spec.get("leaderWorkerTemplate", {"": spec.get("template")})
+    return [template["spec"] for template in templates.values() if isinstance(template, dict)]
+
+
+def test_one_file_is_the_other_with_two_nodes() -> None:
+    one_node, two_nodes = (
+        yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]["eks-inference:stack"]
+        for stack in STACKS
+    )
+    two_nodes["pools"]["trn2"]["size"] = two_nodes["servers"][SERVER]["instances"] = 1
+    for differs in ("name", "silenced", "network"):
+        del one_node[differs], two_nodes[differs]
+    assert one_node == two_nodes
+
+
+# -- what waits for what ---------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_nodes_and_plugins_then_preparation_then_servers_then_questions_then_load(stack: str) -> None:
+    graph = recorded(stack)
+    steps = {name: graph.named(f"{SERVER}-{name}") for name in ("download", "compile", "efa", "servers", "router", "answers")}
+    load_test = graph.named(f"{stack}-load-test-job")
+    for before, after in pairwise(
+        [*(steps[name] for name in ("download", "compile", "servers", "router", "answers")), load_test]
+    ):
+        assert stands_on(graph, after, before), (before.name, after.name)
+    nodes, plugin = graph.named(f"{stack}-trn2-nodes"), graph.named(f"{stack}-efa-daemonset")
+    assert stands_on(graph, steps["efa"], nodes)
+    assert stands_on(graph, steps["efa"], plugin)
+    assert stands_on(graph, steps["servers"], steps["efa"])
+    assert stands_on(graph, steps["servers"], plugin)
+    for mounting in ("download", "compile", "servers"):
+        for mounted in (*graph.of_type("aws:efs/mountTarget:MountTarget"), graph.named(f"{stack}-efs-driver-aws-efs-csi-driver")):
+            assert stands_on(graph, steps[mounting], mounted)
+
+
+@both
+def test_neither_role_waits_for_the_other(stack: str) -> None:
+    """The engine shakes hands before it is ready: prefill ready before decode starts, or the other way round, is never."""
+    graph = recorded(stack)
+    space = graph.named(f"{SERVER}-namespace").inputs["metadata"]["name"]
+    long_lived = [
+        each
+        for each in kubernetes(graph)
+        if each.inputs.get("metadata", {}).get("namespace") == space
+        and each.type.endswith((":Deployment", ":StatefulSet", ":DaemonSet", ":LeaderWorkerSet", ":Pod"))
+    ]
+    assert sorted(each.name for each in long_lived) == [f"{SERVER}-router", f"{SERVER}-servers"]
+    servers = graph.named(f"{SERVER}-servers")
+    held = [container["command"] for pod in pods(servers) for container in pod["containers"]]
+    assert [sum(role in command for command in held) for role in ("prefill", "decode")] == [1, 1]
+    if stack == "trn2-di-pair":
+        spec = servers.inputs["spec"]
+        assert spec["startupPolicy"] == "LeaderCreated"
+        assert spec["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
+    # Pulumi waits for a Service until it has pods: those that stand before the servers must not be waited for.
+    for service in of_kind(graph, "Service"):
+        if service.inputs["metadata"]["namespace"] == space:
+            assert service.inputs["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true", service.name
+
+
+@both
+def test_what_is_taken_down_and_in_which_order(stack: str) -> None:
+    graph = recorded(stack)
+    servers = graph.named(f"{SERVER}-servers")
+    for lower in (
+        graph.named(f"{stack}-trn2-nodes"),
+        graph.named(f"{stack}-efa-daemonset"),
+        graph.named(f"{SERVER}-store-volume"),
+        graph.named(f"{SERVER}-store-file-system"),
+        graph.named(f"{stack}-trn2-placement"),
+        graph.named(f"{stack}-trn2-efa"),
+    ):
+        assert stands_on(graph, servers, lower), f"{lower.name} could go before the servers"
+    if stack == "trn2-di-pair":
+        assert stands_on(graph, servers, graph.named(f"{stack}-lws-release"))
+        assert stands_on(graph, graph.named(f"{stack}-lws-release"), graph.named(f"{stack}-core-nodes"))
+
+
+def test_the_controller_of_groups_is_there_when_there_is_a_group() -> None:
+    kind = "eks-inference:index:LeaderWorkerSetController"
+    assert not recorded("trn2-di").of_type(kind)
+    assert recorded("trn2-di-pair").of_type(kind)
+
+
+# -- nodes and what runs there ---------------------------------------------------------------------------------------------------
+
+
+@both
+def test_nodes_have_all_interfaces_in_one_subnet_and_pods_ask_for_all(stack: str) -> None:
+    graph = recorded(stack)
+    nodes = graph.named(f"{stack}-trn2-nodes")
+    assert nodes.inputs["scalingConfig"]["desiredSize"] == NODES[stack]
+    assert len(nodes.inputs["subnetIds"]) == 1
+    template = graph.named(f"{stack}-trn2-template").inputs
+    assert sum(each["interfaceType"].startswith("efa") for each in template["networkInterfaces"]) == 16
+    held = pods(graph.named(f"{SERVER}-servers"))
+    assert len(held) == NODES[stack]
+    for pod in held:
+        (container,) = pod["containers"]
+        limits = container["resources"]["limits"]
+        assert (limits["aws.amazon.com/neuron"], limits["vpc.amazonaws.com/efa"]) == ("16", "16")
+        assert pod["nodeSelector"]["eks-inference/pool"] == "trn2"
+
+
+@both
+def test_the_driver_of_the_nodes_is_that_of_the_servers_sdk(stack: str) -> None:
+    from eks_inference.catalog import versions
+    from eks_inference.catalog.engines import engine
+
+    release = recorded(stack).named(f"{stack}-trn2-nodes").inputs["releaseVersion"]
+    assert versions.neuron_driver(release) == engine("neuron-2.26-vllm-0.9").minimum_driver
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------------------
+
+
+def relabelled(labels: Mapping[str, str], rules: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    """What Prometheus makes of the labels of a target or sample; None: dropped. Source: its documentation, relabel_config."""
+    found = dict(labels)
+    for rule in rules:
+        value = rule.get("separator", ";").join(found.get(name, "") for name in rule["sourceLabels"])
+        match = re.fullmatch(rule.get("regex", "(.*)"), value)
+        if rule.get("action") == "drop":
+            if match:
+                return None
+        elif match:
+            found[rule["targetLabel"]] = match.expand(rule.get("replacement", "$1").replace("$1", r"\g<1>"))
+    return found
+
+
+def endpoints(graph: Graph) -> dict[str, dict[str, Any]]:
+    monitor = graph.named(f"{SERVER}-metrics-pods").inputs["spec"]
+    return {endpoint["port"]: endpoint for endpoint in monitor["podMetricsEndpoints"]}
+
+
+@both
+def test_prefill_and_decode_are_servers_of_their_own_to_prometheus(stack: str) -> None:
+    graph = recorded(stack)
+    monitor = graph.named(f"{SERVER}-metrics-pods").inputs
+    assert monitor["metadata"]["name"] == "vllm", "the dashboards ask for jobs of this name"
+    read = set()
+    templates = graph.named(f"{SERVER}-servers").inputs["spec"]
+    templates = templates.get("leaderWorkerTemplate", {"": templates.get("template")})
+    for template in templates.values():
+        if not isinstance(template, dict):
+            continue
+        labels = template["metadata"]["labels"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        (container,) = template["spec"]["containers"]
+        for port in container["ports"]:
+            if port["name"] in endpoints(graph):
+                target = {
+                    "__meta_kubernetes_pod_label_eks_inference_server": labels["eks-inference/server"],
+                    "__meta_kubernetes_pod_container_port_name": port["name"],
+                }
+                found = relabelled(target, endpoints(graph)[port["name"]]["relabelings"])
+                assert found
+                read.add((found["server"], port["containerPort"]))
+    assert read == {(f"{SERVER}-prefill", 8100), (f"{SERVER}-decode", 8200)}
+
+
+def test_the_baseline_is_one_server_to_prometheus() -> None:
+    (endpoint,) = endpoints(with_server("trn2-di", serving="baseline")).values()
+    found = relabelled({"__meta_kubernetes_pod_label_eks_inference_server": SERVER}, endpoint["relabelings"])
+    assert found
+    assert found["server"] == SERVER
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"),
+        ("vllm:time_per_output_token_seconds_bucket", "vllm:inter_token_latency_seconds_bucket"),
+        ("vllm:time_per_output_token_seconds_count", "vllm:inter_token_latency_seconds_count"),
+        ("vllm:time_to_first_token_seconds_bucket", "vllm:time_to_first_token_seconds_bucket"),
+        ("vllm:num_requests_running", "vllm:num_requests_running"),
+        ("process_cpu_seconds_total", None),
+    ],
+)
+def test_metrics_of_the_old_engine_are_kept_under_the_names_that_dashboards_know(name: str, kept: str | None) -> None:
+    for endpoint in endpoints(recorded("trn2-di")).values():
+        found = relabelled({"__name__": name}, endpoint["metricRelabelings"])
+        assert (found and found["__name__"]) == kept
+
+
+def test_grafana_shows_what_the_stacks_have() -> None:
+    for stack in STACKS:
+        names = {each.inputs["metadata"]["name"] for each in of_kind(recorded(stack), "ConfigMap")}
+        assert {name for name in names if name.startswith("dashboard-")} == {"dashboard-vllm", "dashboard-neuron"}
+
+
+@both
+def test_prometheus_and_the_load_test_get_in(stack: str) -> None:
+    graph = recorded(stack)
+    policies = policies_of(graph)
+    role = {"trn2-di": "pair", "trn2-di-pair": "decode"}[stack]
+    monitoring, stranger = Pod("monitoring"), Pod("elsewhere")
+    servers = Pod("disaggregated", {"eks-inference/server": SERVER, "eks-inference/role": role})
+    assert passes(policies, monitoring, servers, 8200)
+    assert not passes(policies, stranger, servers, 8200)
+    test = graph.named(f"{stack}-load-test-job").inputs["spec"]["template"]["metadata"]["labels"]
+    router = Pod("disaggregated", {"eks-inference/server": SERVER, "eks-inference/role": "router"})
+    assert passes(policies, Pod("loadtest", test), router, 8000)
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------------------
+
+
+def load_test(graph: Graph) -> dict[str, Any]:
+    (config,) = [
+        json.loads(text)
+        for each in of_kind(graph, "ConfigMap")
+        if each.name.endswith("-load-test-script")
+        for name, text in each.inputs["data"].items()
+        if name.endswith(".json")
+    ]
+    return config
+
+
+@both
+def test_the_load_is_the_documents(stack: str) -> None:
+    (measurement,) = load_test(recorded(stack))["measurements"]
+    assert (measurement["users"], measurement["requests"]) == (4, 200)
+    scenario = measurement["scenario"]["spec"]
+    (data,) = scenario["data"]
+    assert (data["prompt_tokens"], "prompt_tokens_stdev" in data) == (1024, False)
+    assert (data["output_tokens"], data["output_tokens_stdev"]) == (100, 10)
+    assert scenario["backend"]["extras"]["body"] == {"top_k": 50, "top_p": 0.9, "temperature": 0.7}
+
+
+@both
+def test_the_baseline_is_measured_itself_at_the_address_of_the_pair(stack: str) -> None:
+    (replaced,) = [
+        yaml.safe_load(each.text)
+        for each in blocks(GUIDE)
+        if each.heading == "Compared with one server" and each.language == "yaml"
+    ]
+    pair, baseline = recorded(stack), recorded_with(replaced, stack)
+    address = load_test(pair)["servers"][SERVER]["endpoint"]
+    assert load_test(baseline)["servers"][SERVER]["endpoint"] == address
+    service = baseline.named(f"{SERVER}-api-service")
+    assert address.startswith(f"http://{service.inputs['metadata']['name']}.{service.inputs['metadata']['namespace']}.svc")
+    labels = {
+        key: value
+        for template in [baseline.named(f"{SERVER}-servers").inputs["spec"]]
+        for key, value in (template.get("leaderWorkerTemplate", {}).get("leaderTemplate") or template["template"])["metadata"][
+            "labels"
+        ].items()
+    }
+    assert service.inputs["spec"]["selector"].items() <= labels.items(), "no router in between"
+    # Another run, with the same requests.
+    jobs = [graph.named(f"{stack}-load-test-job").inputs["metadata"]["name"] for graph in (pair, baseline)]
+    assert jobs[0] != jobs[1]
+    made = [graph.named(f"{SERVER}-compile").inputs["metadata"]["name"] for graph in (pair, baseline)]
+    assert made[0] == made[1], "nothing is compiled anew"
+
+
+# -- the page --------------------------------------------------------------------------------------------------------------------
+
+
+def settings(heading: str = "What can be set") -> list[dict[str, Any]]:
+    return [yaml.safe_load(each.text) for each in blocks(GUIDE) if (each.language, each.heading) == ("yaml", heading)]
+
+
+def test_the_settings_of_the_page_do_what_it_says() -> None:
+    block, metas, revision, lustre, shorter, compiled, router = settings()
+
+    graph = recorded_with(block, "trn2-di-pair")
+    template = graph.named("trn2-di-pair-trn2-template").inputs
+    target = template["capacityReservationSpecification"]["capacityReservationTarget"]
+    assert target["capacityReservationId"] == block["pools"]["trn2"]["capacity_reservation_id"]
+    assert graph.named("trn2-di-pair-trn2-nodes").inputs["capacityType"] == "CAPACITY_BLOCK"
+    assert not graph.of_type("aws:ec2/placementGroup:PlacementGroup")
+
+    with pytest.raises(ProgramError, match="huggingFaceToken"):
+        recorded_with(metas, "trn2-di")
+    download = recorded_with(revision, "trn2-di").named(f"{SERVER}-download")
+    assert revision["servers"][SERVER]["model"]["revision"] in pods(download)[0]["containers"][0]["command"]
+
+    graph = recorded_with(lustre, "trn2-di-pair")
+    system = one(graph, "aws:fsx/lustreFileSystem:LustreFileSystem")
+    assert (system.inputs["storageCapacity"], system.inputs["perUnitStorageThroughput"]) == (4800, 500)
+    assert stands_on(graph, graph.named(f"{SERVER}-servers"), system)
+    assert not graph.of_type("aws:efs/fileSystem:FileSystem")
+
+    before = recorded("trn2-di").named(f"{SERVER}-compile").inputs["metadata"]["name"]
+    for other, option in ((shorter, "--seq-len 4096"), (compiled, "--cc-pipeline-tiling-factor 2")):
+        graph = recorded_with(other, "trn2-di")
+        assert graph.named(f"{SERVER}-compile").inputs["metadata"]["name"] != before
+        plan = json.loads(graph.named(f"{SERVER}-compile-files").inputs["data"]["pair.json"])
+        assert option in " ".join(plan["artifact"]["command"])
+
+    deployment = recorded_with(router, "trn2-di").named(f"{SERVER}-router").inputs["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["template"]["spec"]["nodeSelector"]["eks-inference/pool"] == "core"
+
+
+def commands() -> list[list[str]]:
+    return [line.split() for each in blocks(GUIDE) if each.language == "sh" for line in each.text.splitlines()]
+
+
+def test_the_commands_of_the_page_name_what_exists() -> None:
+    graph = recorded("trn2-di")
+    services = {(each.inputs["metadata"]["namespace"], each.inputs["metadata"]["name"]) for each in of_kind(graph, "Service")}
+    made_by_others = {("monitoring", "kube-prometheus-stack-grafana")}
+    spaces = {each.inputs["metadata"]["name"] for each in of_kind(graph, "Namespace")}
+    for words in commands():
+        if words[0] == "kubectl":
+            assert words[2] in spaces
+            if "port-forward" in words:
+                assert (words[2], words[4].removeprefix("svc/")) in services | made_by_others
+        elif words[1] == "verify":
+            assert words[2] in STACKS
+
+
+def report(words: Sequence[str]) -> str:
+    written: list[str] = []
+    parser = argparse.ArgumentParser()
+    loadtest_command.configure(parser, lambda text, path: written.append(text))
+    options = parser.parse_args(words)
+    assert options.run(options) == 0
+    return "".join(written)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_report_of_the_page_counts_the_chips_of_the_stack(
+    stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (results,) = RESULTS.glob("*/summary.jsonl")
+    for name in ("pair", "baseline"):
+        shutil.copy(results, tmp_path / f"{name}.jsonl")
+    monkeypatch.chdir(tmp_path)
+    (words,) = [each[2:] for place, each in enumerate(filter(_is_report, commands())) if STACKS[place] == stack]
+    runs = json.loads(report([*words, "--format", "json"]))["runs"]
+    chips = {run["label"].partition(",")[0]: run["chips"] for run in runs if run["file"]}
+    whole = NODES[stack] * 16
+    assert chips == {"baseline": whole // 2, "pair": whole}
+
+
+def _is_report(words: Sequence[str]) -> bool:
+    return list(words[:2]) == ["eks-inference", "loadtest"]
+
+
+def test_the_explanations_that_the_page_points_at_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    named = re.findall(r"eks-inference check (\S+) --explain (\w+)`", GUIDE.read_text())
+    assert len(named) == 2
+    for stack, rule in named:
+        assert main(["check", stack, "--explain", rule]) == 0
+        assert "holds" in capsys.readouterr().out
