@@ -8,7 +8,19 @@ from typing import Any
 
 Path = tuple[str | int, ...]
 
-FREE_FORM = {"tags", "mirrors", "extra_labels", "extra_args", "extra_env", "values", "kubelet", "addon_configuration"}
+FREE_FORM = {
+    "addon_configuration",
+    "engine_args",
+    "extra_args",
+    "extra_env",
+    "extra_labels",
+    "guidellm",
+    "kubelet",
+    "mirrors",
+    "sampling",
+    "tags",
+    "values",
+}
 """Sections whose keys are the user's own: renaming one is no mistake."""
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from conftest import recorded
 from eks_inference.catalog import versions
+from eks_inference.preview.errors import ProgramError
 from eks_inference.preview.graph import Graph, Resource
 from graphs import of_kind, stands_on
 from variants import recorded_with
@@ -103,10 +104,29 @@ def test_the_control_plane_comes_before_everything_else_that_changes(llama3):
             assert stands_on(llama3, resource, control_plane(llama3)), f"{resource.name} could be newer than the control plane"
 
 
-def test_node_add_ons_come_before_the_nodes(llama3):
+def test_whatever_has_a_version_comes_after_the_control_plane(shipped):
+    for type_ in ("aws:eks/addon:Addon", "aws:eks/nodeGroup:NodeGroup", "kubernetes:helm.sh/v3:Release"):
+        for resource in shipped.of_type(type_):
+            assert stands_on(shipped, resource, control_plane(shipped)), resource.name
+
+
+def test_node_add_ons_come_before_the_nodes(shipped):
     for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
-        for group in llama3.of_type("aws:eks/nodeGroup:NodeGroup"):
-            assert stands_on(llama3, group, addon(llama3, name))
+        for group in shipped.of_type("aws:eks/nodeGroup:NodeGroup"):
+            assert stands_on(shipped, group, addon(shipped, name))
+
+
+def test_every_add_on_with_pods_comes_after_the_core_nodes(shipped):
+    (core,) = [g for g in shipped.of_type("aws:eks/nodeGroup:NodeGroup") if g.inputs["labels"]["eks-inference/pool"] == "core"]
+    for resource in shipped.of_type("aws:eks/addon:Addon"):
+        if resource.inputs["addonName"] not in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
+            assert stands_on(shipped, resource, core), resource.name
+
+
+@pytest.mark.parametrize("stack", ["trn2-di", "trn2-di-pair"])
+def test_a_pinned_image_changes_together_with_the_version(stack):
+    with pytest.raises(ProgramError, match=r"POO003: the release is of another Kubernetes version"):
+        recorded_with({"cluster": {"version": BEFORE}}, stack)
 
 
 def test_add_ons_with_pods_come_after_the_core_nodes_and_before_what_needs_them(llama3):

@@ -20,7 +20,7 @@ import yaml
 from conftest import ROOT
 from eks_inference.cli import main
 from eks_inference.github import report
-from github_api import BOT, REPOSITORY, GitHubApi
+from github_api import BOT, REPOSITORY, GitHubApi, zipped
 
 WORKFLOWS, EXAMPLES, ACTIONS = ROOT / ".github" / "workflows", ROOT / "docs" / "workflows", ROOT / ".github" / "actions"
 LINTED = sorted([*WORKFLOWS.glob("*.yml"), *EXAMPLES.glob("*.yml")])
@@ -34,7 +34,7 @@ each_workflow = pytest.mark.parametrize("file", LINTED, ids=lambda path: str(pat
 
 def load(file: Path) -> dict[str, Any]:
     # YAML 1.1 takes the key `on` for a boolean.
-    return {{True: "on"}.get(key, key): value for key, value in yaml.safe_load(file.read_text()).items()}
+    return {"on" if key is True else key: value for key, value in yaml.safe_load(file.read_text()).items()}
 
 
 def steps(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -181,6 +181,25 @@ def test_the_base_is_a_commit_that_is_checked_out():
         assert checkout["with"]["fetch-depth"] == 2
 
 
+@pytest.mark.parametrize("action", ["stack-diff", "stack-diff-comment"])
+def test_the_documents_tell_every_input_with_its_default(action):
+    text = (ROOT / "docs" / "ci.md").read_text()
+    _, _, table = text.partition(f"| input of `{action}` |")
+    rows = [line.split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    inputs = load(ACTIONS / action / "action.yml")["inputs"]
+    assert [row[1].strip(" `") for row in rows] == list(inputs)
+    for row in rows:
+        default = inputs[row[1].strip(" `")].get("default", "")
+        assert not default or default.startswith("$") or f"`{default}`" in row[3]
+
+
+def test_the_documents_tell_what_a_comment_is_found_by():
+    marker = "<!-- eks-inference diff -->"
+    assert marker in (ROOT / "docs" / "ci.md").read_text()
+    archive = zipped({report.NUMBER: "1", report.TEXT: f"{marker}\n", report.DIFF: '{"changed": true, "failed": []}'})
+    assert report.read(archive) == report.Report(1, marker, f"{marker}\n", True)
+
+
 def test_one_name_of_the_artifact(capsys):
     defaults = {load(file)["inputs"]["artifact"]["default"] for file in ACTIONS.glob("*/action.yml")}
     with pytest.raises(SystemExit):
@@ -278,7 +297,8 @@ def test_without_a_report_the_job_still_ends_with_the_commands_code(tmp_path):
 
 
 def arguments(script: Script) -> list[str]:
-    given = (script.folder / "arguments").read_text().splitlines()
+    command, *given = (script.folder / "arguments").read_text().splitlines()
+    assert command == "diff"
     return [argument for argument in given if not argument.startswith(str(script.folder))]
 
 
@@ -301,6 +321,15 @@ def test_inputs_become_options(tmp_path, inputs, expected):
     assert script.run(inputs, NUMBER) == 0
     assert arguments(script) == [*expected, *ALWAYS]
     assert not (tmp_path / "broken").exists()
+
+
+def test_the_command_has_the_options_it_is_given(tmp_path, capsys):
+    script = compared(tmp_path)
+    assert script.run({"program": "infra", "fail-on": "replace"}, NUMBER) == 0
+    with pytest.raises(SystemExit):
+        main(["diff", "--help"])
+    known = capsys.readouterr().out.split()
+    assert {argument for argument in arguments(script) if argument.startswith("--")} <= set(known)
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eks_inference import plan_command
+from eks_inference import diff_command, plan_command
 from eks_inference.clients import chat
 from eks_inference.github import command as diff_comment
 from eks_inference.loadtest.report import command as loadtest
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     preview.set_defaults(run=_preview)
 
     plan_command.configure(commands.add_parser("plan", help="how a model fits an instance type: splits, batches, lengths"))
+    diff_command.configure(commands.add_parser("diff", help="what a branch changes in every stack, from its code alone"))
     check.configure(commands.add_parser("check", help="whether a stack can run, by rules, with the arithmetic"))
     verify.add_parser(commands, _recorded_stack)
     diff_comment.configure(commands.add_parser("diff-comment", help="in a GitHub workflow: post a diff on its pull request"))

@@ -31,9 +31,10 @@ def main() -> int:
 
 
 def record(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """``root`` is the repository, ``tree`` the revision's files, ``folder`` the project's folder in it, ``key`` tells secrets apart.
+    """``root`` is the repository, ``tree`` the revision's files, ``folder`` the project's folder in it.
 
-    The answer has ``graph`` or ``problems``, and ``findings``, ``places``, ``sealedConfig``.
+    ``key`` is what secrets are told apart with. The answer
+    has ``graph`` or ``problems``, and ``findings``, ``places``, ``sealedConfig``.
     """
     root, tree = Path(asked["root"]), Path(asked["tree"])
     folder = tree / asked["folder"]

@@ -25,10 +25,10 @@ class Verdict:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What does not hold: errors first, silenced last, otherwise by rule."""
-        found = [
+        """What does not hold: errors first, silenced last, otherwise by rule. What two pods of a server share is said once."""
+        found = dict.fromkeys(
             Finding(rule, judgement, self.silenced.get(rule.id, "")) for rule, judgement in self.judgements if not judgement.holds
-        ]
+        )
         return tuple(sorted(found, key=lambda one: (bool(one.reason), one.severity != "error", one.rule.id)))
 
     @property

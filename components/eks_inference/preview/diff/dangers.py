@@ -7,7 +7,6 @@ from typing import Any
 
 from eks_inference.preview.describe import identity, short_type
 from eks_inference.preview.diff import replacements
-
 from eks_inference.preview.diff.graphs import ResourceChange, StackDiff
 from eks_inference.preview.facts import (
     LAUNCH_TEMPLATE_TYPE,
@@ -53,7 +52,9 @@ def _replaced(diff: StackDiff) -> Iterator[Danger]:
         resource = change.resource
         because = ", ".join(change.because[:3])
         if resource.type in CLUSTER_TYPES:
-            yield Danger("cluster-replaced", f"cluster {resource.name} is replaced, with all that runs in it ({because})", change.urn)
+            yield Danger(
+                "cluster-replaced", f"cluster {resource.name} is replaced, with all that runs in it ({because})", change.urn
+            )
         elif resource.type in _NODE_TYPES:
             yield Danger("nodes-replaced", f"nodes of {resource.name} are replaced ({because})", change.urn)
         elif replacements.holds_data(resource.type):
@@ -133,7 +134,9 @@ def _rolled(diff: StackDiff) -> Iterator[Danger]:
         named = [c.name for c in change.properties if c.path[0] in ("version", "releaseVersion")]
         named += ["launch template"] * bool(templates & set(resource.property_dependencies.get("launchTemplate", ())))
         if named:
-            yield Danger("nodes-rolled", f"nodes of {resource.name} are exchanged one after the other ({', '.join(named)})", change.urn)
+            yield Danger(
+                "nodes-rolled", f"nodes of {resource.name} are exchanged one after the other ({', '.join(named)})", change.urn
+            )
 
 
 # -- reach -----------------------------------------------------------------------------------------------------------------------
@@ -228,5 +231,3 @@ def _less(one: str, other: str) -> bool:
 
 def _pairs(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     return [(before[key], after[key]) for key in after if key in before]
-
-

@@ -26,8 +26,8 @@ class ResourceChange:
     """What happens to one resource. ``before`` and ``after`` are as recorded; None where it is not there.
 
     ``properties`` are changes of inputs, ``options`` of resource options, both by path. ``dependencies`` says that it waits for
-    others than before. ``because`` names what replaces it: paths, or resources that are replaced. ``ignored`` are property changes
-    that ``ignoreChanges`` leaves out. ``certain`` is False where the type is not in the table: replacement is not ruled out.
+    others than before. ``because`` names what replaces it: paths, or resources that are replaced. ``ignored`` are changes that
+    ``ignoreChanges`` leaves out. ``certain`` is False where the type is not in the table: replacement is not ruled out.
     """
 
     kind: Kind

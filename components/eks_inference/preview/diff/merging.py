@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eks_inference.preview.composition import is_component
@@ -93,10 +93,7 @@ def _merged(ones: Iterator[_One] | Sequence[_One]) -> tuple[Entry, ...]:
     found: dict[tuple[Any, ...], list[Entry]] = {}
     for one in ones:
         found.setdefault(one.key, []).append(one.entry)
-    entries = [
-        Entry(alike[0].kind, alike[0].type, tuple(place for entry in alike for place in entry.places), alike[0].lines, alike[0].notes)
-        for alike in found.values()
-    ]
+    entries = [replace(alike[0], places=tuple(place for entry in alike for place in entry.places)) for alike in found.values()]
     return tuple(sorted(entries, key=lambda e: (_ORDER.index(e.kind), e.type, e.places[0].name)))
 
 
@@ -192,7 +189,7 @@ def property_lines(change: PropertyChange, ending: str = "") -> Iterator[str]:
 
 def _between(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     found = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
-    shown = [f"  {line[0]} {line[1:]}" if line[0] == " " else f"{line[0]}   {line[1:]}" for line in found if not line.startswith("@@")]
+    shown = [f"{line[0]}   {line[1:]}" for line in found if not line.startswith("@@")]
     yield from (shorten(line, _WIDEST) for line in shown[:_MOST_LINES])
     if len(shown) > _MOST_LINES:
         yield f"  … {len(shown) - _MOST_LINES} more lines"

@@ -9,7 +9,15 @@ from eks_inference.preview.diff.graphs import KINDS, Kind, StackDiff, compare
 from eks_inference.preview.errors import Problem
 from eks_inference.preview.graph import Graph
 
-SIGNS: Mapping[Kind, str] = {"create": "+", "update": "~", "replace": "±", "delete": "−", "move": "→", "dependencies": "·", "same": "="}
+SIGNS: Mapping[Kind, str] = {
+    "create": "+",
+    "update": "~",
+    "replace": "±",
+    "delete": "−",
+    "move": "→",
+    "dependencies": "·",
+    "same": "=",
+}
 WORDS: Mapping[Kind, str] = {
     "create": "to create",
     "update": "to update",
@@ -20,8 +28,8 @@ WORDS: Mapping[Kind, str] = {
     "same": "unchanged",
 }
 NO_STATE = (
-    "Two programs are compared, not a program with a deployment: there is no state and no cloud account behind this, so drift, and "
-    "what an earlier deployment left undone, is not shown."
+    "Two programs are compared, not a program with a deployment: there is no state and no cloud account behind this, so drift, "
+    "and what an earlier deployment left undone, is not shown."
 )
 
 

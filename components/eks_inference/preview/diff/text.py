@@ -60,7 +60,8 @@ def _table(report: Report) -> Iterator[tuple[str, str]]:
     for stack in changed:
         counts = stack.diff.counts if stack.diff else {}
         side = "" if stack.base and stack.head else "  new" if stack.head else "  gone"
-        yield "", f"  {stack.stack:{width}}  {'  '.join(f'{counts.get(kind, 0) or "·":>3}' for kind in COLUMNS)}{side}"
+        numbers = "  ".join(f"{counts.get(kind, 0) or '·'!s:>3}" for kind in COLUMNS)
+        yield "", f"  {stack.stack:{width}}  {numbers}{side}"
     same = [stack.stack for stack in report.stacks if not stack.changed and not stack.failed]
     if same:
         yield "", f"  unchanged: {', '.join(same)}"

@@ -1,0 +1,347 @@
+"""``eks-inference diff``: what a branch changes in every stack, from its code alone.
+
+Exit codes: 0 compared; 1 with ``--exit-code`` when something changes, or when ``--fail-on`` names what happens; 2 something could
+not be compared.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# The parser is built for every command; what a comparison needs is imported when one is made.
+if TYPE_CHECKING:
+    from eks_inference.preview.diff.report import Recorded, Report, Revision
+    from eks_inference.preview.diff.revisions import Repository
+
+FORMATS = ("text", "markdown", "json", "html")
+FAILING = ("replace", "delete", "danger")
+GITHUB_LIMIT = 65_536
+"""Characters in a comment on GitHub."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Runs the programs of two revisions offline and shows what differs, stack by stack: no credentials, no CLI, no plugin, "
+        "no network. Two programs are compared, not a program with what is deployed."
+    )
+    parser.add_argument(
+        "stacks", nargs="*", metavar="STACK", help="stacks to compare (default: all), or two files of `preview --format json`"
+    )
+    parser.add_argument("--base", metavar="REV", help="what to compare with (default: where origin's main branch was left)")
+    parser.add_argument("--head", metavar="REV", help="what changes (default: the working tree as it is)")
+    parser.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one here)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    for name in FORMATS[1:]:
+        parser.add_argument(f"--{name}", metavar="FILE", type=Path, help=f"write the report as {name}, too")
+    parser.add_argument(
+        "--limit", metavar="CHARACTERS", type=int, default=GITHUB_LIMIT, help="of markdown (default: GitHub's, %(default)s)"
+    )
+    parser.add_argument("--link", metavar="URL", help="what source files are below in markdown (default: from origin, on GitHub)")
+    parser.add_argument("--exit-code", action="store_true", help="exit code 1 when something changes")
+    parser.add_argument(
+        "--fail-on", metavar="WHAT", type=_failing, default=(), help=f"exit code 1 when it happens: {','.join(FAILING)}"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to compare."""
+    with _ending_cleanly():
+        report = _of_files(options) if _are_files(options) else _of_revisions(options)
+    _write(options, report)
+    if report.failed:
+        return 2
+    return 1 if (options.exit_code and report.changed) or any(_happens(what, report) for what in options.fail_on) else 0
+
+
+def _failing(given: str) -> tuple[str, ...]:
+    found = tuple(given.split(","))
+    if wrong := [what for what in found if what not in FAILING]:
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is none of {', '.join(FAILING)}")
+    return found
+
+
+def _happens(what: str, report: "Report") -> bool:
+    if what == "danger":
+        return any(stack.dangers for stack in report.stacks)
+    return bool(report.counts["replace" if what == "replace" else "delete"])
+
+
+@contextlib.contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """A job that is cancelled ends as Ctrl-C does: everything checked out is removed first."""
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# -- two files -------------------------------------------------------------------------------------------------------------------
+
+
+def _are_files(options: argparse.Namespace) -> bool:
+    return len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks)
+
+
+def _of_files(options: argparse.Namespace) -> "Report":
+    from eks_inference.preview.diff.report import Recorded, Report, Revision, StackReport
+    from eks_inference.preview.errors import PreviewError, Problem
+
+    if options.base or options.head or options.program:
+        raise PreviewError([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
+    base, head = (_graph(Path(name)) for name in options.stacks)
+    names = [Revision(name) for name in options.stacks]
+    stack = StackReport(head.stack, Recorded(base), Recorded(head))
+    return Report(head.project, names[0], names[1], [stack])
+
+
+def _graph(file: Path) -> Any:
+    from eks_inference.preview.diff.saved import read_graph
+    from eks_inference.preview.errors import PreviewError, Problem
+
+    try:
+        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file))
+    except OSError as error:
+        raise PreviewError([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
+    except ValueError as error:
+        raise PreviewError([Problem(f"not JSON: {error}", file=str(file))]) from error
+
+
+# -- two revisions ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One revision with its files, and what its project is called."""
+
+    revision: "Revision"
+    tree: Path
+    stacks: tuple[str, ...]
+    problem: Any = None
+
+    @property
+    def committed(self) -> bool:
+        return bool(self.revision.commit) and not self.revision.dirty
+
+
+def _of_revisions(options: argparse.Namespace) -> "Report":
+    from eks_inference.preview.diff.report import Report, StackReport
+    from eks_inference.preview.diff.revisions import repository
+    from eks_inference.preview.errors import PreviewError, Problem
+    from eks_inference.preview.project import find_project
+
+    if options.program is not None and not options.program.is_dir():
+        raise PreviewError([Problem("there is no such folder", file=str(options.program))])
+    project = find_project(options.program or Path.cwd())
+    repo = repository(project.root)
+    folder = project.root.resolve().relative_to(repo.root)
+    head = repo.resolve(options.head) if options.head else repo.working_tree()
+    base = repo.resolve(options.base) if options.base else _default_base(repo, head)
+    with contextlib.ExitStack() as cleanup:
+        sides = []
+        for revision in (base, head):
+            here = revision.name == "working tree"
+            tree = repo.root if here else cleanup.enter_context(repo.checked_out(revision.commit))
+            sides.append(_side(revision, tree, folder))
+        known = sorted({*sides[0].stacks, *sides[1].stacks})
+        for name in options.stacks:
+            if name not in known:
+                raise PreviewError([Problem(f"there is no stack '{name}' on either side", allowed=", ".join(known) or "none")])
+        wanted = [name for name in known if name in (options.stacks or known)]
+        if not wanted:
+            raise PreviewError([Problem("no stack has a file on either side", file=str(folder))])
+        answers = _record_all(sides, wanted, repo, folder, own=options.program is None)
+    stacks = [StackReport(name, answers[0].get(name), answers[1].get(name)) for name in wanted]
+    link = options.link or (repo.link(head.commit) if head.commit and not head.dirty else "")
+    return Report(project.name, base, head, stacks, _notes(repo, sides, stacks), link.rstrip("/"))
+
+
+def _default_base(repo: "Repository", head: "Revision") -> "Revision":
+    from eks_inference.preview.errors import PreviewError, Problem
+
+    for name in ("origin/HEAD", "origin/main", "origin/master", "main", "master"):
+        try:
+            found = repo.resolve(name)
+        except PreviewError:
+            continue
+        left = repo.merge_base(found.commit, head.commit) if head.commit else ""
+        return type(found)(f"{name}", left or found.commit)
+    raise PreviewError([Problem("name a revision to compare with", key="--base", hint="for example: --base HEAD~1")])
+
+
+def _side(revision: "Revision", tree: Path, folder: Path) -> _Side:
+    from eks_inference.preview.errors import PreviewError
+    from eks_inference.preview.project import find_project
+
+    try:
+        return _Side(revision, tree, tuple(find_project(tree / folder).stacks()))
+    except PreviewError as error:
+        return _Side(revision, tree, (), error.problems)
+
+
+def _record_all(
+    sides: Sequence[_Side], stacks: Sequence[str], repo: "Repository", folder: Path, *, own: bool
+) -> list[dict[str, "Recorded"]]:
+    """What each side says of each stack that it has; one process for each, as many at once as there are cores."""
+    from eks_inference.preview.diff.recorded import key_of, read_answer, store
+    from eks_inference.preview.diff.report import Recorded
+
+    kept, run_key = store(), secrets.token_hex(32)
+    fingerprint = key_of()
+
+    def answered(side: _Side, stack: str) -> "Recorded":
+        if side.problem:
+            return Recorded(problems=side.problem)
+        asked = {
+            "root": str(repo.root),
+            "tree": str(side.tree),
+            "folder": str(folder),
+            "stack": stack,
+            "own": own,
+            "key": run_key,
+        }
+        key = key_of_answer(side, stack) if side.committed else ""
+        answer = kept.get(key) if key else None
+        if answer is None:
+            answer = _ask(asked)
+            if key:
+                kept.put(key, answer)
+        return read_answer(answer)
+
+    def key_of_answer(side: _Side, stack: str) -> str:
+        import hashlib
+
+        parts = (fingerprint, repo.tree(side.revision.commit), str(folder), stack, str(own))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    processes: dict[Any, tuple[int, str]] = {}
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+        try:
+            for number, side in enumerate(sides):
+                for stack in stacks:
+                    if stack in side.stacks or side.problem:
+                        processes[pool.submit(answered, side, stack)] = (number, stack)
+            found: list[dict[str, Recorded]] = [{}, {}]
+            for future, (number, stack) in processes.items():
+                found[number][stack] = future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_all()
+            raise
+    return found
+
+
+_RUNNING: set["subprocess.Popen[str]"] = set()
+
+
+def _ask(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of a process of its own, which imports what the revision has."""
+    command = [sys.executable, "-m", "eks_inference.diff_recorder"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+    # The same package as here, also where it is not installed but only on the path.
+    ours = str(Path(__file__).resolve().parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+    )
+    _RUNNING.add(process)
+    try:
+        out, err = process.communicate(json.dumps(asked))
+    finally:
+        _RUNNING.discard(process)
+    try:
+        return json.loads(out)
+    except ValueError:
+        last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        return {"problems": [{"message": f"the process that records it ended: {last}"}]}
+
+
+def _end_all() -> None:
+    for process in list(_RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+def _notes(repo: "Repository", sides: Sequence[_Side], stacks: Sequence[Any]) -> list[str]:
+    notes = []
+    if sides[1].revision.dirty:
+        notes.append("the head is the working tree as it is, with changes that are not committed")
+    base, head = (repo.text("" if side.tree == repo.root else side.revision.commit, "constraints.txt") for side in sides)
+    if base is not None and head is not None and base != head:
+        changed = sorted({*base.splitlines()} ^ {*head.splitlines()})
+        names = sorted({line.partition("==")[0] for line in changed if line and not line.startswith("#")})
+        notes.append(
+            f"constraints.txt changes ({', '.join(names[:8])}{' …' if len(names) > 8 else ''}), but both sides ran with what is "
+            "installed here: what other versions of these packages register is not shown"
+        )
+    for stack in stacks:
+        if stack.base is None:
+            notes.append(f"stack {stack.stack} is new: it has no file at the base")
+        elif stack.head is None:
+            notes.append(f"stack {stack.stack} has no file any more; what it deployed stays until `pulumi destroy`")
+    return notes
+
+
+# -- output ----------------------------------------------------------------------------------------------------------------------
+
+
+def _write(options: argparse.Namespace, report: "Report") -> None:
+    wanted: list[tuple[str, Path | None]] = [(options.format, options.output)]
+    wanted += [(name, file) for name in FORMATS[1:] if (file := getattr(options, name)) is not None]
+    for format_, file in wanted:
+        text = _renderers(options, colour=file is None and _colour())[format_](report)
+        if file is None:
+            sys.stdout.write(text)
+        else:
+            _write_file(file, text)
+
+
+def _renderers(options: argparse.Namespace, *, colour: bool) -> Mapping[str, Callable[["Report"], str]]:
+    from eks_inference.preview.diff.document import render_json
+    from eks_inference.preview.diff.markdown import render_markdown
+    from eks_inference.preview.diff.page import render_page
+    from eks_inference.preview.diff.text import render_text
+
+    return {
+        "text": lambda report: render_text(report, colour=colour),
+        "markdown": lambda report: render_markdown(report, options.limit),
+        "json": render_json,
+        "html": render_page,
+    }
+
+
+def _write_file(file: Path, text: str) -> None:
+    from eks_inference.preview.errors import PreviewError, Problem
+
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(file))]) from error
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
