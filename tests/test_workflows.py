@@ -343,7 +343,7 @@ def test_the_command_is_installed_where_the_program_has_none(tmp_path, there):
     if there:
         assert not called
         return
-    library, pydantic = (line.split() for line in called if "install" in line)
+    pydantic, library = (line.split() for line in called if "install" in line)
     assert "--no-deps" in library
     assert (Path(library[-1]) / "pyproject.toml").samefile(ROOT / "pyproject.toml")
     assert pydantic[-1] == "pydantic"

@@ -38,7 +38,15 @@ def dangers(diff: StackDiff) -> tuple[Danger, ...]:
     """What is dangerous about the changes of a stack, worst first. A stack that is new as a whole has none."""
     if diff.base is None:
         return ()
-    found = [*_replaced(diff), *_deleted(diff), *_refused(diff), *_unprotected(diff), *_opened(diff), *_rolled(diff)]
+    found = [
+        *_replaced(diff),
+        *_deleted(diff),
+        *_refused(diff),
+        *_versions(diff),
+        *_unprotected(diff),
+        *_opened(diff),
+        *_rolled(diff),
+    ]
     if diff.head is not None:
         found += _of_facts(facts_of(diff.base), facts_of(diff.head))
     return tuple(dict.fromkeys(found))
@@ -105,6 +113,19 @@ def _refused(diff: StackDiff) -> Iterator[Danger]:
     for change in diff.changes:
         if change.refused:
             yield Danger("refused", f"{_named(change)}: the service refuses another {', '.join(change.refused)}", change.urn)
+
+
+def _versions(diff: StackDiff) -> Iterator[Danger]:
+    """Control planes go up one minor version at a time, and never down (EKS API, UpdateClusterVersion)."""
+    for change in diff.changes:
+        if change.resource.type not in CLUSTER_TYPES or change.before is None or change.after is None:
+            continue
+        old, new = (text(side.inputs.get("version")).split(".") for side in (change.before, change.after))
+        if len(old) == len(new) == 2 and all(part.isdecimal() for part in (*old, *new)):
+            step = int(new[1]) - int(old[1])
+            if old[0] != new[0] or step < 0 or step > 1:
+                what = f"cluster {change.resource.name}: EKS refuses {'.'.join(new)} after {'.'.join(old)}, one minor version up is allowed"
+                yield Danger("refused", what, change.urn)
 
 
 def _unprotected(diff: StackDiff) -> Iterator[Danger]:
@@ -215,7 +236,8 @@ def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
     if kinds[0] != kinds[1]:
         was, now = (", ".join(kind) or "any" for kind in kinds)
         yield Danger("instance-type-changed", f"nodes of {new.name}: {now} instead of {was}", new.urn)
-    if old.image != new.image and old.image and new.image and not is_token(new.image):
+    # Another release of the same image is said with the nodes that are exchanged for it.
+    if old.image.partition(" ")[0] != new.image.partition(" ")[0] and old.image and new.image and not is_token(new.image):
         yield Danger("image-changed", f"nodes of {new.name}: {new.image} instead of {old.image}", new.urn)
     if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:
         yield Danger("capacity-down", f"nodes of {new.name}: {new.nodes} instead of {old.nodes}", new.urn)

@@ -5,12 +5,10 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from eks_inference.preview.diff import merging
-from eks_inference.preview.diff.graphs import Kind
-from eks_inference.preview.diff.report import NO_STATE, SIGNS, WORDS, Report, StackReport
+from eks_inference.preview.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report, StackReport
 from eks_inference.preview.diff.rows import fact_rows
 from eks_inference.preview.values import shorten, text
 
-COLUMNS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move")
 _MOST_NAMES = 8
 _MOST_DANGERS = 40
 _LINE = 240
@@ -97,16 +95,15 @@ def _failures(report: Report) -> Iterator[str]:
 
 
 def _danger(report: Report) -> Iterator[str]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: dict[str, list[str]] = {}
     for stack in report.stacks:
         for danger in stack.dangers:
-            found.setdefault(danger.what.replace(stack.stack, "…"), []).append((stack.stack, danger.what))
+            found.setdefault(merging.without_stack(danger.what, stack.stack), []).append(stack.stack)
     if not found:
         return
     lines = ["> [!CAUTION]", "> **Look at this first**"]
-    for said in list(found.values())[:_MOST_DANGERS]:
-        names = ", ".join(name for name, _ in said)
-        lines.append(f"> - **{_escaped(names)}**: {_escaped(shorten(said[0][1], _LINE))}")
+    for what, stacks in list(found.items())[:_MOST_DANGERS]:
+        lines.append(f"> - **{_escaped(', '.join(stacks))}**: {_escaped(shorten(what, _LINE))}")
     if len(found) > _MOST_DANGERS:
         lines.append(f"> - and {len(found) - _MOST_DANGERS} more")
     yield "\n".join(lines)
@@ -135,16 +132,15 @@ def _row(stack: StackReport) -> str:
 def _facts(report: Report) -> Iterator[str]:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for stack in report.stacks:
-        if stack.diff is not None and stack.base is not None and stack.head is not None:
-            for row in fact_rows(stack.diff):
-                # A cluster is called as its stack is: equal rows of several stacks are told once.
-                names = [value.replace(stack.stack, "…") for value in (row.about, row.before, row.after)]
-                rows.setdefault((names[0], names[1], names[2]), []).append(stack.stack)
+        for row in fact_rows(stack.diff) if stack.diff else ():
+            # A cluster is called as its stack is, nodes begin with its name: equal rows of several stacks are told once.
+            about = merging.without_stack(row.about, stack.stack)
+            rows.setdefault((about, row.before, row.after), []).append(stack.stack)
     if rows:
         lines = ["| stack | what | before | after |", "|---|---|---|---|"]
         for (about, before, after), stacks in rows.items():
-            cells = (value.replace("…", stacks[0]) if len(stacks) == 1 else value for value in (about, before, after))
-            lines.append(f"| {_escaped(', '.join(stacks))} | {' | '.join(_cell(shorten(value, _LINE)) for value in cells)} |")
+            cells = (_escaped(shorten(value, _LINE)) for value in (about, before, after))
+            lines.append(f"| {_escaped(', '.join(stacks))} | {' | '.join(cells)} |")
         yield "\n".join(lines)
 
 
@@ -178,23 +174,32 @@ def _section(report: Report, section: merging.Section) -> str:
 
 
 def _entry(report: Report, entry: merging.Entry) -> str:
-    names = [_place(report, place) for place in entry.places[:_MOST_NAMES]]
-    more = f" and {len(entry.places) - _MOST_NAMES} more" if len(entry.places) > _MOST_NAMES else ""
+    # Resources that one line of the program makes in several stacks stand before that line together.
+    by_source: dict[str, list[str]] = {}
+    for place in entry.places:
+        names = by_source.setdefault(_source(report, place), [])
+        name = _code(merging.without_stack(place.name, place.stack))
+        if name not in names:
+            names.append(name)
+    told = [f"{_listed(names)}{source}" for source, names in by_source.items()]
     stacks = f" in {', '.join(_escaped(name) for name in entry.stacks)}" if len(report.stacks) > 1 else ""
-    head = f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {', '.join(names)}{more}{stacks}"
+    head = f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"
     notes = [f"_{_escaped(note)}_" for note in entry.notes]
     fence = [_fence([shorten(line, _LINE) for line in entry.lines], "diff")] if entry.lines else []
     return "\n\n".join((head, *notes, *fence))
 
 
-def _place(report: Report, place: merging.Place) -> str:
-    name = _code(place.name)
-    if not place.source:
-        return name
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+
+
+def _source(report: Report, place: merging.Place) -> str:
     file, _, line = place.source.rpartition(":")
+    if not file:
+        return ""
     if report.link and place.path:
-        return f"{name} ([{_escaped(place.source)}]({report.link}/{quote(place.path)}#L{line}))"
-    return f"{name} ({_escaped(f'{place.path or file}:{line}')})"
+        return f" ([{_escaped(place.source)}]({report.link}/{quote(place.path)}#L{line}))"
+    return f" ({_escaped(f'{place.path or file}:{line}')})"
 
 
 def _outputs(report: Report) -> Iterator[str]:
@@ -211,7 +216,8 @@ def _left_out(report: Report) -> Iterator[str]:
 
 # -- text in markdown ------------------------------------------------------------------------------------------------------------
 
-_MARKS = re.compile(r"([\\`*_\[\]<>|~#@&])")
+# An underscore inside a word begins nothing.
+_MARKS = re.compile(r"([\\`*\[\]<>|~#@&]|(?<!\w)_|_(?!\w))")
 
 
 def _plain(value: str) -> str:
@@ -221,10 +227,6 @@ def _plain(value: str) -> str:
 def _escaped(value: str) -> str:
     """Text that is no markup, and mentions nobody."""
     return _MARKS.sub(lambda found: f"&#{ord(found[1])};", text(value))
-
-
-def _cell(value: str) -> str:
-    return _escaped(value)
 
 
 def _code(value: str) -> str:

@@ -135,6 +135,11 @@ def _entry(stack: StackReport, change: ResourceChange) -> tuple[Entry, tuple[Any
     return Entry(change.kind, type_, (place,), lines, notes), key
 
 
+def without_stack(name: str, stack: str) -> str:
+    """A name without the name of its stack in front: ``nodes core`` for ``nodes demo-core`` of stack ``demo``."""
+    return name.replace(f"{stack}-", "")
+
+
 def _nameless(line: str, stack: str) -> str:
     """The line without the stack's own name, so that equal changes of several stacks are found."""
     return line.replace(stack, "{stack}")

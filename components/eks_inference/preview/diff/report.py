@@ -27,6 +27,8 @@ WORDS: Mapping[Kind, str] = {
     "dependencies": "with other dependencies only",
     "same": "unchanged",
 }
+COLUMNS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move")
+"""What the table of stacks counts."""
 NO_STATE = (
     "Two programs are compared, not a program with a deployment: there is no state and no cloud account behind this, so drift, "
     "and what an earlier deployment left undone, is not shown."

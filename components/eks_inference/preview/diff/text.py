@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from eks_inference.preview.diff import merging
-from eks_inference.preview.diff.graphs import Kind
-from eks_inference.preview.diff.report import NO_STATE, SIGNS, Report
+from eks_inference.preview.diff.report import COLUMNS, NO_STATE, SIGNS, Report
 from eks_inference.preview.diff.rows import fact_rows
 
-COLUMNS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move")
 _COLOURS = {"+": "32", "-": "31", "−": "31", "~": "33", "±": "35", "→": "36", "!": "31;1", "#": "1"}
 _MOST_NAMES = 6
 
@@ -69,9 +67,7 @@ def _table(report: Report) -> Iterator[tuple[str, str]]:
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
     for stack in report.stacks:
-        if stack.diff is None or stack.base is None or stack.head is None:
-            continue
-        for row in fact_rows(stack.diff):
+        for row in fact_rows(stack.diff) if stack.diff else ():
             yield "", f"  {stack.stack}: {row.about}"
             if row.before:
                 yield "-", f"    - {row.before}"
