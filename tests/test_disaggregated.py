@@ -32,7 +32,7 @@ from eks_inference.serving.disaggregated import artifact, jobs, rules, servers, 
 from eks_inference.serving.disaggregated.assets import router as router_script
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
-from eks_inference.serving.disaggregated.facts import serving_facts
+from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
 from eks_inference.storage.handle import ExistingStore
 from golden import assert_golden
@@ -425,6 +425,19 @@ def test_the_rules_of_all_servers_judge_a_pod_and_not_a_role() -> None:
     ]
     (baseline,) = serving_facts(spec_of(serving="baseline"), NODES, scheduler=False)
     assert (baseline.copies, baseline.efa_interfaces) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "devices"),
+    [
+        ({"instances": 1}, 16),
+        ({"instances": 2}, 32),
+        ({"instances": 1, "serving": "baseline"}, 8),
+        ({"instances": 2, "serving": "baseline"}, 16),
+    ],
+)
+def test_measurements_are_of_the_devices_the_model_is_split_over(keys: dict[str, Any], devices: int) -> None:
+    assert hardware(spec_of(**keys), NODES).devices == devices
 
 
 # -- scripts ---------------------------------------------------------------------------------------------------------------------

@@ -27,12 +27,14 @@ from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.loadtest import plan
 from eks_inference.loadtest.component import LoadTest
+from eks_inference.loadtest.report.reading import read_all
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.pools.placement import Placement, Taint
 from eks_inference.preview.errors import ProgramError
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.recording import record
 from eks_inference.secrets import SecretRef
+from eks_inference.serving.hardware import Hardware
 from golden import assert_golden
 from graphs import of_kind, stands_on
 from handles import existing_cluster, placement
@@ -46,7 +48,7 @@ import load_test  # noqa: E402  # pyright: ignore[reportMissingImports]
 LLAMA = "NousResearch/Meta-Llama-3-8B-Instruct"
 IMAGE = versions.image("guidellm")
 CORE = placement("m5.xlarge", pool="core")
-INF2 = placement("inf2.8xlarge", pool="inf2")
+INF2 = Hardware("inf2.8xlarge", devices_per_pod=1, pods_min=1, pods_max=1)
 
 # A run of the real tool against OpenAIServer(ttft_s=0.2, itl_s=0.01), with the arguments of LoadTestSpec(users=(2, 4),
 # requests_per_user=2) and a tokenizer of words. Left out: its logs, and the tool's own report of 4 users.
@@ -79,7 +81,7 @@ def deployed(
     *,
     name: str = "loadtest",
     servers: dict[str, Server] | None = None,
-    hardware: dict[str, Placement] | None = None,
+    hardware: dict[str, Hardware] | None = None,
     on: Placement = CORE,
     secrets: Callable[[], dict[str, Any]] = dict,
     settings: dict[str, Any] | None = None,
@@ -244,11 +246,12 @@ def test_another_server_hardware_image_or_script_runs_it_again(monkeypatch: pyte
     digests = {
         configured()["digest"],
         configured(llama3=target(endpoint="http://other:8000/v1"))["digest"],
-        configured(llama3=target(instance_type="inf2.48xlarge"))["digest"],
+        configured(llama3=target(hardware=INF2))["digest"],
+        configured(llama3=target(hardware=dataclasses.replace(INF2, pods_max=2)))["digest"],
         plan.configuration("loadtest", LoadTestSpec(), {"llama3": target()}, "other:1")["digest"],
     }
     monkeypatch.setattr(plan, "script", lambda: "another script")
-    assert len(digests | {configured()["digest"]}) == 5
+    assert len(digests | {configured()["digest"]}) == 6
 
 
 @pytest.mark.parametrize("change", [{"volume_gib": 20}, {"storage_class": "gp2"}, {"servers": ("llama3",)}])
@@ -474,13 +477,27 @@ def test_results_are_protected_when_the_stack_is() -> None:
 
 
 def test_hardware_is_noted_where_it_is_known() -> None:
+    a_third = Hardware("inf2.48xlarge", devices_per_pod=4, pods_min=2, pods_max=2)
+    scaled = dataclasses.replace(a_third, pods_max=3)
     servers = {"a": Server(), "b": Server(), "c": Server()}
-    config = given_config(deployed(servers=servers, hardware={"a": INF2, "c": CORE}))
-    assert {name: (s.get("instance_type"), s.get("devices_per_node")) for name, s in config["servers"].items()} == {
-        "a": ("inf2.8xlarge", 1),
-        "b": (None, None),
-        "c": ("m5.xlarge", None),
+    noted = given_config(deployed(servers=servers, hardware={"a": a_third, "c": scaled}))["servers"]
+    keys = ("instance_type", "devices_per_pod", "pods_min", "pods_max", "devices")
+    assert {name: tuple(server.get(key) for key in keys) for name, server in noted.items()} == {
+        "a": ("inf2.48xlarge", 4, 2, 2, 8),
+        "b": (None, None, None, None, None),
+        "c": ("inf2.48xlarge", 4, 2, 3, None),
     }
+
+
+def test_figures_of_one_device_count_the_devices_of_all_pods(tmp_path: Path) -> None:
+    """From what the test is told to what the report makes of it."""
+    hardware = Hardware("inf2.48xlarge", devices_per_pod=4, pods_min=2, pods_max=2)
+    about = json.loads((KEPT / "run.json").read_text()) | {"servers": configured(llama3=target(hardware=hardware))["servers"]}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    ((run, _),) = read_all([Path(shutil.copy(KEPT / "summary.jsonl", tmp_path))])
+    assert run.chips == 8
+    assert run.output_tokens_per_s
+    assert run.output_tokens_per_s_per_chip == run.output_tokens_per_s / 8
 
 
 def test_servers_are_chosen_by_name_in_the_order_given() -> None:

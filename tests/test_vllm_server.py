@@ -38,6 +38,7 @@ from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.recording import record
 from eks_inference.secrets import SecretRef
 from eks_inference.serving.handle import ModelServer
+from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.vllm import plan, protection
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.facts import serving_facts
@@ -682,7 +683,7 @@ def test_clients_find_it_as_any_model_server() -> None:
         cluster = existing_cluster("d")
         OpenWebUI("ui", OpenWebUISpec(), cluster=cluster, placement=CORE, servers=servers)
         SmokeTest("smoke", SmokeTestSpec(), cluster=cluster, placement=CORE, server=protocol)
-        LoadTest("load", LoadTestSpec(), cluster=cluster, placement=CORE, servers=servers, hardware={"llama2": NEURON})
+        LoadTest("load", LoadTestSpec(), cluster=cluster, placement=CORE, servers=servers, hardware={"llama2": server.hardware})
 
     graph = served(then=clients)
     endpoint = "http://llama2.llama2.svc.cluster.local:8000/v1"
@@ -740,6 +741,15 @@ def test_rules_are_told_what_runs() -> None:
     assert (scaled.pods_min, scaled.pods_max) == (1, 4)
     assert scaled.at("pods_max") == ("autoscaling", "max")
     assert serving_facts(spec_of(image={"kind": "in_cluster"}), NEURON, scheduler=True).image == ""
+
+
+def test_measurements_are_of_the_pods_own_devices() -> None:
+    """Three servers share a node of twelve; pods of a roll-out serve nobody's measurement."""
+    assert plan.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 2, 2)
+    assert plan.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type).devices == 8
+    assert plan.hardware(spec_of(autoscaling=KEDA), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 1, 4)
+    assert plan.hardware(spec_of(autoscaling=KEDA), NEURON.instance_type).devices is None
+    assert plan.hardware(spec_of(devices=None), NEURON.instance_type).devices_per_pod == 12
 
 
 def test_a_port_that_the_service_does_not_lead_to_is_refused() -> None:

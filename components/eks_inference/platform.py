@@ -6,48 +6,36 @@ from typing import Any
 import pulumi
 
 from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
-from eks_inference.accelerators.efa import EfaDevices, EfaPlugin, ExistingEfaPlugin
+from eks_inference.accelerators.efa import EfaPlugin
 from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.faults import Fault, SpecError, faults_under
-from eks_inference.images.component import ImageBuild
-from eks_inference.images.spec import InClusterImage
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.neuron_monitor import NeuronMonitor
-from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics, VllmMetrics
+from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.preflight.check import check_spec
-from eks_inference.scaling.component import Autoscaler
 from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
-from eks_inference.serving.disaggregated.component import DisaggregatedPair
-from eks_inference.serving.disaggregated.controller import LeaderWorkerSetController, LeaderWorkerSets
-from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
+from eks_inference.serving.deploy import Server, ServerDependencies, deploy_server
+from eks_inference.serving.disaggregated.controller import LeaderWorkerSetController
 from eks_inference.serving.kuberay.component import KubeRayOperator
-from eks_inference.serving.ray_serve.component import RayServeVllm
-from eks_inference.serving.ray_serve.plan import HEAD_PORTS
-from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton.client import TritonClient
 from eks_inference.serving.triton.component import TritonServer
-from eks_inference.serving.triton.plan import PORTS as TRITON_PORTS
-from eks_inference.serving.triton.spec import TritonServerSpec
-from eks_inference.serving.vllm.component import VllmServer
-from eks_inference.serving.vllm.spec import VllmServerSpec
-from eks_inference.stack import ServerSpec, StackSpec, parse_stack
-from eks_inference.storage.component import FileSystemDriver, shared_store
+from eks_inference.stack import StackSpec, parse_stack
+from eks_inference.stack_outputs import stack_outputs
+from eks_inference.storage.component import FileSystemDriver
 from eks_inference.storage.spec import FileSystem
-
-Server = RayServeVllm | VllmServer | TritonServer | DisaggregatedPair
 
 
 class InferencePlatform(pulumi.ComponentResource):
@@ -129,7 +117,7 @@ class InferencePlatform(pulumi.ComponentResource):
                 cluster=self.cluster,
                 placement=core,
                 grafana_admin_password=grafana_admin_password,
-                dashboards=[board for board, wanted in _dashboards(spec).items() if wanted],
+                dashboards=spec.dashboards,
                 opts=child,
             )
 
@@ -187,89 +175,28 @@ class InferencePlatform(pulumi.ComponentResource):
                 driver_name = f"{name}-{kind.replace('_', '-')}-driver"
                 drivers[kind] = FileSystemDriver(driver_name, kind, cluster=self.cluster, opts=child)
 
+        dependencies = ServerDependencies(
+            cluster=self.cluster,
+            network=self.network,
+            core=core,
+            pools=self.pools,
+            scheduler=scheduler,
+            gpu_plugin=gpus,
+            efa=efa,
+            ray_operator=operator,
+            leader_worker_sets=groups,
+            file_system_drivers=drivers,
+            prometheus=prometheus,
+            scaling_backends=scaling,
+            hugging_face_token=hugging_face_token,
+            api_key=serving_api_key,
+        )
         self.servers: dict[str, Server] = {}
-        placements: dict[str, Placement] = {}
+        hardware: dict[str, Placement] = {}
         for server, server_spec in spec.servers.items():
             with faults_under("servers", server):
-                image = None
-                if isinstance(server_spec.image, InClusterImage):
-                    image = ImageBuild(
-                        f"{server}-image",
-                        server_spec.image,
-                        cluster=self.cluster,
-                        placement=core,
-                        defaults=_build_arguments(server_spec),
-                        opts=child,
-                    ).reference
-                if isinstance(server_spec, RayServeVllmSpec):
-                    placements[server] = self.pools[server_spec.worker.pool].placement(server_spec.worker.instance_type)
-                    assert operator is not None
-                    self.servers[server] = ray = RayServeVllm(
-                        server,
-                        server_spec,
-                        cluster=self.cluster,
-                        operator=operator,
-                        head=self.pools[server_spec.head.pool].placement(server_spec.head.instance_type),
-                        worker=placements[server],
-                        scheduler=scheduler,
-                        image=image,
-                        hugging_face_token=hugging_face_token,
-                        api_key=serving_api_key,
-                        opts=child,
-                    )
-                    if prometheus:
-                        ServerMetrics(f"{server}-metrics", server=ray, metrics=prometheus, opts=child)
-                elif isinstance(server_spec, TritonServerSpec):
-                    placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
-                    self.servers[server] = TritonServer(
-                        server,
-                        server_spec,
-                        cluster=self.cluster,
-                        placement=placements[server],
-                        plugin=gpus,
-                        hugging_face_token=hugging_face_token,
-                        opts=child,
-                    )
-                elif isinstance(server_spec, DisaggregatedPairSpec):
-                    placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
-                    self.servers[server] = self._pair(
-                        server,
-                        server_spec,
-                        placements[server],
-                        # No pool of ours with EFA, and the rule that says so silenced: then the plugin is somebody else's.
-                        efa=efa or ExistingEfaPlugin(),
-                        driver=drivers[server_spec.store.file_system],
-                        controller=groups,
-                        hugging_face_token=hugging_face_token,
-                        opts=child,
-                    )
-                else:
-                    placements[server] = self.pools[server_spec.pool].placement(server_spec.instance_type)
-                    self.servers[server] = VllmServer(
-                        server,
-                        server_spec,
-                        cluster=self.cluster,
-                        placement=placements[server],
-                        scheduler=scheduler,
-                        image=image,
-                        hugging_face_token=hugging_face_token,
-                        api_key=serving_api_key,
-                        opts=child,
-                    )
-                deployed = self.servers[server]
-                if prometheus and not isinstance(deployed, RayServeVllm):
-                    VllmMetrics(f"{server}-metrics", server=deployed, metrics=prometheus, opts=child)
-                scaled = server_spec.autoscaling if isinstance(server_spec, VllmServerSpec | TritonServerSpec) else None
-                if prometheus and scaled and isinstance(deployed, VllmServer | TritonServer):
-                    Autoscaler(
-                        f"{server}-autoscaler",
-                        scaled,
-                        cluster=self.cluster,
-                        server=deployed,
-                        metrics=prometheus,
-                        backend=scaling[scaled.kind],
-                        opts=child,
-                    )
+                deployed = deploy_server(server, server_spec, dependencies, opts=child)
+            self.servers[server], hardware[server] = deployed.server, deployed.placement
 
         # Triton speaks a protocol of its own.
         triton = {server: component for server, component in self.servers.items() if isinstance(component, TritonServer)}
@@ -319,67 +246,21 @@ class InferencePlatform(pulumi.ComponentResource):
                     cluster=self.cluster,
                     placement=core,
                     servers=models,
-                    hardware=placements,
+                    hardware={server: component.hardware for server, component in models.items()},
                     hugging_face_token=hugging_face_token,
                     api_key=serving_api_key,
                     opts=child,
                 )
 
-        self.outputs: Mapping[str, Any] = {
-            "clusterName": name,
-            "kubeconfigCommand": control_plane.kubeconfig_command,
-            "endpoints": {
-                **{server: component.endpoint for server, component in models.items()},
-                **{server: component.http_endpoint for server, component in triton.items()},
-            },
-            "next": [
-                control_plane.kubeconfig_command,
-                f"eks-inference verify {pulumi.get_stack()}",
-                *_access(self.servers, with_key=serving_api_key is not None),
-                *([web_ui.port_forward_command] if web_ui else []),
-                *([triton_client.log_command, triton_client.again_command] if triton_client else []),
-                *([load_test.log_command] if load_test and load_test.log_command else []),
-            ],
-        }
-        self.register_outputs(self.outputs)
-
-    def _pair(
-        self,
-        name: str,
-        spec: DisaggregatedPairSpec,
-        placement: Placement,
-        *,
-        efa: EfaDevices,
-        driver: FileSystemDriver,
-        controller: LeaderWorkerSets | None,
-        hugging_face_token: pulumi.Input[str] | None,
-        opts: pulumi.ResourceOptions,
-    ) -> DisaggregatedPair:
-        """A pair and its store; some of its parts may run in pools of their own."""
-        with faults_under("store"):
-            store = shared_store(
-                f"{name}-store",
-                spec.store,
-                cluster=self.cluster,
-                network=self.network,
-                driver=driver,
-                zone_id=next(iter(placement.zone_ids), None),
-                opts=opts,
-            )
-        compiles, router = spec.compile_pool, spec.router
-        return DisaggregatedPair(
-            name,
-            spec,
-            cluster=self.cluster,
-            store=store,
-            placement=placement,
-            efa=efa,
-            compile_placement=self.pools[compiles].placement(spec.instance_type) if compiles else None,
-            router_placement=self.pools[router.pool].placement(router.instance_type) if router.pool else None,
-            controller=controller,
-            hugging_face_token=hugging_face_token,
-            opts=opts,
+        self.outputs: Mapping[str, Any] = stack_outputs(
+            control_plane,
+            self.servers,
+            web_ui=web_ui,
+            triton_client=triton_client,
+            load_test=load_test,
+            with_key=serving_api_key is not None,
         )
+        self.register_outputs(self.outputs)
 
     @classmethod
     def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> "InferencePlatform":
@@ -419,39 +300,3 @@ def _missing_token(spec: StackSpec) -> Iterator[Fault]:
             message = f"this secret is needed and missing: model {server.model.id} of server '{name}' is not public"
             hint = f"accept its licence on the Hub, then: pulumi config set --secret {key}"
             yield Fault((), message, allowed="a Hugging Face token", hint=hint, config_key=key)
-
-
-def _dashboards(spec: StackSpec) -> dict[str, bool]:
-    """Every dashboard, and whether the stack has what it shows."""
-    kinds = {server.kind for server in spec.servers.values()}
-    return {
-        "ray-vllm": "ray_serve_vllm" in kinds,
-        "vllm": bool(kinds & {"vllm", "disaggregated"}),
-        "triton": "triton" in kinds,
-        "neuron": spec.accelerators.neuron is not None,
-        "gpu": spec.observability.dcgm_exporter is not None,
-    }
-
-
-def _build_arguments(server: ServerSpec) -> dict[str, str]:
-    """Build arguments of a server's image that follow from its engine profile."""
-    ray = {"RAY_VERSION": server.ray} if isinstance(server, RayServeVllmSpec) else {}
-    return {"ENGINE_IMAGE": server.profile.image, **ray}
-
-
-def _access(servers: Mapping[str, Server], *, with_key: bool) -> list[str]:
-    """The commands that take a person from a deployed stack to an answer of the model."""
-    steps = []
-    for server in servers.values():
-        forward = f"kubectl -n {server.namespace} port-forward svc"
-        steps.append(f"kubectl -n {server.namespace} get pods --watch")
-        if isinstance(server, RayServeVllm):
-            steps.append(f"{forward}/{server.serve_service_name} {HEAD_PORTS['serve']}")
-            steps.append(f"{forward}/{server.head_service_name} {HEAD_PORTS['dashboard']}")
-        elif isinstance(server, TritonServer):
-            steps.append(f"{forward}/{server.service_name} {TRITON_PORTS['http']} {TRITON_PORTS['grpc']}")
-        else:
-            steps.append(f"{forward}/{server.service_name} {server.port}")
-    can_chat = any(not isinstance(server, TritonServer) for server in servers.values())
-    chat = f"{'OPENAI_API_KEY=KEY ' if with_key else ''}eks-inference chat"
-    return [*steps, chat] if can_chat else steps

@@ -26,13 +26,11 @@ from eks_inference.scaling.spec import ScalingSpec
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.server_spec import ServerSpec
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.settings import StackSettings
 from eks_inference.spec import RULE_ID, Arn, Reason, ResourceName, RuleId, Spec
-
-ServerSpec = Annotated[RayServeVllmSpec | VllmServerSpec | TritonServerSpec | DisaggregatedPairSpec, Field(discriminator="kind")]
-"""A model server of any kind, told apart by ``kind``."""
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 
@@ -105,6 +103,19 @@ class StackSpec(Spec):
     def triton_servers(self) -> tuple[str, ...]:
         """Servers that speak Triton's protocol. All others have an OpenAI API."""
         return tuple(name for name, server in self.servers.items() if isinstance(server, TritonServerSpec))
+
+    @property
+    def dashboards(self) -> tuple[str, ...]:
+        """Dashboards that have something to show."""
+        kinds = {server.kind for server in self.servers.values()}
+        shown = {
+            "ray-vllm": "ray_serve_vllm" in kinds,
+            "vllm": bool(kinds & {"vllm", "disaggregated"}),
+            "triton": "triton" in kinds,
+            "neuron": self.accelerators.neuron is not None,
+            "gpu": self.observability.dcgm_exporter is not None,
+        }
+        return tuple(board for board, wanted in shown.items() if wanted)
 
     def scaled_by(self, kind: Literal["keda", "hpa"]) -> bool:
         """Whether an autoscaler of that kind owns the pods of a server."""

@@ -17,6 +17,7 @@ from eks_inference.pools.placement import Placement
 from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.handle import ModelServer
+from eks_inference.serving.hardware import Hardware
 
 MAX_NAME_LENGTH = 40
 
@@ -33,8 +34,8 @@ class LoadTest(pulumi.ComponentResource):
     Job: ``pulumi up`` is over while the models may still load. Its init container waits for them, at most
     ``ready_timeout_seconds``, and asks each one question first.
 
-    ``hardware`` says on what the servers run, for the results; it may leave servers out. ``hugging_face_token`` is for
-    tokenizers behind a licence, ``api_key`` for servers that want one.
+    ``hardware`` says on what the servers run, for the results and what they come to for one device; it may leave servers out.
+    ``hugging_face_token`` is for tokenizers behind a licence, ``api_key`` for servers that want one.
 
     Results: one folder a run on the volume (``run.json``, ``summary.jsonl``, and for each measurement ``requests.jsonl`` beside
     GuideLLM's own report and log), and the same records as JSON lines in the Job's log, where they stay until the next run:
@@ -52,7 +53,7 @@ class LoadTest(pulumi.ComponentResource):
         cluster: Cluster,
         placement: Placement,
         servers: Mapping[str, ModelServer],
-        hardware: Mapping[str, Placement] | None = None,
+        hardware: Mapping[str, Hardware] | None = None,
         hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
         api_key: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -132,7 +133,7 @@ class LoadTest(pulumi.ComponentResource):
 
 
 def _targets(
-    name: str, spec: LoadTestSpec, servers: Mapping[str, ModelServer], hardware: Mapping[str, Placement]
+    name: str, spec: LoadTestSpec, servers: Mapping[str, ModelServer], hardware: Mapping[str, Hardware]
 ) -> dict[str, plan.Target]:
     """The servers under test, in the order they are tested."""
     faults: list[Fault] = []
@@ -155,15 +156,13 @@ def _targets(
             message = f"server '{server_name}' calls its model by a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue
-        on = hardware.get(server_name)
         targets[server_name] = plan.Target(
             namespace=server.namespace,
             endpoint=server.endpoint,
             model=server.model_id,
             startup_seconds=server.startup_seconds,
             tokenizer=tokenizer,
-            instance_type=on.instance_type.name if on else None,
-            devices_per_node=on.instance_type.devices if on and on.instance_type.devices else None,
+            hardware=hardware.get(server_name),
         )
     if faults:
         raise SpecError(faults)

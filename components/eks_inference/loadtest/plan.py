@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from eks_inference.merge import merged
 from eks_inference.network import policy
 from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
+from eks_inference.serving.hardware import Hardware
 
 SCHEMA = 1
 """Version of the configuration and of the records in the results (``assets/load_test.py``)."""
@@ -46,15 +47,14 @@ _CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 @dataclass(frozen=True)
 class Target:
-    """One model server under test. ``tokenizer`` is what counts its prompts; the last two are None where nobody said."""
+    """One model server under test. ``tokenizer`` is what counts its prompts; ``hardware`` is None where nobody said."""
 
     namespace: str
     endpoint: str
     model: str
     startup_seconds: int
     tokenizer: HubTokenizer
-    instance_type: str | None = None
-    devices_per_node: int | None = None
+    hardware: Hardware | None = None
 
     @property
     def port(self) -> int:
@@ -328,9 +328,10 @@ def copy_commands(name: str, spec: LoadTestSpec) -> list[str]:
 
 
 def _about(target: Target) -> dict[str, Any]:
-    about = {"endpoint": target.endpoint, "model": target.model, "tokenizer": target.tokenizer.id}
-    hardware = {"instance_type": target.instance_type, "devices_per_node": target.devices_per_node}
-    return about | {key: value for key, value in hardware.items() if value is not None}
+    about: dict[str, Any] = {"endpoint": target.endpoint, "model": target.model, "tokenizer": target.tokenizer.id}
+    if on := target.hardware:
+        about |= asdict(on) | ({"devices": on.devices} if on.devices else {})
+    return about
 
 
 def _lengths(key: str, tokens: TokenCounts) -> dict[str, int]:

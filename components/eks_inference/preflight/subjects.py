@@ -21,12 +21,13 @@ from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_serve_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.server_spec import ServerSpec
 from eks_inference.serving.triton.facts import serving_facts as triton_serving_facts
 from eks_inference.serving.triton.facts import triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
-from eks_inference.stack import ServerSpec, StackSpec
+from eks_inference.stack import StackSpec
 from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
 
 

@@ -124,7 +124,7 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
         if len(old) == len(new) == 2 and all(part.isdecimal() for part in (*old, *new)):
             step = int(new[1]) - int(old[1])
             if old[0] != new[0] or step < 0 or step > 1:
-                what = f"cluster {change.resource.name}: EKS refuses {'.'.join(new)} after {'.'.join(old)}, one minor version up is allowed"
+                what = f"cluster {change.resource.name}: EKS refuses {'.'.join(new)} after {'.'.join(old)}"
                 yield Danger("refused", what, change.urn)
 
 

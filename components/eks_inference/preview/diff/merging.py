@@ -137,7 +137,7 @@ def _entry(stack: StackReport, change: ResourceChange) -> tuple[Entry, tuple[Any
 
 def without_stack(name: str, stack: str) -> str:
     """A name without the name of its stack in front: ``nodes core`` for ``nodes demo-core`` of stack ``demo``."""
-    return name.replace(f"{stack}-", "")
+    return name.removesuffix(f" {stack}").replace(f"{stack}-", "")
 
 
 def _nameless(line: str, stack: str) -> str:

@@ -17,7 +17,7 @@ from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.disaggregated import jobs, rules, workloads
 from eks_inference.serving.disaggregated.artifact import artifact
 from eks_inference.serving.disaggregated.controller import LeaderWorkerSets
-from eks_inference.serving.disaggregated.facts import disaggregated_facts, serving_facts
+from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
 from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.rules import server_rules
@@ -79,6 +79,7 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self.service_name = name
         self.endpoint = f"http://{name}.{spec.namespace}.svc.cluster.local:{API_PORT}/v1"
         self.startup_seconds = workloads.cold_start_seconds(spec)
+        self.hardware = hardware(spec, placement)
         self.artifact_key = artifact(spec).key
         self.port = API_PORT
         self.pod_labels = workloads.server_labels(name)

@@ -1,6 +1,7 @@
 """What the rules judge of a pair: its two servers as they will be started, and the objects planned for them. Pure; no pulumi."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from eks_inference.serving.disaggregated.servers import SERVER_PORTS, Role, Serv
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.hardware import Hardware
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,13 @@ def serving_facts(
     for role in servers(spec):
         pods.setdefault(workloads.role_of_pod(spec, role), []).append(role)
     return tuple(_pod(spec, placement, roles, scheduler=scheduler, path=path) for roles in pods.values())
+
+
+def hardware(spec: DisaggregatedPairSpec, placement: Placement) -> Hardware:
+    """The devices the model is split over: a baseline in place of a pair on one node leaves half of it idle."""
+    pods, shape = serving_facts(spec, placement, scheduler=False), placement.instance_type
+    cores = pods[0].copies * pods[0].tensor_parallel
+    return Hardware(shape.name, math.ceil(cores / shape.cores_per_device), pods_min=len(pods), pods_max=len(pods))
 
 
 def _pod(spec: DisaggregatedPairSpec, placement: Placement, roles: list[Role], *, scheduler: bool, path: Path) -> ServingFacts:

@@ -86,6 +86,7 @@ class RayServeVllm(pulumi.ComponentResource):
         self.model_id = spec.model.id
         self.endpoint = f"http://{self.serve_service_name}.{spec.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = startup.node_start_s + startup.image_pull_s + plan.startup_timeout_seconds(spec)
+        self.hardware = plan.hardware(spec.worker)
 
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",

@@ -16,6 +16,7 @@ from eks_inference.accelerators.plan import cores_of, needs_scheduler
 from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
 from eks_inference.serving import pods
+from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
 from eks_inference.serving.spec import HubModel
@@ -53,6 +54,11 @@ def scripts() -> dict[str, str]:
 def cores(worker: RayWorkerSpec) -> int:
     """NeuronCores of one worker."""
     return cores_of(worker.device_count, worker.shape)
+
+
+def hardware(worker: RayWorkerSpec) -> Hardware:
+    """Of the workers; the head has no device."""
+    return Hardware(worker.instance_type, worker.device_count, pods_min=worker.min, pods_max=worker.max)
 
 
 def replicas_per_worker(spec: RayServeVllmSpec) -> int:

@@ -73,6 +73,7 @@ class VllmServer(pulumi.ComponentResource):
         self.model_id = spec.model.id
         self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{self.port}/v1"
         self.startup_seconds = plan.cold_start_seconds(spec)
+        self.hardware = plan.hardware(spec, placement.instance_type)
 
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace",

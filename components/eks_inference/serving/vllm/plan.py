@@ -16,6 +16,7 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.pools.placement import Placement
 from eks_inference.serving import pods
+from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.spec import HubModel, S3Model
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, Compilation, PodStorage, compile_cache_place, model_folder
@@ -59,6 +60,10 @@ def port(spec: VllmServerSpec) -> int:
 def device_count(spec: VllmServerSpec, shape: InstanceType) -> int:
     """Devices of one pod."""
     return spec.devices or shape.devices
+
+
+def hardware(spec: VllmServerSpec, shape: InstanceType) -> Hardware:
+    return Hardware(shape.name, device_count(spec, shape), pods_min=spec.fewest, pods_max=spec.most - spec.surge)
 
 
 def resources(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:

@@ -59,6 +59,7 @@ def _run(summary: Fields, run: Fields) -> Run:
         metrics=metrics,
         basis={"itl_ms": "request"} if metrics else {},
         instance_type=server.text("instance_type"),
+        chips=server.count("devices"),
         remarks=() if run.value else ("No run.json beside the file: model and instance type are not known.",),
     )
 

@@ -1,0 +1,416 @@
+"""What changes between two graphs: kinds of change, what is the same however it is written, moves, replacements, dangers."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+import pytest
+
+from conftest import STACKS, recorded
+from diff_edits import applied, edited, meaning
+from eks_inference.preview.diff import replacements
+from eks_inference.preview.diff.comparing import ABSENT, differences, opened
+from eks_inference.preview.diff.dangers import dangers, is_wide
+from eks_inference.preview.diff.graphs import ResourceChange, StackDiff, compare
+from eks_inference.preview.diff.merging import property_lines
+from eks_inference.preview.graph import STACK_TYPE, Graph, Resource
+from eks_inference.preview.recording import record
+from variants import recorded_with
+
+BUCKET = "aws:s3/bucket:Bucket"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+OTHER = "random:index/randomId:RandomId"
+
+
+def resource(name: str, type_: str = BUCKET, *, parent: str = "", **given: Any) -> Resource:
+    chain = f"{parent.split('::')[2]}$" if parent else ""
+    urn = f"urn:pulumi:s::p::{chain}{type_}::{name}"
+    inputs = given.pop("inputs", {})
+    return Resource(urn=urn, type=type_, name=name, parent=parent, inputs=inputs, **given)
+
+
+def graph(*resources: Resource) -> Graph:
+    return Graph("p", "s", tuple(sorted(resources, key=lambda one: one.urn)))
+
+
+def change_of(before: Resource | None, after: Resource | None, *others: Resource) -> ResourceChange:
+    diff = compare(graph(*filter(None, (before, *others))), graph(*filter(None, (after, *others))))
+    return diff.by_urn[(after or before or others[0]).urn]
+
+
+def changed(before: Any, after: Any, *path: str) -> list[str]:
+    """Paths that differ below the path."""
+    return [change.name for change in differences(opened(before), opened(after), path)]
+
+
+# -- the same, however it is written ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"a": 1}, {"a": "1"}),
+        ({"a": 1.0}, {"a": 1}),
+        ({"a": True}, {"a": "true"}),
+        ({"a": None}, {}),
+        ({"requests": {"memory": "1Gi"}}, {"requests": {"memory": "1024Mi"}}),
+        ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": 0.5}}),
+        ({"limits": {"nvidia.com/gpu": 1}}, {"limits": {"nvidia.com/gpu": "1"}}),
+        ({"subnetIds": ["a", "b"]}, {"subnetIds": ["b", "a"]}),
+        ({"volumes": [{"name": "a"}, {"name": "b"}]}, {"volumes": [{"name": "b"}, {"name": "a"}]}),
+        ({"policy": '{"a": [1, 2]}'}, {"policy": '{\n "a": [1,2]}'}),
+        ({"policy": '{"Action": ["x", "y"]}'}, {"policy": '{"Action": ["y", "x"]}'}),
+    ],
+)
+def test_what_means_the_same_is_no_change(before, after):
+    assert changed(before, after) == []
+    assert changed(after, before) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "paths"),
+    [
+        ({"version": "1.30"}, {"version": "1.3"}, ["version"]),
+        ({"args": ["a", "b"]}, {"args": ["b", "a"]}, ["args"]),
+        ({"annotations": {"x": "1024Mi"}}, {"annotations": {"x": "1Gi"}}, ["annotations.x"]),
+        ({"policy": '{"a": 1}'}, {"policy": '{"a": "1"}'}, ["policy.a"]),
+        ({"requests": {"memory": "1G"}}, {"requests": {"memory": "1Gi"}}, ["requests.memory"]),
+        ({"labels": {"a.b/c": "x"}}, {"labels": {"a.b/c": "y"}}, ['labels["a.b/c"]']),
+        (
+            {"initContainers": [{"name": "a"}, {"name": "b"}]},
+            {"initContainers": [{"name": "b"}, {"name": "a"}]},
+            ["initContainers"],
+        ),
+    ],
+)
+def test_what_means_another_thing_is_one(before, after, paths):
+    assert changed(before, after) == paths
+
+
+def test_items_of_lists_are_found_by_their_keys():
+    before = {
+        "containers": [
+            {"name": "a", "image": "a:1", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+            {"name": "b", "image": "b:1", "ports": [{"containerPort": 1, "protocol": "TCP"}]},
+        ]
+    }
+    after = {
+        "containers": [
+            {"name": "b", "image": "b:2", "ports": [{"containerPort": 2, "protocol": "TCP"}]},
+            {"name": "a", "image": "a:1", "env": [{"name": "W", "value": "0"}, {"name": "X", "value": "3"}]},
+        ]
+    }
+    assert changed(before, after) == [
+        "containers[a].env[W]",
+        "containers[a].env[X].value",
+        "containers[a].env[Y]",
+        "containers[b].image",
+        "containers[b].ports[1 TCP]",
+        "containers[b].ports[2 TCP]",
+    ]
+
+
+def test_lists_without_keys_are_compared_in_place_when_they_are_as_long():
+    before, after = [{"from": [{"a": 1}]}, {"from": []}], [{"from": [{"a": 2}]}, {"from": []}]
+    assert changed({"ingress": before}, {"ingress": after}) == ["ingress[0].from[0].a"]
+    assert changed({"ingress": before}, {"ingress": after[:1]}) == ["ingress"]
+
+
+def test_long_texts_and_lists_show_what_differs_only():
+    before = "\n".join(f"line {number}" for number in range(100))
+    (change,) = differences({"script": before}, {"script": before.replace("line 50", "line fifty")})
+    lines = list(property_lines(change))
+    assert "-   line 50" in lines
+    assert "+   line fifty" in lines
+    assert len(lines) == 5
+
+
+# -- kinds of change -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_of_change():
+    one = resource("one", inputs={"bucket": "one", "tags": {"a": "1"}})
+    assert change_of(None, one, resource("else")).kind == "create"
+    assert change_of(one, None, resource("else")).kind == "delete"
+    assert change_of(one, one).kind == "same"
+    assert change_of(one, replace(one, source="elsewhere.py:1")).kind == "same"
+    assert change_of(one, replace(one, inputs={"bucket": "one", "tags": {"a": "2"}})).kind == "update"
+    replaced = change_of(one, replace(one, inputs={"bucket": "two", "tags": {"a": "1"}}))
+    assert (replaced.kind, replaced.because) == ("replace", ("bucket",))
+    other = resource("other")
+    waits = change_of(one, replace(one, dependencies=(other.urn,)), other)
+    assert (waits.kind, waits.dependencies) == ("dependencies", True)
+
+
+def test_options_that_matter_are_changes():
+    one = resource("one", inputs={"bucket": "one"}, options={"protect": True})
+    change = change_of(one, replace(one, options={}))
+    assert change.kind == "update"
+    assert [option.name for option in change.options] == ["protect"]
+
+
+def test_what_ignore_changes_names_is_no_change():
+    one = resource("one", inputs={"bucket": "one", "tags": {"a": "1"}})
+    after = replace(one, inputs={"bucket": "two", "tags": {"a": "2"}}, options={"ignoreChanges": ["bucket", "tags"]})
+    change = change_of(replace(one, options=after.options), after)
+    assert change.kind == "same"
+    assert [ignored.name for ignored in change.ignored] == ["bucket", "tags.a"]
+
+
+def test_replace_on_changes_and_triggers_replace():
+    one = resource("one", DEPLOYMENT, inputs={"spec": {"replicas": 1}}, options={"replaceOnChanges": ["spec.replicas"]})
+    assert change_of(one, replace(one, inputs={"spec": {"replicas": 2}})).because == ("spec.replicas",)
+    one = resource("one", options={"replacementTrigger": "a"})
+    assert change_of(one, replace(one, options={"replacementTrigger": "b"})).because == ("replacementTrigger",)
+
+
+def test_a_default_provider_of_another_version_changes_nothing_of_its_resources():
+    before = resource("default_7_51_1", "pulumi:providers:aws", inputs={"version": "7.51.1"})
+    after = resource("default_7_52_0", "pulumi:providers:aws", inputs={"version": "7.52.0"})
+    diff = compare(graph(before, resource("one", provider=before.urn)), graph(after, resource("one", provider=after.urn)))
+    assert {change.kind for change in diff.changes if change.counts} == {"same"}
+    assert not diff.of_kind("create")
+
+
+def test_a_type_that_is_not_in_the_table_may_be_replaced():
+    one = resource("one", OTHER, inputs={"byteLength": 8})
+    change = change_of(one, replace(one, inputs={"byteLength": 9}))
+    assert (change.kind, change.certain) == ("update", False)
+
+
+def test_a_stack_on_one_side_is_created_or_deleted_whole():
+    one = graph(resource("one"))
+    assert compare(None, one).counts["create"] == 1
+    gone = compare(one, None)
+    assert gone.counts["delete"] == 1
+    assert [danger.kind for danger in dangers(gone)] == ["stack-deleted"]
+    assert dangers(compare(None, one)) == ()
+
+
+# -- moves -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rename_with_an_alias_is_a_move_and_those_who_refer_to_it_do_not_change():
+    old, new = resource("old"), resource("new", options={"aliases": [{"name": "old"}]})
+    user = resource(
+        "user", OTHER, inputs={"bucket": "<old.id>"}, dependencies=(old.urn,), property_dependencies={"bucket": (old.urn,)}
+    )
+    after = replace(user, inputs={"bucket": "<new.id>"}, dependencies=(new.urn,), property_dependencies={"bucket": (new.urn,)})
+    diff = compare(graph(old, user), graph(new, after))
+    assert diff.by_urn[new.urn].kind == "move"
+    assert diff.by_urn[user.urn].kind == "same"
+    assert not diff.of_kind("delete")
+
+
+def test_without_the_alias_it_is_a_new_one_and_one_less():
+    diff = compare(graph(resource("old")), graph(resource("new")))
+    assert {change.kind for change in diff.changes} == {"create", "delete"}
+
+
+def _program(name: str, alias: str = "") -> Any:
+    class Part(pulumi.ComponentResource):
+        def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+            super().__init__("team:index:Part", name, None, opts)
+            bucket = aws.s3.Bucket(f"{name}-store", opts=pulumi.ResourceOptions(parent=self))
+            aws.s3.BucketPublicAccessBlock(f"{name}-closed", bucket=bucket.id, opts=pulumi.ResourceOptions(parent=bucket))
+
+    return lambda: Part(name, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=alias)] if alias else []))
+
+
+def test_children_inherit_the_alias_of_their_parent_and_its_name():
+    base, head = record(_program("old")), record(_program("new", "old"))
+    kinds = {change.resource.name: change.kind for change in compare(base, head).changes if change.kind != "same"}
+    assert kinds == {"new": "move", "new-store": "move", "new-closed": "move"}
+    again = compare(base, record(_program("new")))
+    assert again.counts["delete"] == again.counts["create"] == 2
+
+
+def test_aliases_to_other_parents_types_and_urns():
+    parent = resource("outer", "team:index:Part", custom=False)
+    inside = resource("one", parent=parent.urn)
+    out = resource("one", options={"aliases": [{"parent": parent.urn}]})
+    assert compare(graph(parent, inside), graph(out)).by_urn[out.urn].kind == "move"
+    back = replace(inside, options={"aliases": [{"noParent": True}]})
+    assert compare(graph(parent, resource("one")), graph(parent, back)).by_urn[inside.urn].kind == "move"
+    retyped = resource("one", "aws:s3/bucketV2:BucketV2", options={"aliases": [{"type": BUCKET}]})
+    assert compare(graph(resource("one")), graph(retyped)).by_urn[retyped.urn].kind == "move"
+    named = resource("any", options={"aliases": [{"urn": resource("one").urn}]})
+    assert compare(graph(resource("one")), graph(named)).by_urn[named.urn].kind == "move"
+
+
+# -- replacements ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_table_knows_every_type_of_the_shipped_stacks(stack):
+    types = {r.type for r in recorded(stack).resources if (r.custom or r.remote) and r.type != STACK_TYPE}
+    assert sorted(type_ for type_ in types if not replacements.is_known(type_)) == []
+
+
+def test_every_row_of_the_table_names_its_source():
+    assert all(row.source for row in replacements.table().values())
+
+
+def test_a_replacement_pulls_along_what_stands_on_its_outputs():
+    def program(cidr: str) -> Any:
+        def build() -> None:
+            vpc = aws.ec2.Vpc("net", cidr_block=cidr)
+            subnet = aws.ec2.Subnet("part", vpc_id=vpc.id, cidr_block="10.0.1.0/24")
+            aws.ec2.RouteTable("routes", vpc_id=vpc.id)
+            aws.ec2.Eip("address", tags={"net": vpc.id})
+            aws.ec2.NatGateway("nat", subnet_id=subnet.id, allocation_id="eipalloc-1")
+
+        return build
+
+    diff = compare(record(program("10.0.0.0/16")), record(program("10.1.0.0/16")))
+    kinds = {change.resource.name: (change.kind, change.because) for change in diff.changes if change.kind != "same"}
+    assert kinds == {
+        "net": ("replace", ("cidrBlock",)),
+        "part": ("replace", ("vpcId of net",)),
+        "routes": ("replace", ("vpcId of net",)),
+        "nat": ("replace", ("subnetId of part",)),
+    }
+
+
+def test_another_cluster_replaces_its_provider_and_all_that_is_made_through_it():
+    diff = compare(recorded("inf2-llama3"), recorded_with({"name": "other-name"}))
+    # Everything is called after the stack: with another name it is another stack.
+    assert diff.counts["delete"] > 50
+
+    def program(identifier: str, mutable: bool = False) -> Any:
+        def build() -> None:
+            provider = k8s.Provider("k8s", cluster_identifier=identifier, kubeconfig="{}", enable_config_map_mutable=mutable)
+            data = {"key": f"for {mutable}"}
+            k8s.core.v1.ConfigMap("settings", data=data, opts=pulumi.ResourceOptions(provider=provider))
+
+        return build
+
+    diff = compare(record(program("one")), record(program("two")))
+    assert {change.resource.name for change in diff.of_kind("replace")} == {"k8s", "settings"}
+    assert diff.by_urn[record(program("two")).named("settings").urn].because == ("provider k8s",)
+
+
+@pytest.mark.parametrize(("mutable", "kind"), [("true", "update"), ("", "replace")])
+def test_config_maps_are_replaced_unless_the_provider_says_otherwise(mutable, kind):
+    provider = resource("k8s", "pulumi:providers:kubernetes", inputs={"enableConfigMapMutable": mutable} if mutable else {})
+    one = resource("one", "kubernetes:core/v1:ConfigMap", inputs={"data": {"a": "1"}}, provider=provider.urn)
+    assert change_of(one, replace(one, inputs={"data": {"a": "2"}}), provider).kind == kind
+
+
+def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
+    diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
+    assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0
+    assert {danger.kind for danger in dangers(diff)} == {"nodes-rolled"}
+
+
+# -- dangers ---------------------------------------------------------------------------------------------------------------------
+
+
+def kinds_of_danger(before: Resource | None, after: Resource | None, *others: Resource) -> list[str]:
+    diff = compare(graph(*filter(None, (before, *others))), graph(*filter(None, (after, *others))))
+    return [danger.kind for danger in dangers(diff)]
+
+
+def test_data_stores_clusters_and_nodes_are_told_by_name():
+    bucket = resource("one", inputs={"bucket": "one"})
+    assert kinds_of_danger(bucket, replace(bucket, inputs={"bucket": "two"})) == ["data-replaced"]
+    assert kinds_of_danger(bucket, None) == ["data-deleted"]
+    cluster = resource("c", "eks:index:Cluster", inputs={"name": "c", "endpointPublicAccess": False}, custom=False, remote=True)
+    assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "name": "d"})) == ["cluster-replaced"]
+    nodes = resource("n", NODE_GROUP, inputs={"instanceTypes": ["a"], "scalingConfig": {"desiredSize": 3}})
+    assert kinds_of_danger(nodes, replace(nodes, inputs={**nodes.inputs, "instanceTypes": ["b"]})) == [
+        "nodes-replaced",
+        "instance-type-changed",
+    ]
+    fewer = replace(nodes, inputs={**nodes.inputs, "scalingConfig": {"desiredSize": 2}})
+    assert kinds_of_danger(nodes, fewer) == ["capacity-down"]
+    assert kinds_of_danger(nodes, None) == ["nodes-deleted"]
+
+
+def test_a_control_plane_goes_one_version_up_at_a_time():
+    cluster = resource("c", "eks:index:Cluster", inputs={"version": "1.34", "endpointPublicAccess": False}, remote=True)
+    for version, expected in (("1.35", []), ("1.36", ["refused"]), ("1.33", ["refused"])):
+        assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "version": version})) == expected
+
+
+def test_lost_protection_is_a_danger():
+    one = resource("one", inputs={"bucket": "one"}, options={"protect": True, "retainOnDelete": True})
+    assert kinds_of_danger(one, replace(one, options={})) == ["protection-removed"] * 2
+    cluster = resource("c", "eks:index:Cluster", inputs={"deletionProtection": True, "endpointPublicAccess": False}, remote=True)
+    assert kinds_of_danger(cluster, replace(cluster, inputs={"endpointPublicAccess": False})) == ["protection-removed"]
+
+
+def test_what_is_opened_to_everybody_is_a_danger():
+    closed = resource("c", "eks:index:Cluster", inputs={"endpointPublicAccess": False}, remote=True)
+    opened_ = replace(closed, inputs={"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]})
+    assert kinds_of_danger(closed, opened_) == ["opened"]
+    assert kinds_of_danger(closed, replace(closed, inputs={})) == ["opened"], "EKS opens what nothing is said of"
+    narrow = replace(closed, inputs={"endpointPublicAccess": True, "publicAccessCidrs": ["203.0.113.0/24"]})
+    assert kinds_of_danger(closed, narrow) == []
+    rule = resource("r", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", inputs={"cidrIpv4": "10.0.0.0/8"})
+    assert kinds_of_danger(rule, replace(rule, inputs={"cidrIpv4": "0.0.0.0/0"})) == ["opened"]
+    service = resource("s", "kubernetes:core/v1:Service", inputs={"spec": {"type": "ClusterIP"}})
+    assert kinds_of_danger(service, replace(service, inputs={"spec": {"type": "LoadBalancer"}})) == ["opened"]
+
+
+@pytest.mark.parametrize(("cidr", "wide"), [("0.0.0.0/0", True), ("::/0", True), ("10.0.0.0/8", False), ("8.8.8.0/24", False)])
+def test_wide_networks(cidr, wide):
+    assert is_wide(cidr) is wide
+
+
+# -- secrets ---------------------------------------------------------------------------------------------------------------------
+
+
+def _secret_program(value: str) -> Any:
+    return lambda: k8s.core.v1.Secret("s", metadata={"name": "s"}, type=pulumi.Output.secret(value), string_data={"plain": value})
+
+
+def _lines(diff: StackDiff) -> str:
+    return "\n".join(line for change in diff.changes for one in change.properties for line in property_lines(one))
+
+
+def test_a_secret_that_is_another_shows_as_changed_and_not_what_it_is():
+    def digest(value: Any) -> str:
+        return str(hash(str(value)))
+
+    one, again, other = (
+        record(_secret_program(value), digest=digest) for value in ("first-value", "first-value", "second-value")
+    )
+    assert compare(one, again).counts["same"] == 1
+    shown = _lines(compare(one, other))
+    assert "type: [secret] (another one)" in shown
+    assert "stringData.plain: [secret] (another one)" in shown
+    assert "value" not in shown.replace("stringData", "")
+
+
+def test_without_a_digest_only_what_stands_in_plain_sight_is_compared():
+    one, other = (record(_secret_program(value)) for value in ("first-value", "second-value"))
+    shown = _lines(compare(one, other))
+    assert "stringData.plain: [secret] (another one)" in shown
+    assert "type" not in shown
+
+
+# -- whole ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_graph_does_not_differ_from_itself(stack):
+    diff = compare(recorded(stack), recorded(stack))
+    assert not diff.changed
+    assert {change.kind for change in diff.changes} == {"same"}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_base_with_the_diff_applied_is_the_head(seed):
+    chance = random.Random(seed)
+    base = recorded(STACKS[seed % len(STACKS)])
+    head = edited(base, chance, chance.randint(1, 12))
+    diff = compare(base, head)
+    expected, found = meaning(head), applied(diff)
+    assert found.keys() == expected.keys()
+    assert {urn: (found[urn], expected[urn]) for urn in expected if found[urn] != expected[urn]} == {}
+    assert ABSENT not in found.values()
