@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eks_inference.preview.diff import lists
-from eks_inference.preview.diff.comparing import ABSENT, JsonText, Path, PropertyChange, normal, opened
+from eks_inference.preview.diff.comparing import ABSENT, Path, PropertyChange, normal, opened
 from eks_inference.preview.diff.graphs import StackDiff, inputs_of
 from eks_inference.preview.diff.moves import Pairing
 from eks_inference.preview.diff.saved import read_graph
@@ -24,9 +24,8 @@ def meaning(graph: Graph) -> dict[str, Any]:
 def applied(diff: StackDiff) -> dict[str, Any]:
     """What the base means once everything the diff says has happened to it."""
     assert diff.base is not None
-    pairs = Pairing(
-        {change.after.urn: change.before.urn for change in diff.changes if change.before and change.after}, diff.names or {}
-    )
+    both = [(change.before, change.after) for change in diff.changes if change.before and change.after]
+    pairs = Pairing({after.urn: before.urn for before, after in both}, diff.names or {})
     found: dict[str, Any] = {}
     for change in diff.changes:
         before, after = change.before, change.after
@@ -78,25 +77,22 @@ def _changed(value: Any, changes: tuple[PropertyChange, ...]) -> Any:
     return value
 
 
-def _with(value: Any, path: Path, after: Any, name: str = "") -> Any:
+def _with(value: Any, path: Path, after: Any) -> Any:
     if not path:
         return after
     step, rest = path[0], path[1:]
-    if isinstance(step, tuple):
+    if isinstance(step, lists.Key):
         items = list(value) if isinstance(value, list) else []
-        # The diff chose keys that suit both lists; the same choice tells the items of this one apart.
-        keys = next(
-            keys for choice in lists._data()["keys"][name] if step in (keys := [lists._key(i, choice) for i in items]) or not rest
-        )
+        keys = [lists._key(item, step.by) for item in items]
         if step not in keys:
             return [*items, after]
         place = keys.index(step)
-        new = _with(items[place], rest, after, name)
+        new = _with(items[place], rest, after)
         return [*items[:place], *([] if new is ABSENT else [new]), *items[place + 1 :]]
     if isinstance(step, int):
-        return [*value[:step], _with(value[step], rest, after, name), *value[step + 1 :]]
+        return [*value[:step], _with(value[step], rest, after), *value[step + 1 :]]
     table = type(value)(value) if isinstance(value, dict) else {}
-    new = _with(table.get(step), rest, after, step or name)
+    new = _with(table.get(step), rest, after)
     if new is ABSENT:
         table.pop(step, None)
     else:
@@ -204,8 +200,3 @@ def _waits(document: Any, chance: random.Random) -> None:
 def _option(document: Any, chance: random.Random) -> None:
     options = _resource(document, chance)["options"]
     options.update(chance.choice([{"protect": True}, {"retainOnDelete": True}, {"ignoreChanges": ["tags", "metadata.labels"]}]))
-
-
-def reopened(value: Any) -> Any:
-    """The value without the marks of texts in JSON."""
-    return value[""] if isinstance(value, JsonText) else value

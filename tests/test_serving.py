@@ -31,6 +31,7 @@ from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.recording import record
 from eks_inference.secrets import SecretRef
 from eks_inference.serving import ray_serve
+from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
@@ -146,6 +147,13 @@ def test_part_of_a_node_goes_through_the_neuron_scheduler_but_never_the_head() -
 def test_part_of_a_node_without_a_scheduler_is_refused() -> None:
     with pytest.raises(ProgramError, match=r"worker\.devices: NEU009: needs the Neuron scheduler; given: 4 of the 12 devices"):
         served(LARGE, worker={"devices": 4})
+
+
+def test_measurements_are_of_the_workers_devices() -> None:
+    worker = spec_of(LARGE, worker={"devices": 6, "min": 2, "initial": 2, "max": 2}).worker
+    assert plan.hardware(worker) == Hardware("inf2.48xlarge", devices_per_pod=6, pods_min=2, pods_max=2)
+    assert plan.hardware(worker).devices == 12
+    assert plan.hardware(spec_of(SMALL).worker).devices is None, "Ray starts up to three workers"
 
 
 def test_pods_ask_for_devices_and_never_for_cores() -> None:

@@ -12,6 +12,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -135,10 +136,8 @@ class _Side:
     tree: Path
     stacks: tuple[str, ...]
     problem: Any = None
-
-    @property
-    def committed(self) -> bool:
-        return bool(self.revision.commit) and not self.revision.dirty
+    here: bool = False
+    """The working tree: what git ignores there may matter, so that its answers are never kept."""
 
 
 def _of_revisions(options: argparse.Namespace) -> "Report":
@@ -159,7 +158,7 @@ def _of_revisions(options: argparse.Namespace) -> "Report":
         for revision in (base, head):
             here = revision.name == "working tree"
             tree = repo.root if here else cleanup.enter_context(repo.checked_out(revision.commit))
-            sides.append(_side(revision, tree, folder))
+            sides.append(_side(revision, tree, folder, here=here))
         known = sorted({*sides[0].stacks, *sides[1].stacks})
         for name in options.stacks:
             if name not in known:
@@ -186,14 +185,14 @@ def _default_base(repo: "Repository", head: "Revision") -> "Revision":
     raise PreviewError([Problem("name a revision to compare with", key="--base", hint="for example: --base HEAD~1")])
 
 
-def _side(revision: "Revision", tree: Path, folder: Path) -> _Side:
+def _side(revision: "Revision", tree: Path, folder: Path, *, here: bool) -> _Side:
     from eks_inference.preview.errors import PreviewError
     from eks_inference.preview.project import find_project
 
     try:
-        return _Side(revision, tree, tuple(find_project(tree / folder).stacks()))
+        return _Side(revision, tree, tuple(find_project(tree / folder).stacks()), here=here)
     except PreviewError as error:
-        return _Side(revision, tree, (), error.problems)
+        return _Side(revision, tree, (), error.problems, here)
 
 
 def _record_all(
@@ -203,87 +202,85 @@ def _record_all(
     from eks_inference.preview.diff.recorded import key_of, read_answer, store
     from eks_inference.preview.diff.report import Recorded
 
-    kept, run_key = store(), secrets.token_hex(32)
-    fingerprint = key_of()
+    kept, recorders = store(), _Recorders()
+    common = {"root": str(repo.root), "folder": str(folder), "own": own, "key": secrets.token_hex(32)}
+    fingerprint = key_of(str(folder), str(own))
 
     def answered(side: _Side, stack: str) -> "Recorded":
         if side.problem:
             return Recorded(problems=side.problem)
-        asked = {
-            "root": str(repo.root),
-            "tree": str(side.tree),
-            "folder": str(folder),
-            "stack": stack,
-            "own": own,
-            "key": run_key,
-        }
-        key = key_of_answer(side, stack) if side.committed else ""
+        key = "" if side.here else key_of(fingerprint, repo.tree(side.revision.commit), stack)
         answer = kept.get(key) if key else None
         if answer is None:
-            answer = _ask(asked)
+            answer = recorders.ask({**common, "tree": str(side.tree), "stack": stack})
             if key:
                 kept.put(key, answer)
         return read_answer(answer)
 
-    def key_of_answer(side: _Side, stack: str) -> str:
-        import hashlib
-
-        parts = (fingerprint, repo.tree(side.revision.commit), str(folder), stack, str(own))
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-    processes: dict[Any, tuple[int, str]] = {}
+    found: list[dict[str, Recorded]] = [{}, {}]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+        waiting = {
+            pool.submit(answered, side, stack): (number, stack)
+            for number, side in enumerate(sides)
+            for stack in stacks
+            if stack in side.stacks or side.problem
+        }
         try:
-            for number, side in enumerate(sides):
-                for stack in stacks:
-                    if stack in side.stacks or side.problem:
-                        processes[pool.submit(answered, side, stack)] = (number, stack)
-            found: list[dict[str, Recorded]] = [{}, {}]
-            for future, (number, stack) in processes.items():
+            for future, (number, stack) in waiting.items():
                 found[number][stack] = future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            _end_all()
+            recorders.end()
             raise
     return found
 
 
-_RUNNING: set["subprocess.Popen[str]"] = set()
+class _Recorders:
+    """Processes that record, one for each question. All of them can be ended."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._ended = False
 
-def _ask(asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer of a process of its own, which imports what the revision has."""
-    command = [sys.executable, "-m", "eks_inference.diff_recorder"]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
-    # The same package as here, also where it is not installed but only on the path.
-    ours = str(Path(__file__).resolve().parents[1])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment,
-        start_new_session=True,
-    )
-    _RUNNING.add(process)
-    try:
-        out, err = process.communicate(json.dumps(asked))
-    finally:
-        _RUNNING.discard(process)
-    try:
-        return json.loads(out)
-    except ValueError:
-        last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        return {"problems": [{"message": f"the process that records it ended: {last}"}]}
+    def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer of a process of its own, which imports what the revision has."""
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+        # The same package as here, also where it is not installed but only on the path.
+        ours = str(Path(__file__).resolve().parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
+        with self._lock:
+            if self._ended:
+                raise InterruptedError
+            process = subprocess.Popen(
+                [sys.executable, "-m", "eks_inference.diff_recorder"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=environment,
+                # Ctrl-C is for this process, which then ends those.
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            out, err = process.communicate(json.dumps(asked))
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        try:
+            return json.loads(out)
+        except ValueError:
+            last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+            return {"problems": [{"message": f"the process that records it ended: {last}"}]}
 
-
-def _end_all() -> None:
-    for process in list(_RUNNING):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _notes(repo: "Repository", sides: Sequence[_Side], stacks: Sequence[Any]) -> list[str]:

@@ -20,7 +20,6 @@ from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
-from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.preflight.check import check_spec
 from eks_inference.scaling.handle import Backend
@@ -192,11 +191,9 @@ class InferencePlatform(pulumi.ComponentResource):
             api_key=serving_api_key,
         )
         self.servers: dict[str, Server] = {}
-        hardware: dict[str, Placement] = {}
         for server, server_spec in spec.servers.items():
             with faults_under("servers", server):
-                deployed = deploy_server(server, server_spec, dependencies, opts=child)
-            self.servers[server], hardware[server] = deployed.server, deployed.placement
+                self.servers[server] = deploy_server(server, server_spec, dependencies, opts=child)
 
         # Triton speaks a protocol of its own.
         triton = {server: component for server, component in self.servers.items() if isinstance(component, TritonServer)}

@@ -58,17 +58,7 @@ class ServerDependencies:
     api_key: pulumi.Input[str] | None = None
 
 
-@dataclass(frozen=True)
-class DeployedServer:
-    """A server, and the hardware that its model is on (of a Ray server: that of its workers)."""
-
-    server: Server
-    placement: Placement
-
-
-def deploy_server(
-    name: str, spec: ServerSpec, dependencies: ServerDependencies, *, opts: pulumi.ResourceOptions
-) -> DeployedServer:
+def deploy_server(name: str, spec: ServerSpec, dependencies: ServerDependencies, *, opts: pulumi.ResourceOptions) -> Server:
     """Build a server; all of its parts are siblings and take ``opts``.
 
     Raises ``SpecError`` as the components do, with paths below the server's own key.
@@ -94,7 +84,7 @@ def deploy_server(
                 backend=dependencies.scaling_backends[scaled.kind],
                 opts=opts,
             )
-    return DeployedServer(server, placement)
+    return server
 
 
 def _image(
@@ -125,7 +115,7 @@ def _server(
 ) -> Server:
     cluster, token = dependencies.cluster, dependencies.hugging_face_token
     if isinstance(spec, RayServeVllmSpec):
-        assert dependencies.ray_operator is not None
+        assert dependencies.ray_operator is not None, "a stack with a Ray server has the operator (StackSpec.uses_ray)"
         return RayServeVllm(
             name,
             spec,

@@ -39,9 +39,7 @@ def path_text(path: Path) -> str:
     """``spec.template.spec.containers[server].image``."""
     shown = ""
     for step in path:
-        if isinstance(step, tuple):
-            shown += f"[{' '.join(filter(None, step))}]"
-        elif isinstance(step, int):
+        if isinstance(step, lists.Key | int):
             shown += f"[{step}]"
         elif step:
             plain = step.replace("_", "").replace("-", "").isalnum()
@@ -106,7 +104,10 @@ def alike(before: Any, after: Any, path: Path = ()) -> bool:
 def normal(value: Any, path: Path = ()) -> Any:
     """A form that is equal for values that mean the same: only for comparing."""
     names = [step for step in path if isinstance(step, str)]
-    return _normal(value, next((name for name in reversed(names) if name), ""), any(map(lists.holds_quantities, names)))
+    name = next((name for name in reversed(names) if name), "")
+    if "" in names:
+        return _strict(value, name)
+    return _normal(value, name, any(map(lists.holds_quantities, names)))
 
 
 def _normal(value: Any, name: str, quantity: bool) -> Any:

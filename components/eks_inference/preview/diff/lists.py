@@ -2,14 +2,23 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from eks_inference.preview.values import at, is_token
 
-Key = tuple[str, ...]
-"""What tells an item of a list from the others: the texts of its key properties."""
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What tells an item of a list from the others: its key properties, and their texts."""
+
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self.values))
 
 
 @cache
@@ -43,14 +52,14 @@ def keyed(name: str, *lists: Sequence[Any]) -> tuple[Mapping[Key, Any], ...] | N
         return None
     for choice in _data()["keys"].get(name, ()):
         found = [[_key(item, choice) for item in items] for items in lists]
-        if all(len(set(keys)) == len(keys) and all(map(any, keys)) for keys in found):
+        if all(len(set(keys)) == len(keys) and all(any(key.values) for key in keys) for keys in found):
             return tuple(dict(zip(keys, items, strict=True)) for keys, items in zip(found, lists, strict=True))
     return None
 
 
 def _key(item: Mapping[str, Any], choice: Sequence[str]) -> Key:
     values = (at(item, *path.split(".")) for path in choice)
-    return tuple("" if value is None or is_token(value) else _shown(value) for value in values)
+    return Key(tuple(choice), tuple("" if value is None or is_token(value) else _shown(value) for value in values))
 
 
 def _shown(value: Any) -> str:

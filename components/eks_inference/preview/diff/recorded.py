@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,17 @@ def store() -> Store:
 
 def key_of(*parts: str) -> str:
     """A key for what an answer depends on: the parts, the interpreter, what is installed, and the recorder itself."""
-    installed = sorted(f"{found.metadata['Name']}=={found.version}" for found in distributions())
-    here = Path(__file__).resolve().parents[2]
-    digest = hashlib.sha256()
-    for file in sorted((*here.joinpath("preview").rglob("*.py"), *here.glob("*.py"))):
-        digest.update(file.read_bytes())
-    for part in (*parts, sys.version, *installed):
+    digest = hashlib.sha256(_surroundings())
+    for part in parts:
         digest.update(f"{len(part)}:{part}".encode())
     return digest.hexdigest()
+
+
+@cache
+def _surroundings() -> bytes:
+    digest = hashlib.sha256(sys.version.encode())
+    digest.update("\n".join(sorted(f"{found.metadata['Name']}=={found.version}" for found in distributions())).encode())
+    package = Path(__file__).resolve().parents[2]
+    for file in sorted((*package.joinpath("preview").rglob("*.py"), *package.glob("*.py"))):
+        digest.update(file.read_bytes())
+    return digest.digest()

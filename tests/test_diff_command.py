@@ -1,0 +1,413 @@
+"""``eks-inference diff`` between revisions of a repository made here: what it says, writes, leaves behind, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eks_inference.cli import main
+from eks_inference.preview.errors import PreviewError
+from eks_inference.preview.recording import record
+
+PROGRAM = '''
+"""Buckets that the configuration names."""
+
+import pulumi
+import pulumi_aws as aws
+
+config = pulumi.Config()
+for name in config.require_object("buckets"):
+    aws.s3.Bucket(name, tags={"owner": config.get("owner")})
+pulumi.export("owner", config.get("owner"))
+'''
+STACK_FILE = """\
+config:
+  aws:region: eu-west-1
+  demo:owner: {owner}
+  demo:buckets: {buckets}
+"""
+
+
+class Repo:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.git("init", "-q", "-b", "main")
+        self.write("Pulumi.yaml", "name: demo\nruntime: python\n")
+        self.write("__main__.py", PROGRAM)
+
+    def write(self, name: str, text: str) -> None:
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def stack(self, name: str, owner: str, *buckets: str) -> None:
+        self.write(f"Pulumi.{name}.yaml", STACK_FILE.format(owner=owner, buckets=json.dumps(buckets)))
+
+    def commit(self, message: str) -> str:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def git(self, *arguments: str) -> str:
+        identity = ("-c", "user.name=Test", "-c", "user.email=test@example.com")
+        done = subprocess.run(["git", "-C", str(self.root), *identity, *arguments], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path / "cache" / "eks-inference" / "diff"
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    root = tmp_path / "repo"
+    root.mkdir()
+    found = Repo(root)
+    found.stack("one", "team-a", "first", "second")
+    found.stack("two", "team-a", "first")
+    found.commit("base")
+    monkeypatch.chdir(root)
+    return found
+
+
+def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["diff", *arguments])
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return code, said.out, said.err
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    _, out, _ = diff(capsys, *arguments, "--format", "json")
+    return json.loads(out)
+
+
+def test_two_revisions_stack_by_stack(repo, capsys, tmp_path):
+    repo.stack("one", "team-b", "second", "third")
+    head = repo.commit("head")
+    outputs = {name: tmp_path / f"report.{name}" for name in ("markdown", "json", "html")}
+    code, out, _ = diff(capsys, "--base", "main~1", "--head", head, *(f"--{name}={file}" for name, file in outputs.items()))
+    assert code == 0
+    assert "1 of 2 stacks changes: +1 ~1 −1" in out
+    assert "one: s3.Bucket first is deleted, with what it holds" in out
+    assert "- tags.owner: team-a" in out
+    assert "+ tags.owner: team-b" in out
+    assert "unchanged: two" in out
+    assert "drift" in out
+    found = json.loads(outputs["json"].read_text())
+    assert (found["schema"], found["changed"], found["failed"]) == (1, True, [])
+    assert found["summary"] == {"create": 1, "update": 1, "replace": 0, "delete": 1, "move": 0, "dependencies": 0, "same": 1}
+    assert found["head"] == {"revision": head, "commit": head, "dirty": False}
+    markdown = outputs["markdown"].read_text()
+    assert markdown.startswith(found["marker"] + "\n")
+    assert "-->" in found["marker"]
+    assert "<h1>" in outputs["html"].read_text()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert repo.git("worktree", "list").count("\n") == 0
+
+
+def test_exit_codes_for_gates(repo, capsys):
+    assert diff(capsys, "--base", "main", "--exit-code")[0] == 0
+    repo.stack("one", "team-b", "first", "second")
+    assert diff(capsys, "--base", "main", "--exit-code")[0] == 1
+    assert diff(capsys, "--base", "main", "--fail-on", "delete,replace,danger")[0] == 0
+    repo.stack("one", "team-a", "first")
+    assert diff(capsys, "--base", "main", "--fail-on", "delete")[0] == 1
+    assert diff(capsys, "--base", "main", "--fail-on", "danger")[0] == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", "--fail-on", "everything"])
+    assert ended.value.code == 2
+
+
+def test_the_working_tree_is_compared_as_it_is_and_that_is_said(repo, capsys):
+    code, out, _ = diff(capsys, "--base", "HEAD")
+    assert code == 0
+    assert "No change in 2 stacks" in out
+    assert "uncommitted" not in out
+    repo.stack("one", "team-z", "first", "second")
+    _, out, _ = diff(capsys, "--base", "HEAD")
+    assert "working tree" in out
+    assert "uncommitted changes" in out
+    assert "+ tags.owner: team-z" in out
+
+
+def test_a_stack_on_one_side_only(repo, capsys):
+    repo.stack("three", "team-a", "first")
+    (repo.root / "Pulumi.two.yaml").unlink()
+    code, out, _ = diff(capsys, "--base", "HEAD")
+    assert code == 0
+    assert "stack three is new" in out
+    assert "stack two has no file any more" in out
+    assert "two: the stack file is gone: 1 resources are no longer described by anything" in out
+
+
+def test_a_revision_that_fails_fails_its_stack_only(repo, capsys):
+    repo.write("Pulumi.one.yaml", "config:\n  aws:region: eu-west-1\n  demo:owner: x\n")
+    repo.stack("two", "team-c", "first")
+    code, out, _ = diff(capsys, "--base", "HEAD", "--markdown", "comment.md")
+    assert code == 2
+    assert "one: head failed: __main__.py:8: ConfigMissingError" in out or "one: head failed: __main__.py:8:" in out
+    assert "+ tags.owner: team-c" in out
+    assert "cannot be compared" in (repo.root / "comment.md").read_text()
+    assert as_json(capsys, "--base", "HEAD")["failed"] == ["one"]
+
+
+def test_a_revision_without_a_project_says_so_for_every_stack(repo, capsys):
+    repo.write("Pulumi.yaml", "name: demo\nruntime: go\n")
+    repo.commit("not Python any more")
+    repo.write("Pulumi.yaml", "name: demo\nruntime: python\n")
+    code, out, _ = diff(capsys, "--base", "HEAD")
+    assert code == 2
+    assert "one: base failed: Pulumi.yaml:2: runtime: only Python programs can be recorded" in out
+
+
+def test_unknown_and_missing_revisions(repo, capsys, tmp_path, monkeypatch):
+    code, _, err = diff(capsys, "--base", "no-such-branch")
+    assert code == 2
+    assert "unknown revision" in err
+    assert "no-such-branch" in err
+    repo.commit("second")
+    shallow = tmp_path / "shallow"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{repo.root}", str(shallow)], check=True)
+    monkeypatch.chdir(shallow)
+    code, _, err = diff(capsys, "--base", "HEAD~1")
+    assert code == 2
+    assert "the clone is shallow" in err
+    assert "fetch-depth: 0" in err
+    code, _, err = diff(capsys, "--base", "HEAD", "no-such-stack")
+    assert code == 2
+    assert "no stack 'no-such-stack' on either side" in err
+
+
+def test_outside_of_a_repository(tmp_path, capsys, monkeypatch):
+    (tmp_path / "plain").mkdir()
+    monkeypatch.chdir(tmp_path / "plain")
+    (tmp_path / "plain" / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (tmp_path / "plain" / "__main__.py").write_text("")
+    code, _, err = diff(capsys, "--base", "HEAD")
+    assert code == 2
+    assert "no git repository" in err
+    assert "two saved graphs" in err
+
+
+def test_without_a_base_it_is_where_the_main_branch_was_left(repo, capsys):
+    repo.git("checkout", "-q", "-b", "topic")
+    repo.stack("one", "team-b", "first", "second")
+    repo.commit("topic")
+    repo.git("checkout", "-q", "main")
+    repo.stack("two", "team-q", "first")
+    repo.commit("main goes on")
+    repo.git("checkout", "-q", "topic")
+    _, out, _ = diff(capsys)
+    assert "+ tags.owner: team-b" in out
+    assert "team-q" not in out
+
+
+def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache):
+    first = as_json(capsys, "--base", "HEAD", "one")
+    (kept,) = own_cache.glob("*.json")
+    answer = json.loads(kept.read_text())
+    assert os.stat(own_cache).st_mode & 0o077 == 0
+    answer["graph"]["resources"] = [item for item in answer["graph"]["resources"] if item["name"] != "second"]
+    kept.write_text(json.dumps(answer))
+    assert as_json(capsys, "--base", "HEAD", "one")["summary"]["create"] == first["summary"]["create"] + 1, "taken from the store"
+    repo.commit("the same tree")
+    assert as_json(capsys, "--base", "HEAD", "one")["summary"]["create"] == 1, "whatever the commit is called"
+    kept.write_text("not JSON")
+    assert as_json(capsys, "--base", "HEAD", "one")["changed"] is False
+
+
+def test_pins_that_change_are_said(repo, capsys):
+    repo.write("constraints.txt", "pulumi==3.0.0\npulumi_aws==7.0.0\n")
+    repo.commit("pins")
+    repo.write("constraints.txt", "pulumi==3.0.0\npulumi_aws==7.1.0\n")
+    _, out, _ = diff(capsys, "--base", "HEAD")
+    assert "constraints.txt changes (pulumi_aws)" in out
+    assert "what is installed here" in out
+
+
+SECRETS = """
+import pulumi
+import pulumi_aws as aws
+
+value = pulumi.Output.secret("{value}")
+aws.ssm.Parameter("one", type="SecureString", value=value)
+aws.ssm.Parameter("two", type="SecureString", value=pulumi.Config().require_secret("token"))
+"""
+SEALED = "config:\n  aws:region: eu-west-1\n  demo:token:\n    secure: {text}\n"
+
+
+def test_secrets_never_leave_but_a_rotation_shows(repo, capsys, own_cache):
+    (repo.root / "Pulumi.two.yaml").unlink()
+    repo.write("__main__.py", SECRETS.format(value="hunter2-first"))
+    repo.write("Pulumi.one.yaml", SEALED.format(text="v1:AAAAAAAA"))
+    repo.commit("secrets")
+    _, out, _ = diff(capsys, "--base", "HEAD")
+    assert "No change" in out
+    assert not own_cache.exists() or list(own_cache.iterdir()) == [], "what tells secrets apart is not stored"
+    repo.write("__main__.py", SECRETS.format(value="hunter2-second"))
+    repo.write("Pulumi.one.yaml", SEALED.format(text="v1:BBBBBBBB"))
+    said = []
+    for name in ("text", "markdown", "json", "html"):
+        _, out, err = diff(capsys, "--base", "HEAD", "--format", name)
+        assert "hunter2" not in out + err
+        assert "AAAAAAAA" not in out + err
+        said.append(out)
+    assert said[0].count("+ value: [secret] (another one)") == 2 or "ssm.Parameter one, two" in said[0]
+    assert "the encrypted value of demo:token is another" in said[0]
+    assert json.loads(said[2])["stacks"][0]["rotatedConfig"] == ["demo:token"]
+
+
+def test_two_saved_graphs(repo, capsys, tmp_path):
+    assert main(["preview", "one", "--format", "json", "-o", str(tmp_path / "base.json")]) == 0
+    repo.stack("one", "team-a", "first")
+    assert main(["preview", "one", "--format", "json", "-o", str(tmp_path / "head.json")]) == 0
+    capsys.readouterr()
+    code, out, _ = diff(capsys, str(tmp_path / "base.json"), str(tmp_path / "head.json"))
+    assert code == 0
+    assert "1 of 1 stack changes: −1" in out
+    (tmp_path / "other.json").write_text("[]")
+    code, _, err = diff(capsys, str(tmp_path / "base.json"), str(tmp_path / "other.json"))
+    assert code == 2
+    assert "this is no recorded graph" in err
+    code, _, err = diff(capsys, str(tmp_path / "base.json"), str(tmp_path / "none.json"))
+    assert code == 2
+    assert "none.json" in err
+
+
+def test_colour_only_where_it_is_wanted(repo, capsys, monkeypatch):
+    repo.stack("one", "team-b", "first", "second")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert "\x1b[" in diff(capsys, "--base", "HEAD")[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in diff(capsys, "--base", "HEAD")[1]
+
+
+def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
+    repo.stack("one", "team-b", "first", "second")
+    head = repo.commit("head")
+    arguments = ("--base", "HEAD~1", "--head", "HEAD", "--format", "markdown")
+    assert "](http" not in diff(capsys, *arguments)[1]
+    for url in ("git@github.com:team/repo.git", "https://github.com/team/repo", "ssh://git@github.com/team/repo.git"):
+        repo.git("remote", "add", "origin", url)
+        assert f"](https://github.com/team/repo/blob/{head}/__main__.py#L9)" in diff(capsys, *arguments)[1]
+        repo.git("remote", "remove", "origin")
+    assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x")[1]
+
+
+def test_libraries_of_the_repository_are_taken_from_each_revision(repo, capsys, monkeypatch, tmp_path):
+    repo.write("lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name)\n")
+    repo.write("__main__.py", "from house import bucket\n\nbucket('one')\n")
+    repo.commit("a library")
+    repo.write(
+        "lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name, force_destroy=True)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(repo.root / "lib"))
+    _, out, _ = diff(capsys, "--base", "HEAD", "one")
+    assert "+ forceDestroy: true" in out
+    assert "lib/house/__init__.py:4" in out
+
+
+THIRD_PARTY = """
+import pulumi
+import pulumi_aws as aws
+
+DETAIL = {detail!r}
+
+
+class Vpc(pulumi.ComponentResource):
+    \"\"\"Nests as awsx does: parts below parts, through a provider of its own.\"\"\"
+
+    def __init__(self, name, opts=None):
+        super().__init__("awsx:ec2:Vpc", name, None, opts)
+        vpc = aws.ec2.Vpc(name, cidr_block="10.0.0.0/16", opts=pulumi.ResourceOptions(parent=self))
+        for number in range(2):
+            subnet = aws.ec2.Subnet(
+                f"{{name}}-{{number}}", vpc_id=vpc.id, cidr_block=f"10.0.{{number}}.0/24", opts=pulumi.ResourceOptions(parent=vpc)
+            )
+            aws.ec2.RouteTable(
+                f"{{name}}-{{number}}", vpc_id=vpc.id, tags={{"subnet": subnet.id}}, opts=pulumi.ResourceOptions(parent=subnet)
+            )
+
+
+def tagged(args):
+    if args.type_ == "aws:ec2/subnet:Subnet":
+        return pulumi.ResourceTransformResult({{**args.props, "tags": {{"detail": DETAIL}}}}, args.opts)
+
+
+pulumi.runtime.register_resource_transform(tagged)
+provider = aws.Provider("away", region="eu-central-1")
+Vpc("net", pulumi.ResourceOptions(provider=provider))
+"""
+
+
+def test_a_program_of_others_in_a_folder_of_its_own(repo, capsys):
+    repo.write("elsewhere/Pulumi.yaml", "name: theirs\nruntime: python\n")
+    repo.write("elsewhere/__main__.py", THIRD_PARTY.format(detail="before"))
+    repo.write("elsewhere/Pulumi.dev.yaml", "config:\n  aws:region: eu-west-1\n")
+    repo.commit("theirs")
+    repo.write("elsewhere/__main__.py", THIRD_PARTY.format(detail="after"))
+    code, out, _ = diff(capsys, "--base", "HEAD", "--program", "elsewhere")
+    assert code == 0
+    assert "1 of 1 stack changes: ~2" in out
+    assert "ec2.Subnet net-0, net-1" in out, "equal changes are told once"
+    assert "+ tags.detail: after" in out
+    _, out, _ = diff(capsys, "--base", "HEAD", "--program", "elsewhere", "--format", "markdown")
+    assert out.startswith("<!-- eks-inference diff: theirs -->")
+
+
+def test_the_same_program_in_one_process_and_in_others(repo, capsys, tmp_path):
+    """What the processes answer is what the recorder says here."""
+    repo.git("checkout", "-q", "-b", "copy")
+    values = {"demo:buckets": '["first","second"]', "demo:owner": "team-a", "aws:region": "eu-west-1"}
+    graph = record(repo.root / "__main__.py", project="demo", stack="one", config=values, root=repo.root)
+    (tmp_path / "here.json").write_text(graph.to_json())
+    main(["preview", "one", "--format", "json", "-o", str(tmp_path / "there.json")])
+    capsys.readouterr()
+    assert as_json(capsys, str(tmp_path / "here.json"), str(tmp_path / "there.json"))["changed"] is False
+
+
+SLOW = "import pathlib, time\npathlib.Path({flag!r}).touch()\ntime.sleep(600)\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
+    flag = tmp_path / "running"
+    repo.write("__main__.py", SLOW.format(flag=str(flag)))
+    repo.commit("slow")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "eks_inference", "diff", "--base", "HEAD", "one"], cwd=repo.root, stderr=subprocess.DEVNULL
+    )
+    try:
+        patience = time.monotonic() + 60
+        while not flag.exists() and time.monotonic() < patience and process.poll() is None:
+            os.sched_yield()
+        assert flag.exists()
+        process.send_signal(how)
+        assert process.wait(timeout=60) != 0
+    finally:
+        process.kill()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert repo.git("worktree", "list").count("\n") == 0
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(repo.root) not in running
+
+
+def test_files_of_another_schema_are_refused(tmp_path):
+    from eks_inference.preview.diff.saved import read_graph
+
+    with pytest.raises(PreviewError, match="another schema"):
+        read_graph({"schema": 99, "resources": []}, "x.json")
+    with pytest.raises(PreviewError, match="a resource without 'urn'"):
+        read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [{}]}, "x.json")
