@@ -6,12 +6,13 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam, naming
+from eks_inference import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.network.policy import DNS, HTTPS, POD_IDENTITY, network_policy
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.spec import FluentBitSpec
+from eks_inference.pod_identity import pod_identity
 from eks_inference.pod_security import enforce
 
 
@@ -48,28 +49,14 @@ class FluentBit(pulumi.ComponentResource):
             tags={**settings.tags, "Name": self.log_group_name},
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
         )
-        role = aws.iam.Role(
-            naming.within(naming.IAM_ROLE, f"{name}-role"),
-            description=f"Fluent Bit of the EKS cluster {cluster.name}",
-            assume_role_policy=iam.policy_json(plan.trust_policy(spec, cluster.name)),
-            permissions_boundary=settings.permissions_boundary_arn,
-            tags={**settings.tags, "Name": f"{name}-role"},
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        policy = aws.iam.RolePolicy(
-            f"{name}-role-policy",
-            role=role.name,
-            policy=group.arn.apply(lambda arn: iam.policy_json(plan.role_policy(arn))),
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        association = aws.eks.PodIdentityAssociation(
-            f"{name}-identity",
-            cluster_name=cluster.name,
+        identity = pod_identity(
+            name,
+            cluster=cluster,
             namespace=spec.namespace,
             service_account=plan.NAME,
-            role_arn=role.arn,
-            tags={**settings.tags, "Name": f"{name}-identity"},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+            description=f"Fluent Bit of the EKS cluster {cluster.name}",
+            policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(plan.role_policy(arn)))},
+            parent=self,
         )
         # Logs are in a folder of the node.
         namespace = k8s.core.v1.Namespace(
@@ -99,8 +86,7 @@ class FluentBit(pulumi.ComponentResource):
         daemon_set = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
             **plan.daemon_set(spec, config, settings.image(versions.image("aws-for-fluent-bit"))),
-            # Credentials are handed to pods that start after the association.
-            opts=options(closed, account, config_map, group, policy, association),
+            opts=options(closed, account, config_map, group, *identity),
         )
         self.ready: Sequence[pulumi.Resource] = (daemon_set,)
         self.register_outputs({"namespace": spec.namespace, "logGroup": self.log_group_name})

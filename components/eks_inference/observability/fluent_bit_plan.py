@@ -36,11 +36,6 @@ def log_group(spec: FluentBitSpec, cluster: str) -> str:
     return spec.log_group or f"/aws/eks/{cluster}/workload"
 
 
-def trust_policy(spec: FluentBitSpec, cluster: str) -> iam.Document:
-    """Who may assume the role: Fluent Bit of this cluster."""
-    return iam.pod_identity_trust(cluster=cluster, namespace=spec.namespace, service_account=NAME)
-
-
 def role_policy(log_group_arn: str) -> iam.Document:
     """Writing into the log group, and nothing else. Streams are made by Fluent Bit; group and retention are the stack's.
 

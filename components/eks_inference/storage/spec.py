@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from eks_inference.pools.spec import ZoneId
-from eks_inference.spec import Spec
+from eks_inference.spec import Spec, ZoneId
 from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, is_lustre_size, lustre_size_gib
 
 FileSystem = Literal["efs", "fsx_lustre"]

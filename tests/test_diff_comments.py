@@ -1,0 +1,186 @@
+"""The comment for three changes of the shipped stacks, kept in docs/diff/ as it is posted; and what comments are never."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import STACKS, recorded
+from eks_inference.diff_command import GITHUB_LIMIT
+from eks_inference.preview.diff.document import document
+from eks_inference.preview.diff.markdown import _code, _escaped, _fence, render_markdown
+from eks_inference.preview.diff.merging import sections
+from eks_inference.preview.diff.page import render_page
+from eks_inference.preview.diff.report import FindingText, Recorded, Report, Revision, StackReport
+from eks_inference.preview.diff.text import render_text
+from eks_inference.preview.errors import Problem
+from eks_inference.preview.graph import Graph, Resource
+from golden import assert_golden
+from variants import recorded_with
+
+HEAD = "5d0f4b1c9a7e36288b40f19d2c6e5a7710f3b482"
+LINK = f"https://github.com/example/models/blob/{HEAD}"
+
+CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "more-gpu-nodes": {
+        "gpu-opt350m": {
+            "pools": {"gpu": {"size": 6}},
+            "servers": {"triton-server": {"autoscaling": {"kind": "hpa", "min": 2, "max": 6, "target": 10}}},
+        }
+    },
+    "model-swap": {
+        "inf2-llama2": {"servers": {"llama2-b": {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}}}},
+    },
+    "kubernetes-upgrade": {stack: {"cluster": {"version": "1.36"}} for stack in STACKS},
+}
+
+
+def side(graph: Graph, findings: tuple[FindingText, ...] = ()) -> Recorded:
+    """What one revision says. All sources are on the first line: the comments shall not change with every edit of the library."""
+    resources = tuple(replace(r, source=re.sub(r":\d+$", ":1", r.source)) for r in graph.resources)
+    places = {source: source for r in resources if (source := r.source.rpartition(":")[0])}
+    return Recorded(replace(graph, resources=resources), findings=findings, places=places)
+
+
+def report_of(change: str) -> Report:
+    edits = CHANGES[change]
+    stacks = []
+    for stack in STACKS:
+        base = recorded(stack)
+        head = recorded_with(edits[stack], stack) if stack in edits else base
+        stacks.append(StackReport(stack, side(base), side(head)))
+    return Report("eks-inference", Revision("main", "a" * 40), Revision(change, HEAD), stacks, link=LINK)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_comment_for_a_realistic_change(change):
+    comment = render_markdown(report_of(change), GITHUB_LIMIT)
+    assert_golden(f"../../docs/diff/{change}.md", comment)
+    assert len(comment) < GITHUB_LIMIT // 2
+
+
+def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
+    report = report_of("more-gpu-nodes")
+    assert report.counts["replace"] == report.counts["delete"] == 0
+    assert [stack.stack for stack in report.stacks if stack.changed] == ["gpu-opt350m"]
+    assert "| 4 × g4dn.xlarge" in render_markdown(report, GITHUB_LIMIT)
+
+
+def test_another_model_is_a_danger():
+    found = document(report_of("model-swap"))["danger"]
+    assert {danger["kind"] for danger in found} >= {"model-changed"}
+
+
+def test_an_upgrade_of_all_stacks_is_told_once():
+    report = report_of("kubernetes-upgrade")
+    (cluster,) = [e for section in sections(report) for e in section.entries if e.type == "eks.Cluster"]
+    assert cluster.stacks == tuple(STACKS)
+    assert report.counts["replace"] == 0
+
+
+def test_new_and_cured_findings():
+    graph = recorded("gpu-opt350m")
+    old = FindingText("AWS001", "warning", "cluster.endpoint", "anybody may knock")
+    new = FindingText("NEU008", "error", "servers.a", "it does not fit")
+    stack = StackReport("gpu-opt350m", side(graph, (old,)), side(graph, (new,)))
+    report = Report("p", Revision("a"), Revision("b"), [stack])
+    assert report.changed
+    text, comment, page = render_text(report), render_markdown(report, GITHUB_LIMIT), render_page(report)
+    assert "new error: gpu-opt350m: NEU008: servers.a: it does not fit" in text
+    assert "cured: gpu-opt350m: AWS001" in text
+    assert "new error `NEU008`" in comment
+    assert "cured `AWS001`" in comment
+    assert "it does not fit" in page
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------------------
+
+
+def huge(count: int = 3000) -> Report:
+    def graph(value: str) -> Graph:
+        resources = (
+            Resource(
+                f"urn:pulumi:s::p::aws:s3/bucket:Bucket::b{n}",
+                "aws:s3/bucket:Bucket",
+                f"b{n}",
+                inputs={"tags": {"x": f"{value}{n}" * 9}},
+            )
+            for n in range(count)
+        )
+        return Graph("p", "s", tuple(sorted(resources, key=lambda one: one.urn)))
+
+    stack = StackReport("s", Recorded(graph("𝔸")), Recorded(graph("𝔹")))
+    return Report("p", Revision("a"), Revision("b"), [stack])
+
+
+@pytest.mark.parametrize("limit", [GITHUB_LIMIT, 5000, 1500])
+def test_a_comment_never_outgrows_the_limit_and_says_what_was_cut(limit):
+    comment = render_markdown(huge(), limit)
+    assert len(comment.encode("utf-16-le")) // 2 <= limit
+    assert comment.startswith("<!-- eks-inference diff: p -->\n")
+    assert "3000" in comment
+    assert "Cut:" in comment
+    assert "drift" in comment, "what it is not is never cut"
+    assert comment.count("<details") == comment.count("</details>")
+    assert comment.count("```") % 2 == 0
+
+
+def test_a_limit_that_nothing_fits_into():
+    assert len(render_markdown(huge(10), 200)) <= 200
+
+
+def test_a_failed_stack_is_told_with_its_reason():
+    stack = StackReport("s", Recorded(problems=(Problem("it broke", file="a.py", line=3),)), None)
+    report = Report("p", Revision("a"), Revision("b"), [stack])
+    assert "a.py:3: it broke" in render_markdown(report, GITHUB_LIMIT)
+    assert "a.py:3: it broke" in render_page(report)
+    assert "1 could not be compared" in render_text(report)
+
+
+# -- values are never markup -----------------------------------------------------------------------------------------------------
+
+NASTY = st.text(alphabet=st.sampled_from("`<>|*_[]()#@&!~\\\n\r\t -a1\x1b\u202e"), max_size=40)
+
+
+@given(NASTY)
+def test_text_is_never_markup(value):
+    shown = _escaped(value)
+    assert not re.search(r"[<>`|@\[\]*\n\x1b]", shown)
+
+
+@given(NASTY)
+def test_code_is_closed_where_it_is_opened(value):
+    shown = _code(value)
+    fence = re.match("`+", shown)
+    assert fence
+    assert shown.endswith(fence[0])
+    inside = shown[len(fence[0]) : -len(fence[0])]
+    assert fence[0] not in re.findall("`+", inside)
+    assert "\n" not in shown
+    assert "|" not in shown
+
+
+@given(st.lists(NASTY.map(lambda value: value.replace("\n", " ").replace("\r", " "))))
+def test_no_line_ends_a_block_of_code(lines):
+    block = _fence(lines, "diff").split("\n")
+    fence = block[-1]
+    assert not any(line.startswith(fence) for line in block[1:-1])
+
+
+def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
+    planted = "</details><script>alert(1)</script>@everyone ```\n[x](javascript:y)"
+    one = Resource("urn:pulumi:s::p::t:i:T::" + planted, "t:i:T", planted, inputs={"a": "1", planted: "x"})
+    other = replace(one, inputs={"a": planted, planted: planted})
+    graphs = [Graph("p", "s", (found,)) for found in (one, other)]
+    report = Report(
+        "p", Revision(planted), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))], [planted]
+    )
+    assert "<script>alert" not in render_page(report)
+    outside = re.sub(r"(?ms)^(`{3,})[^\n]*\n.*?^\1$|(`+)[^\n]*?\2", "", render_markdown(report, GITHUB_LIMIT))
+    assert "<script" not in outside
+    assert "@everyone" not in outside
+    assert "](javascript" not in outside
