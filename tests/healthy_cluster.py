@@ -215,7 +215,7 @@ class HealthyCluster:
         """Its pods: a group is a leader, ``<name>-<group>``, and workers, ``<name>-<group>-<number>``."""
         name, namespace, spec = item["metadata"]["name"], item["metadata"]["namespace"], item["spec"]
         item["metadata"]["generation"] = 1
-        item["status"] = {key: spec["replicas"] for key in ("replicas", "readyReplicas", "updatedReplicas")}
+        item["status"] = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), spec["replicas"])
         self._add("leaderworkersets.leaderworkerset.x-k8s.io", item)
         group = spec["leaderWorkerTemplate"]
         for number in range(spec["replicas"]):

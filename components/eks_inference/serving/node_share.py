@@ -3,8 +3,8 @@
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.pools.plan import Allocatable, allocatable
 
-# What the DaemonSets of every node here ask for at least: VPC CNI 50m, kube-proxy 100m, EBS CSI node 30m and 120Mi (defaults of the
-# EKS add-ons); rounded up.
+# What the DaemonSets of every node here ask for at least: VPC CNI 50m, kube-proxy 100m, EBS CSI node 30m and 120Mi (defaults of
+# the EKS add-ons); rounded up.
 DAEMONS_CPU_MILLIS = 200
 DAEMONS_MEMORY_MIB = 300
 
