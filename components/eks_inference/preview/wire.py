@@ -25,7 +25,7 @@ UNKNOWN_TEXT = "<unknown>"
 
 
 class Secrets(set[str]):
-    """Texts found inside secrets, to be scrubbed from messages. Where there is a ``digest``, it stands in a secret's place."""
+    """Texts found inside secrets, to be scrubbed from messages. Where there is a ``digest``, it stands in their place."""
 
     def __init__(self, digest: Callable[[Any], str] | None = None) -> None:
         super().__init__()
