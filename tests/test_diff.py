@@ -251,6 +251,31 @@ def test_the_table_knows_every_type_of_the_shipped_stacks(stack):
     assert sorted(type_ for type_ in types if not replacements.is_known(type_)) == []
 
 
+@pytest.mark.parametrize(
+    ("type_", "before", "after", "kind"),
+    [
+        ("aws:fsx/lustreFileSystem:LustreFileSystem", {"storageCapacity": 2400}, {"storageCapacity": 1200}, "replace"),
+        ("aws:fsx/lustreFileSystem:LustreFileSystem", {"storageCapacity": 1200}, {"storageCapacity": 2400}, "update"),
+        ("aws:eks/cluster:Cluster", {"encryptionConfig": {"a": "b"}}, {}, "replace"),
+        ("aws:eks/cluster:Cluster", {}, {"encryptionConfig": {"a": "b"}}, "update"),
+        ("aws:iam/role:Role", {"region": "a"}, {"region": "b"}, "replace"),
+        ("kubernetes:batch/v1:Job", {"spec": {"template": {"a": 1}}}, {"spec": {"template": {"a": 2}}}, "replace"),
+        ("kubernetes:helm.sh/v3:Release", {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}, "update"),
+        ("kubernetes:any.example.com/v1:Kind", {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}, "replace"),
+        (
+            "kubernetes:core/v1:Pod",
+            {"spec": {"containers": [{"name": "a", "image": "b"}]}},
+            {"spec": {"containers": [{"name": "a", "image": "c"}]}},
+            "replace",
+        ),
+        ("eks:index:Cluster", {"version": "1.34"}, {"version": "1.35"}, "update"),
+    ],
+)
+def test_what_replaces(type_, before, after, kind):
+    one = resource("one", type_, inputs=before)
+    assert change_of(one, replace(one, inputs=after)).kind == kind
+
+
 def test_every_row_of_the_table_names_its_source():
     assert all(row.source for row in replacements.table().values())
 
@@ -335,6 +360,25 @@ def test_a_control_plane_goes_one_version_up_at_a_time():
     cluster = resource("c", "eks:index:Cluster", inputs={"version": "1.34", "endpointPublicAccess": False}, remote=True)
     for version, expected in (("1.35", []), ("1.36", ["refused"]), ("1.33", ["refused"])):
         assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "version": version})) == expected
+
+
+def test_nodes_of_a_template_that_changes_are_exchanged():
+    diff = compare(recorded("gpu-opt350m"), recorded_with({"pools": {"core": {"root_volume_gib": 120}}}, "gpu-opt350m"))
+    (danger,) = dangers(diff)
+    assert danger.kind == "nodes-rolled"
+    assert "gpu-opt350m-core-nodes" in danger.what
+    assert "launch template" in danger.what
+
+
+def test_other_images_and_fewer_pods_of_what_has_accelerators():
+    def server(image: str, replicas: int) -> Resource:
+        container = {"name": "a", "image": image, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+        template = {"spec": {"containers": [container]}}
+        return resource("one", DEPLOYMENT, inputs={"spec": {"replicas": replicas, "template": template}})
+
+    assert kinds_of_danger(server("a:1", 2), server("a:2", 2)) == ["image-changed"]
+    assert kinds_of_danger(server("a:1", 2), server("a:1", 0)) == ["capacity-down"]
+    assert kinds_of_danger(server("a:1", 2), server("a:1", 3)) == []
 
 
 def test_lost_protection_is_a_danger():

@@ -212,6 +212,7 @@ def test_without_a_base_it_is_where_the_main_branch_was_left(repo, capsys):
     _, out, _ = diff(capsys)
     assert "+ tags.owner: team-b" in out
     assert "team-q" not in out
+    assert "where main was left" in out
 
 
 def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache):
@@ -308,12 +309,14 @@ def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
 
 def test_libraries_of_the_repository_are_taken_from_each_revision(repo, capsys, monkeypatch, tmp_path):
     repo.write("lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name)\n")
-    repo.write("__main__.py", "from house import bucket\n\nbucket('one')\n")
+    repo.write("installed/name_of.py", "NAME = 'one'\n")
+    repo.write(".gitignore", "installed/\n")
+    repo.write("__main__.py", "from house import bucket\nfrom name_of import NAME\n\nbucket(NAME)\n")
     repo.commit("a library")
     repo.write(
         "lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name, force_destroy=True)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(repo.root / "lib"))
+    monkeypatch.setenv("PYTHONPATH", f"{repo.root / 'lib'}{os.pathsep}{repo.root / 'installed'}")
     _, out, _ = diff(capsys, "--base", "HEAD", "one")
     assert "+ forceDestroy: true" in out
     assert "lib/house/__init__.py:4" in out
@@ -395,7 +398,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
             os.sched_yield()
         assert flag.exists()
         process.send_signal(how)
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=60) == 130
     finally:
         process.kill()
     assert list((tmp_path / "tmp").iterdir()) == []

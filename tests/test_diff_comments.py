@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
 from eks_inference.diff_command import GITHUB_LIMIT
-from eks_inference.preview.diff.document import document
+from eks_inference.preview.diff.document import document, render_json
 from eks_inference.preview.diff.markdown import _code, _escaped, _fence, render_markdown
 from eks_inference.preview.diff.merging import sections
 from eks_inference.preview.diff.page import render_page
@@ -20,6 +20,7 @@ from eks_inference.preview.diff.text import render_text
 from eks_inference.preview.errors import Problem
 from eks_inference.preview.graph import Graph, Resource
 from golden import assert_golden
+from test_preview_views import PLANTED, odd_graphs
 from variants import recorded_with
 
 BUCKET = "aws:s3/bucket:Bucket"
@@ -97,6 +98,20 @@ def test_new_and_cured_findings():
     assert "new error `NEU008`" in comment
     assert "cured `AWS001`" in comment
     assert "it does not fit" in page
+
+
+def test_what_cannot_be_told_is_said():
+    def graph(length: int) -> Graph:
+        odd = Resource("urn:pulumi:s::p::random:index:Id::one", "random:index:Id", "one", inputs={"length": length})
+        box = Resource("urn:pulumi:s::p::team:index:Box::box", "team:index:Box", "box", custom=False, remote=True)
+        return Graph("p", "s", (odd, replace(box, inputs={"a": length})))
+
+    before, after = graph(1), graph(2)
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(before), Recorded(after))])
+    for shown in (render_text(report), render_markdown(report, GITHUB_LIMIT), render_page(report)):
+        assert shown.count("replacement is not ruled out") == 2
+        assert shown.count("a remote component") == 1
+        assert "1 chart or remote component whose" in shown
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------------------
@@ -186,3 +201,15 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
     assert "<script" not in outside
     assert "@everyone" not in outside
     assert "](javascript" not in outside
+
+
+@given(before=odd_graphs(), after=odd_graphs())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_two_graphs_can_be_compared(before, after):
+    graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))])
+    shown = [render_text(report), render_markdown(report, GITHUB_LIMIT), render_json(report), render_page(report)]
+    assert PLANTED not in "".join(shown)
+    assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
+    same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]))])
+    assert not same.changed

@@ -1,7 +1,7 @@
 """``eks-inference diff``: what a branch changes in every stack, from its code alone.
 
 Exit codes: 0 compared; 1 with ``--exit-code`` when something changes, or when ``--fail-on`` names what happens; 2 something could
-not be compared.
+not be compared; 130 ended by Ctrl-C, or by the end of the job.
 """
 
 import argparse
@@ -59,8 +59,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to compare."""
-    with _ending_cleanly():
-        report = _of_files(options) if _are_files(options) else _of_revisions(options)
+    try:
+        with _ending_cleanly():
+            report = _of_files(options) if _are_files(options) else _of_revisions(options)
+    except KeyboardInterrupt:
+        print("ended; nothing is left behind", file=sys.stderr)
+        return 130
     _write(options, report)
     if report.failed:
         return 2
@@ -173,6 +177,7 @@ def _of_revisions(options: argparse.Namespace) -> "Report":
 
 
 def _default_base(repo: "Repository", head: "Revision") -> "Revision":
+    from eks_inference.preview.diff.report import Revision
     from eks_inference.preview.errors import PreviewError, Problem
 
     for name in ("origin/HEAD", "origin/main", "origin/master", "main", "master"):
@@ -181,7 +186,7 @@ def _default_base(repo: "Repository", head: "Revision") -> "Revision":
         except PreviewError:
             continue
         left = repo.merge_base(found.commit, head.commit) if head.commit else ""
-        return type(found)(f"{name}", left or found.commit)
+        return Revision(f"where {name} was left", left) if left and left != found.commit else found
     raise PreviewError([Problem("name a revision to compare with", key="--base", hint="for example: --base HEAD~1")])
 
 
@@ -198,7 +203,7 @@ def _side(revision: "Revision", tree: Path, folder: Path, *, here: bool) -> _Sid
 def _record_all(
     sides: Sequence[_Side], stacks: Sequence[str], repo: "Repository", folder: Path, *, own: bool
 ) -> list[dict[str, "Recorded"]]:
-    """What each side says of each stack that it has; one process for each, as many at once as there are cores."""
+    """What each side says of each stack that it has; one process for each."""
     from eks_inference.preview.diff.recorded import key_of, read_answer, store
     from eks_inference.preview.diff.report import Recorded
 
@@ -218,7 +223,8 @@ def _record_all(
         return read_answer(answer)
 
     found: list[dict[str, Recorded]] = [{}, {}]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+    # More than there are cores, so that none of these is idle while the last process runs.
+    with ThreadPoolExecutor(max_workers=3 * (os.cpu_count() or 2)) as pool:
         waiting = {
             pool.submit(answered, side, stack): (number, stack)
             for number, side in enumerate(sides)

@@ -10,6 +10,7 @@ import hmac
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -65,13 +66,18 @@ def _use_revision(root: Path, tree: Path) -> None:
     site = Path(sys.prefix).resolve()
     for number, entry in enumerate(sys.path):
         path = Path(entry).resolve()
-        if path.is_relative_to(root) and not path.is_relative_to(site):
+        if path.is_relative_to(root) and not path.is_relative_to(site) and not _is_ignored(root, path):
             sys.path[number] = str(tree / path.relative_to(root))
     ours = Path(__file__).resolve().parent
     if ours.is_relative_to(root) and not ours.is_relative_to(site):
         for name in [name for name in sys.modules if name.partition(".")[0] == "eks_inference"]:
             if not name.startswith("eks_inference.preview"):
                 del sys.modules[name]
+
+
+def _is_ignored(root: Path, path: Path) -> bool:
+    """Whether git ignores a folder: then no revision has it, and it is one of installed packages."""
+    return subprocess.run(["git", "-C", str(root), "check-ignore", "--quiet", str(path)], check=False).returncode == 0
 
 
 def _encrypted(stack: StackProgram) -> dict[str, str]:

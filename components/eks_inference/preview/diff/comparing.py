@@ -98,7 +98,20 @@ def _holds_tables(*both: list[Any]) -> bool:
 
 def alike(before: Any, after: Any, path: Path = ()) -> bool:
     """Whether two opened values mean the same at a path."""
-    return before is after or normal(before, path) == normal(after, path)
+    return identical(before, after) or normal(before, path) == normal(after, path)
+
+
+def identical(before: Any, after: Any) -> bool:
+    """Whether two values are written alike, too. Takes a fraction of the time, and nearly all of two graphs is."""
+    if type(before) is not type(after):
+        return False
+    if isinstance(before, dict):
+        return before.keys() == after.keys() and all(identical(item, after[key]) for key, item in before.items())
+    if isinstance(before, list):
+        return len(before) == len(after) and all(map(identical, before, after))
+    if isinstance(before, Sealed):
+        return before.digest == after.digest
+    return before == after
 
 
 def normal(value: Any, path: Path = ()) -> Any:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from eks_inference.preview.composition import Composition, is_component, is_opaque, is_read
 from eks_inference.preview.diff import replacements
-from eks_inference.preview.diff.comparing import Path, PropertyChange, alike, differences, opened, path_text
+from eks_inference.preview.diff.comparing import Path, PropertyChange, alike, differences, identical, opened, path_text
 from eks_inference.preview.diff.moves import Pairing, pairing
 from eks_inference.preview.graph import STACK_TYPE, Graph, Resource
-from eks_inference.preview.values import Sealed
+from eks_inference.preview.values import Sealed, plain
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")
@@ -132,21 +132,25 @@ def _deleted(base: Graph, pairs: Pairing) -> Iterator[ResourceChange]:
 def inputs_of(resource: Resource) -> dict[str, Any]:
     """The inputs as they are compared: texts in JSON opened, what a Kubernetes Secret holds sealed."""
     inputs = opened(resource.inputs)
-    if resource.type in ("kubernetes:core/v1:Secret", "kubernetes:core/v1:SecretPatch"):
+    if resource.type.rpartition(":")[2] in ("Secret", "SecretPatch") or inputs.get("kind") == "Secret":
+        # A program may well have given them as plain text.
         for key in ("data", "stringData"):
-            if isinstance(held := inputs.get(key), dict):
-                inputs[key] = {name: _sealed(value) for name, value in held.items()}
+            if key in inputs:
+                held = inputs[key]
+                inputs[key] = {name: _sealed(item) for name, item in held.items()} if type(held) is dict else _sealed(held)
     return inputs
 
 
 def _sealed(value: Any) -> Sealed:
     if isinstance(value, Sealed):
         return value
-    return Sealed(hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest())
+    return Sealed(hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest())
 
 
 def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> ResourceChange:
-    old, new = pairs.translated(inputs_of(before)), inputs_of(after)
+    old = new = inputs_of(after)
+    if pairs.names or not identical(before.inputs, after.inputs):
+        old = pairs.translated(inputs_of(before))
     found = list(differences(old, new))
     # As the engine: a change at a path that is ignored is none.
     patterns = [replacements.pattern_of(path) for path in after.options.get("ignoreChanges", ())]

@@ -198,7 +198,8 @@ def _source(report: Report, place: merging.Place) -> str:
     if not file:
         return ""
     if report.link and place.path:
-        return f" ([{_escaped(place.source)}]({report.link}/{quote(place.path)}#L{line}))"
+        shown = "/".join(place.source.split("/")[-2:])
+        return f" ([{_escaped(shown)}]({report.link}/{quote(place.path)}#L{line}))"
     return f" ({_escaped(f'{place.path or file}:{line}')})"
 
 
@@ -241,4 +242,4 @@ def _fence(lines: Sequence[str], language: str) -> str:
     """A block of code that no line of it can end."""
     longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join((f"{fence}{language}", *lines, fence))
+    return "\n".join((f"{fence}{language}", *map(merging.printable, lines), fence))

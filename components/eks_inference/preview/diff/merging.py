@@ -200,6 +200,11 @@ def _between(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
         yield f"  … {len(shown) - _MOST_LINES} more lines"
 
 
+def printable(line: str) -> str:
+    """The line without control characters: what a program hands over cannot steer a terminal, nor end a line."""
+    return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
+
+
 def value_text(value: Any) -> str:
     """A value in one line."""
     if isinstance(value, JsonText):
@@ -216,7 +221,8 @@ def hidden(report: Report) -> tuple[str, ...]:
         found.append(f"{count} with other dependencies only")
     opaque = sum(len(stack.diff.head.opaque) for stack in report.stacks if stack.diff and stack.diff.head)
     if opaque:
-        found.append(f"{opaque} charts and remote components whose inside only a plugin or a cluster knows")
+        kinds = "chart or remote component" if opaque == 1 else "charts and remote components"
+        found.append(f"{opaque} {kinds} whose inside only a plugin or a cluster knows")
     return tuple(found)
 
 

@@ -62,11 +62,16 @@ def pairing(base: Graph, head: Graph) -> Pairing:
 
 
 def _parents_first(graph: Graph) -> Iterator[Resource]:
-    waiting = [r for r in graph.resources if r.parent not in graph.by_urn]
-    while waiting:
-        resource = waiting.pop()
-        yield resource
-        waiting += graph.children.get(resource.urn, ())
+    seen: set[str] = set()
+    # Parents that lead in a circle have no root: its resources come last.
+    for start in (*(r for r in graph.resources if r.parent not in graph.by_urn), *graph.resources):
+        waiting = [start]
+        while waiting:
+            resource = waiting.pop()
+            if resource.urn not in seen:
+                seen.add(resource.urn)
+                yield resource
+                waiting += graph.children.get(resource.urn, ())
 
 
 def _aliases(resource: Resource, graph: Graph, old_of: Mapping[str, str]) -> Iterator[str]:

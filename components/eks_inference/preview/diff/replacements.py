@@ -2,15 +2,12 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from eks_inference.preview.diff.comparing import ABSENT, Path, alike
-
-PLACEMENT = "kubernetes:*"
-"""The row that holds for every kind of Kubernetes object."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +18,14 @@ class Row:
     replace: Sequence[Path]
     source: str
     gone: Sequence[Path] = ()
+    less: Sequence[Path] = ()
     refuse: Sequence[Path] = ()
     mutable_with: str = ""
-    store: bool = field(default=False)
+    store: bool = False
+
+
+# A chart is no object of the API.
+_ALONE = ("kubernetes:helm.sh/v3:Release",)
 
 
 @cache
@@ -36,6 +38,7 @@ def table() -> Mapping[str, Row]:
             type_,
             replace=_patterns(row["replace"]),
             gone=_patterns(row.get("gone", ())),
+            less=_patterns(row.get("less", ())),
             refuse=_patterns(row.get("refuse", ())),
             source=sources.get(row["source"], f"{sources['aws']}/{row['source']}"),
             mutable_with=row.get("mutable_with", ""),
@@ -47,15 +50,13 @@ def table() -> Mapping[str, Row]:
 
 def rows(type_: str) -> list[Row]:
     """Every row that holds for a type; none when the table says nothing of it."""
-    found = [table()[type_]] if type_ in table() else []
-    if type_.startswith("kubernetes:") and type_ != "kubernetes:helm.sh/v3:Release":
-        found.append(table()[PLACEMENT])
-    return found
+    whole_package = f"{type_.partition(':')[0]}:*"
+    return [table()[name] for name in (type_, whole_package) if name in table() and (name == type_ or type_ not in _ALONE)]
 
 
 def is_known(type_: str) -> bool:
     """Whether the table tells what replaces resources of the type."""
-    return bool(rows(type_))
+    return type_ in table() or (type_.startswith("kubernetes:") and bool(rows(type_)))
 
 
 def holds_data(type_: str) -> bool:
@@ -70,6 +71,7 @@ def replacing(type_: str, before: Any, after: Any, provider: Mapping[str, Any]) 
             continue
         yield from (path for path in row.replace if _differs(before, after, path))
         yield from (path for path in row.gone if _at(before, path) is not ABSENT and _at(after, path) is ABSENT)
+        yield from (path for path in row.less if _shrinks(_at(before, path), _at(after, path)))
 
 
 def refused(type_: str, before: Any, after: Any) -> Iterator[Path]:
@@ -94,6 +96,10 @@ def _patterns(texts: Sequence[str]) -> Sequence[Path]:
 
 def _differs(before: Any, after: Any, pattern: Path) -> bool:
     return not alike(_at(before, pattern), _at(after, pattern), pattern)
+
+
+def _shrinks(before: Any, after: Any) -> bool:
+    return isinstance(before, int | float) and isinstance(after, int | float) and after < before
 
 
 def _at(value: Any, pattern: Path) -> Any:

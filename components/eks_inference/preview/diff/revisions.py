@@ -74,11 +74,11 @@ class Repository:
         """A folder with the commit's files, removed again whatever happens."""
         with tempfile.TemporaryDirectory(prefix="eks-inference-diff-", ignore_cleanup_errors=True) as folder:
             tree = Path(folder).resolve() / "tree"
-            done = self._git("worktree", "add", "--detach", "--force", str(tree), commit)
-            if done.returncode:
-                reason = (done.stderr.strip().splitlines() or ["git worktree add failed"])[-1]
-                raise PreviewError([Problem(f"the revision cannot be checked out: {reason}", key="revision", given=commit)])
             try:
+                done = self._git("worktree", "add", "--detach", "--force", str(tree), commit)
+                if done.returncode:
+                    reason = (done.stderr.strip().splitlines() or ["git worktree add failed"])[-1]
+                    raise PreviewError([Problem(f"the revision cannot be checked out: {reason}", key="revision", given=commit)])
                 yield tree
             finally:
                 self._git("worktree", "remove", "--force", str(tree))

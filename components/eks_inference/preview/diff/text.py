@@ -16,6 +16,7 @@ def render_text(report: Report, *, colour: bool = False) -> str:
 
 
 def _painted(sign: str, line: str, colour: bool) -> str:
+    line = merging.printable(line)
     return f"\x1b[{_COLOURS[sign]}m{line}\x1b[0m" if colour and sign in _COLOURS else line
 
 
@@ -26,7 +27,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     for stack in report.stacks:
         for side, name in ((stack.base, "base"), (stack.head, "head")):
             for problem in side.problems if side else ():
-                yield "!", f"{stack.stack}: {name} failed: {problem.render()}"
+                yield from (("!", line) for line in f"{stack.stack}: {name} failed: {problem.render()}".splitlines())
     found = [(stack.stack, danger.what) for stack in report.stacks for danger in stack.dangers]
     yield from _titled("Look at this first", [("!", f"  {name}: {what}") for name, what in found])
     yield from _titled("Stacks", list(_table(report)))

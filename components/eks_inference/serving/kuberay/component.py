@@ -22,8 +22,8 @@ class KubeRayOperator(pulumi.ComponentResource):
     """The KubeRay operator and its definitions (RayCluster, RayJob, RayService ...), from its chart, on the core pool.
 
     Builds a namespace with Pod Security "restricted", a NetworkPolicy (in only to its metrics; out to anywhere, as it asks the
-    API server and every Ray head), and one Helm release. Helm installs the definitions once and never updates them: before a newer
-    chart version, apply those of that version by hand (KubeRay documentation, "Upgrade KubeRay").
+    API server and every Ray head), and one Helm release. Helm installs the definitions once and never updates them: before a
+    newer chart version, apply those of that version by hand (KubeRay documentation, "Upgrade KubeRay").
     """
 
     def __init__(
