@@ -232,6 +232,15 @@ def test_a_file_that_cannot_be_written_is_one_line(clone, capsys):
     assert "no/such/graph.json: cannot write here" in refused(capsys, "preview", STACK, "-o", "no/such/graph.json")
 
 
+def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["plan", "--model", "OPT-350M", "--instance", "g4dn.xlarge", "surplus"])
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: surplus" in said
+    assert "did you mean" not in said
+
+
 def test_a_misspelt_option_names_the_nearest():
     run = [sys.executable, "-m", "eks_inference", "preview", STACK, "--format", "jason"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -87,7 +87,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]
         given, _, choices = message.partition("invalid choice: ")[2].partition(" (choose from ")
-        nearest = get_close_matches(given.strip("'"), [choice.strip("', )") for choice in choices.split(",")], n=1)
+        known = [choice.strip("', )") for choice in choices.split(",")] if choices else []
+        nearest = get_close_matches(given.strip("'"), known, n=1)
         super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
 
 
