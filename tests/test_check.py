@@ -1,6 +1,8 @@
 """``eks-inference check``, and where else the rules stop a stack."""
 
+import copy
 import json
+import random
 import re
 import shutil
 from pathlib import Path
@@ -11,13 +13,15 @@ import pytest
 import yaml
 
 from conftest import ROOT, STACKS, recorded
+from eks_inference.catalog.engines import engines
+from eks_inference.catalog.instances import instance_types
 from eks_inference.cli import main
 from eks_inference.faults import SpecError
 from eks_inference.platform import InferencePlatform
 from eks_inference.preflight import registry
 from eks_inference.preflight.check import check_spec
 from eks_inference.preview.recording import record
-from eks_inference.stack import StackSpec
+from eks_inference.stack import StackSpec, parse_stack
 
 STACK = "inf2-llama3"
 SERVER = "vllm-llama3-inf2"
@@ -172,6 +176,48 @@ def test_one_bad_stack_does_not_hide_the_others(clone, capsys):
     assert code == 2
     assert "broken: refused" in said
     assert f"{STACK}: can run" in said
+
+
+def test_a_server_on_nodes_without_accelerators_is_refused(clone, capsys):
+    change(clone, servers={"extra": {**stack_object("inf2-llama2")["servers"]["llama2-a"], "pool": "core"}})
+    code, said = check(capsys, STACK)
+    assert code == 2
+    assert "eks-inference:stack.servers.extra.pool: its nodes have no accelerator for this server" in said
+    assert "given: core (m5.2xlarge)" in said
+    assert "inferentia-inf2" in said
+
+
+def test_any_server_on_any_nodes_is_judged_or_refused_with_a_reason():
+    """Combinations nobody would write: whatever is wrong with them, the answer is faults and findings."""
+    chance = random.Random(5)
+    objects = {stack: stack_object(stack) for stack in STACKS}
+    servers = [server for each in objects.values() for server in each["servers"].values()]
+    judged, refused = 0, []
+    for _ in range(600):
+        spec = copy.deepcopy(chance.choice(list(objects.values())))
+        server, type_ = copy.deepcopy(chance.choice(servers)), chance.choice(list(instance_types()))
+        spec["pools"]["any"] = {"kind": chance.choice(["managed", "karpenter"]), "instance_types": [type_]}
+        if spec["pools"]["any"]["kind"] == "managed":
+            spec["pools"]["any"]["size"] = chance.choice([0, 1, 3])
+        place = server["worker"] if server["kind"] == "ray_serve_vllm" else server
+        place |= {"pool": "any", "instance_type": type_}
+        if server["kind"] == "ray_serve_vllm":
+            server["head"]["pool"] = spec.get("core_pool", "core")
+        server["engine"] = chance.choice(list(engines()))
+        for key in ("tensor_parallel", "max_num_seqs", "max_model_len"):
+            server[key] = chance.choice([1, 3, 8, 64, 4096, 10**6])
+        spec["servers"] = {"any": server}
+        for section in ("load_test", "clients"):
+            spec.pop(section, None)
+        try:
+            verdict = check_spec(parse_stack(json.dumps(spec)), "us-west-2")
+        except SpecError as refusal:
+            refused += refusal.faults
+            continue
+        judged += 1
+        assert all(finding.summary for finding in verdict.findings)
+    assert judged > 50, "most of them were not even read"
+    assert all(fault.message for fault in refused)
 
 
 def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys):

@@ -219,6 +219,8 @@ class _Wish:
     pool: str
     type_key: tuple[str, ...]
     instance_type: str | None
+    accelerators: tuple[str, ...] = ()
+    """One of these its nodes must have; none: it does without."""
 
 
 def _wishes(server: ServerSpec) -> Iterator[_Wish]:
@@ -226,7 +228,8 @@ def _wishes(server: ServerSpec) -> Iterator[_Wish]:
         for role, wish in (("head", server.head), ("worker", server.worker)):
             yield _Wish((role, "pool"), wish.pool, (role, "instance_type"), wish.instance_type)
         return
-    yield _Wish(("pool",), server.pool, ("instance_type",), server.instance_type)
+    accelerators = ("nvidia",) if isinstance(server, TritonServerSpec) else ("neuron", "nvidia")
+    yield _Wish(("pool",), server.pool, ("instance_type",), server.instance_type, accelerators)
     if isinstance(server, DisaggregatedPairSpec):
         if server.compile_pool:
             yield _Wish(("compile_pool",), server.compile_pool, ("instance_type",), server.instance_type)
@@ -305,7 +308,14 @@ def _placement_faults(path: tuple[str, ...], wish: _Wish, spec: StackSpec) -> It
         return
     types = sorted(instance.name for instance in pool.instances())
     key, allowed = (*path, *wish.type_key), ", ".join(types)
-    if wish.instance_type is None and len(types) > 1 and isinstance(pool, ManagedPoolSpec):
+    accelerator = pool.instances()[0].accelerator
+    if wish.accelerators and accelerator not in wish.accelerators:
+        fitting = [name for name, one in spec.pools.items() if one.instances()[0].accelerator in wish.accelerators]
+        message = f"its nodes have {'devices of the wrong kind' if accelerator else 'no accelerator'} for this server"
+        given, allowed = f"{wish.pool} ({types[0]})", ", ".join(fitting) or "none is there yet"
+        yield Fault((*path, *wish.pool_key), message, given, allowed)
+        return
+    if wish.instance_type is None and len(types) > 1:
         yield Fault(key, f"pool '{wish.pool}' has several instance types: name one", allowed=allowed)
     elif wish.instance_type is not None and wish.instance_type not in types:
         nearest = get_close_matches(wish.instance_type, types, n=1)

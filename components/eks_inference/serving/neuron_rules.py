@@ -327,7 +327,7 @@ def _neuron_config(text: str) -> Mapping[str, Any] | None:
 )
 def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
     engine, driver = server.engine, server.placement.driver
-    if not server.neuron or driver is None or engine.sdk is None:
+    if not server.neuron or driver is None or engine.sdk is None or engine.retired:
         return
     floor = neuron_driver_floor(engine.sdk)
     oldest = engine.minimum_driver or neuron_sdk_driver(engine.sdk)
