@@ -7,7 +7,6 @@ Ctrl-C.
 import argparse
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,6 +17,7 @@ from eks_inference import diff_command, plan_command
 from eks_inference.clients import chat
 from eks_inference.github import command as diff_comment
 from eks_inference.loadtest.report import command as loadtest
+from eks_inference.output import colour, write
 from eks_inference.preflight import command as check
 from eks_inference.verify import command as verify
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.configure(commands.add_parser("chat", help="ask a model server, e.g. through a port forward"))
 
     loadtest.configure(
-        commands.add_parser("loadtest", help="results of load tests side by side, and beside published figures"), _write
+        commands.add_parser("loadtest", help="results of load tests side by side, and beside published figures"), write
     )
 
     schema = commands.add_parser("schema", help="the JSON schema of stack files, for editors")
@@ -97,7 +97,7 @@ def _preview(options: argparse.Namespace) -> int:
 
     stack = program(options.stack, options.program)
     graph = check.refuse(stack, stack.record(strict=options.strict))
-    _write(_render(graph, options.format, colour=options.output is None and _colour()), options.output)
+    write(_render(graph, options.format, colour=options.output is None and colour()), options.output)
     return 0
 
 
@@ -113,7 +113,7 @@ def _schema(options: argparse.Namespace) -> int:
 
     from eks_inference.stack import stack_file_schema
 
-    _write(json.dumps(stack_file_schema(), indent=2, ensure_ascii=False) + "\n", options.output)
+    write(json.dumps(stack_file_schema(), indent=2, ensure_ascii=False) + "\n", options.output)
     return 0
 
 
@@ -145,30 +145,3 @@ def _report(error: "PreviewError", *, debug: bool) -> None:
         print(f"{count} errors", file=sys.stderr)
     if debug and error.__cause__ is not None:
         traceback.print_exception(error.__cause__, file=sys.stderr)
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _write(text: str, output: Path | None) -> None:
-    """To standard output, or to a file that is complete or not there at all."""
-    if output is None:
-        sys.stdout.write(text)
-        return
-    from eks_inference.preview.errors import PreviewError, Problem
-
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=output.parent, prefix=f".{output.name}.", delete=False, encoding="utf-8"
-        ) as file:
-            try:
-                file.write(text)
-                file.close()
-                os.chmod(file.name, 0o644)
-                os.replace(file.name, output)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error

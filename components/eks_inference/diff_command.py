@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eks_inference.output import colour, write
+
 # The parser is built for every command; what a comparison needs is imported when one is made.
 if TYPE_CHECKING:
     from eks_inference.preview.diff.report import Recorded, Report, Revision
@@ -316,11 +318,7 @@ def _write(options: argparse.Namespace, report: "Report") -> None:
     wanted: list[tuple[str, Path | None]] = [(options.format, options.output)]
     wanted += [(name, file) for name in FORMATS[1:] if (file := getattr(options, name)) is not None]
     for format_, file in wanted:
-        text = _renderers(options, colour=file is None and _colour())[format_](report)
-        if file is None:
-            sys.stdout.write(text)
-        else:
-            _write_file(file, text)
+        write(_renderers(options, colour=file is None and colour())[format_](report), file)
 
 
 def _renderers(options: argparse.Namespace, *, colour: bool) -> Mapping[str, Callable[["Report"], str]]:
@@ -335,16 +333,3 @@ def _renderers(options: argparse.Namespace, *, colour: bool) -> Mapping[str, Cal
         "json": render_json,
         "html": render_page,
     }
-
-
-def _write_file(file: Path, text: str) -> None:
-    from eks_inference.preview.errors import PreviewError, Problem
-
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(file))]) from error
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from eks_inference.preview.errors import Problem
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -33,10 +35,15 @@ class Fault:
     def render(self) -> str:
         """The same with a line for each part, for people."""
         place = self.config_key or format_path(self.path)
-        head = ": ".join(part for part in (place, self.rule, self.message) if part)
-        because = "\n             ".join(self.working)
-        details = (("given", self.given), ("allowed", self.allowed), ("because", because), ("hint", self.hint))
-        return "\n".join([head, *(f"    {label}: {text}" for label, text in details if text)])
+        return Problem(
+            self.message,
+            key=place,
+            given=self.given,
+            allowed=self.allowed,
+            hint=self.hint,
+            rule=self.rule,
+            working=self.working,
+        ).render()
 
 
 class SpecError(ValueError):

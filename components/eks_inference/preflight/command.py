@@ -5,7 +5,6 @@ Exit codes: 0 nothing stops a stack (warnings may show); 2 something does, or a 
 
 import argparse
 import dataclasses
-import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to judge."""
+    from eks_inference.output import colour
     from eks_inference.preflight import report
 
     if options.rules:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if explained:
         sys.stdout.write(report.explanation(explained, reports, options.format))
     else:
-        sys.stdout.write(report.render(reports, options.format, colour=_colour()))
+        sys.stdout.write(report.render(reports, options.format, colour=colour()))
     return 2 if any(each.stopped for each in reports) else 0
 
 
@@ -83,7 +83,3 @@ def _rule(id_: str) -> "Rule[Any] | ReadRule":
     nearest = get_close_matches(id_.upper(), known, n=1)
     hint = f"did you mean '{nearest[0]}'? `eks-inference check --rules` lists all"
     raise PreviewError([Problem("there is no rule of this id", given=id_, hint=hint if nearest else hint.partition("? ")[2])])
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -5,12 +5,25 @@ from typing import Any
 
 from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.serving.node_share import share
 
 SERVER_LABEL = "eks-inference/server"
 """On every pod of a model server: the server's name."""
+
+
+SETTLE_SECONDS = 10
+"""Until no node's kube-proxy sends requests to a pod that ends any more."""
+DRAIN_SECONDS = 180
+"""A long generation."""
+TERMINATION_SECONDS = SETTLE_SECONDS + DRAIN_SECONDS + 60
+"""How long a pod may take to end; the last minute is the end of the engine."""
+
+
+def cold_start_seconds(startup: Startup, timeout_seconds: int) -> int:
+    """Upper bound from the wish for a pod until it answers; ``timeout_seconds`` is what its server may take."""
+    return startup.node_start_s + startup.image_pull_s + timeout_seconds
 
 
 def device_resource(shape: InstanceType) -> str:

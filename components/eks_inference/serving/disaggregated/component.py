@@ -13,6 +13,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.pools.placement import Placement
 from eks_inference.rules import Rule, refuse
+from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.disaggregated import jobs, rules, workloads
 from eks_inference.serving.disaggregated.artifact import artifact
@@ -128,18 +129,8 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self, placement: Placement, token: SecretRef | pulumi.Input[str] | None, after: Sequence[pulumi.Resource]
     ) -> pulumi.Resource:
         name, spec = self._name, self._spec
-        secrets = []
-        if token is not None and not isinstance(token, SecretRef):
-            reference = SecretRef(f"{name}-hugging-face", "token")
-            secrets.append(
-                k8s.core.v1.Secret(
-                    f"{name}-token",
-                    metadata={"name": reference.name, "namespace": spec.namespace},
-                    string_data={reference.key: pulumi.Output.secret(token)},
-                    opts=self._options(),
-                )
-            )
-            token = reference
+        ours = SecretRef(f"{name}-hugging-face", "token")
+        token, secrets = secret_object(f"{name}-token", token, ours, namespace=spec.namespace, opts=self._options())
         config, files = self._files("download", jobs.download_files(name, spec))
         manifest = jobs.download(
             name, spec, placement, image=self._engine_image, config=config, token_env=secret_env("HF_TOKEN", token)

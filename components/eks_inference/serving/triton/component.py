@@ -18,6 +18,7 @@ from eks_inference.rules import refuse
 from eks_inference.secret_object import secret_object
 from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving import storage_plan
+from eks_inference.serving.pods import TERMINATION_SECONDS
 from eks_inference.serving.rules import server_rules
 from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import Account, account_role, private_bucket
@@ -139,7 +140,7 @@ class TritonServer(pulumi.ComponentResource):
                     # A little more than Kubernetes itself waits: its reason is the better message.
                     create=f"{plan.progress_seconds(spec) + 300}s",
                     update=f"{plan.rollout_seconds(spec) + 300}s",
-                    delete=f"{plan.termination_seconds() + 300}s",
+                    delete=f"{TERMINATION_SECONDS + 300}s",
                 ),
             ),
         )

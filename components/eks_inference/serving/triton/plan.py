@@ -40,9 +40,6 @@ _HOME = "/home/triton-server"
 _DOWNLOADS = "/var/cache/huggingface"
 _PROBE_SECONDS = 10
 _DEAF_SECONDS = 60  # a server that has not answered that long is started again
-_SETTLE_SECONDS = 10  # until no node's kube-proxy sends requests any more
-_DRAIN_SECONDS = 180  # a long generation
-_STOP_SECONDS = 60  # the end of the engine
 _SCRATCH_GIB = 4  # home and /tmp: compiled kernels, logs
 _UNKNOWN_MODEL_GIB = 100
 _SMALLEST_CACHE_GIB = 20
@@ -148,18 +145,12 @@ def startup_timeout_seconds(spec: TritonServerSpec) -> int:
 
 def cold_start_seconds(spec: TritonServerSpec) -> int:
     """Upper bound from the wish for a pod until it answers."""
-    startup = spec.profile.startup
-    return startup.node_start_s + startup.image_pull_s + startup_timeout_seconds(spec)
-
-
-def termination_seconds() -> int:
-    """How long a pod may take to end."""
-    return _SETTLE_SECONDS + _DRAIN_SECONDS + _STOP_SECONDS
+    return pods.cold_start_seconds(spec.profile.startup, startup_timeout_seconds(spec))
 
 
 def progress_seconds(spec: TritonServerSpec) -> int:
     """How long a roll-out may make no progress: one pod ends, and the next one starts from nothing."""
-    return termination_seconds() + cold_start_seconds(spec)
+    return pods.TERMINATION_SECONDS + cold_start_seconds(spec)
 
 
 def rollout_seconds(spec: TritonServerSpec) -> int:
@@ -268,7 +259,7 @@ def server_labels(name: str) -> dict[str, str]:
 
 def arguments() -> list[str]:
     """What follows ``tritonserver``."""
-    return [f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={_DRAIN_SECONDS}"]
+    return [f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={pods.DRAIN_SECONDS}"]
 
 
 def environment(spec: TritonServerSpec) -> dict[str, str]:
@@ -327,7 +318,7 @@ def deployment(
                     "automountServiceAccountToken": False,
                     # A Service of this namespace would otherwise put <NAME>_PORT=tcp://... into every pod.
                     "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": termination_seconds(),
+                    "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
                     "securityContext": restricted_pod(USER),
                     **({"initContainers": init} if init else {}),
                     "containers": [_container(spec, shape, image, storage, secret_env)],
@@ -369,7 +360,7 @@ def _container(
         "readinessProbe": ready,
         # Kubernetes takes a pod that ends out of its Service at once, but nodes learn of it one after the other. Triton itself
         # then finishes what it has.
-        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_SETTLE_SECONDS)]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(pods.SETTLE_SECONDS)]}}},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "repository", "mountPath": REPOSITORY_FOLDER, "readOnly": True},

@@ -35,9 +35,6 @@ _SCRIPT_FOLDER = "/eks-inference"
 _SCRATCH = "/scratch"
 _PROBE_SECONDS = 10
 _DEAF_SECONDS = 60  # a server that has not answered that long is started again
-_SETTLE_SECONDS = 10  # until no node's kube-proxy sends requests any more
-_DRAIN_SECONDS = 180  # a long generation
-_STOP_SECONDS = 60  # the end of the engine
 _USER = 1000
 _CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
@@ -83,18 +80,12 @@ def startup_timeout_seconds(spec: VllmServerSpec) -> int:
 
 def cold_start_seconds(spec: VllmServerSpec) -> int:
     """Upper bound from the wish for a pod until it answers."""
-    startup = spec.profile.startup
-    return startup.node_start_s + startup.image_pull_s + startup_timeout_seconds(spec)
-
-
-def termination_seconds() -> int:
-    """How long a pod may take to end."""
-    return _SETTLE_SECONDS + _DRAIN_SECONDS + _STOP_SECONDS
+    return pods.cold_start_seconds(spec.profile.startup, startup_timeout_seconds(spec))
 
 
 def progress_seconds(spec: VllmServerSpec) -> int:
     """How long a roll-out may make no progress: one pod ends, and the next one starts from nothing."""
-    return termination_seconds() + cold_start_seconds(spec)
+    return pods.TERMINATION_SECONDS + cold_start_seconds(spec)
 
 
 def rollout_seconds(spec: VllmServerSpec) -> int:
@@ -209,7 +200,7 @@ def deployment(
                     "automountServiceAccountToken": False,
                     # A Service named vllm would otherwise put VLLM_PORT=tcp://... into every pod, which vLLM takes for its port.
                     "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": termination_seconds(),
+                    "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
                     "securityContext": restricted_pod(_USER),
                     **({"initContainers": first} if first else {}),
                     "containers": [_container(spec, shape, image, storage, secret_env)],
@@ -299,4 +290,4 @@ def _with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stop_command() -> str:
     """Kubernetes takes a pod that ends out of its Service at once, but nodes learn of it one after the other."""
-    return f"sleep {_SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{SCRIPT_FILE} {_DRAIN_SECONDS}"
+    return f"sleep {pods.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{SCRIPT_FILE} {pods.DRAIN_SECONDS}"
