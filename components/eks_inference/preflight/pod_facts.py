@@ -99,25 +99,12 @@ class Pod:
 
     @cached_property
     def containers(self) -> tuple[Container, ...]:
-        first = (Container(text(at(one, "name")), one, first=True) for one in items(at(self.spec, "initContainers")))
-        return (*first, *(Container(text(at(one, "name")), one) for one in items(at(self.spec, "containers"))))
+        return containers_of(self.spec)
 
     @cached_property
     def requests(self) -> Mapping[str, Decimal]:
-        """What the scheduler reserves for one pod: its containers together, or more where an init container needs more.
-
-        Init containers that stay (sidecars) count with the others (Kubernetes, "Sidecar containers").
-        """
-        total: dict[str, Decimal] = {}
-        most: dict[str, Decimal] = {}
-        for container in self.containers:
-            if container.first and at(container.spec, "restartPolicy") != "Always":
-                for name, value in container.requests.items():
-                    most[name] = max(most.get(name, Decimal()), value + total.get(name, Decimal()))
-            else:
-                for name, value in container.requests.items():
-                    total[name] = total.get(name, Decimal()) + value
-        return {name: max(total.get(name, Decimal()), most.get(name, Decimal())) for name in sorted({*total, *most})}
+        """What the scheduler reserves for one pod."""
+        return requests_of_pod(self.spec)
 
     def has_labels(self, selector: Mapping[str, Any]) -> bool:
         """Whether a selector of equal labels takes its pods; labels that controllers or secrets give are taken to match."""
@@ -139,6 +126,29 @@ class Pod:
         if key != "ray.io/node-type":
             return ()
         return ("worker",) if self.template.part == "head" else ("head",)
+
+
+def containers_of(pod: Any) -> tuple[Container, ...]:
+    """Containers of a pod (the ``spec`` of its template), those that run first first."""
+    first = (Container(text(at(one, "name")), one, first=True) for one in items(at(pod, "initContainers")))
+    return (*first, *(Container(text(at(one, "name")), one) for one in items(at(pod, "containers"))))
+
+
+def requests_of_pod(pod: Any) -> dict[str, Decimal]:
+    """What the scheduler reserves for one pod: its containers together, or more where an init container needs more.
+
+    Init containers that stay (sidecars) count with the others (Kubernetes, "Sidecar containers").
+    """
+    total: dict[str, Decimal] = {}
+    most: dict[str, Decimal] = {}
+    for container in containers_of(pod):
+        if container.first and at(container.spec, "restartPolicy") != "Always":
+            for name, value in container.requests.items():
+                most[name] = max(most.get(name, Decimal()), value + total.get(name, Decimal()))
+        else:
+            for name, value in container.requests.items():
+                total[name] = total.get(name, Decimal()) + value
+    return {name: max(total.get(name, Decimal()), most.get(name, Decimal())) for name in sorted({*total, *most})}
 
 
 def quantity(value: Any) -> Decimal | None:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
+import requests.adapters
 
 FIELD_MANAGER = "eks-inference"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import requests
 
-from eks_inference.preview.errors import Problem
 from eks_inference.simulate.api import Api, ApiRefusal
 from eks_inference.simulate.processes import ComponentError, Processes, free_port
 from eks_inference.simulate.toolchain import Toolchain
@@ -170,7 +169,7 @@ def _start_etcd(processes: Processes, toolchain: Toolchain) -> str:
 
 def _start_kwok(plane: ControlPlane) -> None:
     stages = plane.processes.folder / "stages.yaml"
-    stages.write_bytes(resources.files(__package__).joinpath("assets/stages.yaml").read_bytes())
+    stages.write_bytes(resources.files("eks_inference.simulate").joinpath("assets/stages.yaml").read_bytes())
     plane.processes.start(
         "kwok",
         [

@@ -48,6 +48,9 @@ class Processes:
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._orders, self._answers = self._supervisor.stdin, self._supervisor.stdout
 
     def __enter__(self) -> "Processes":
         return self
@@ -57,10 +60,9 @@ class Processes:
 
     def close(self) -> None:
         """Ends every process and removes the folder. A second Ctrl-C does not leave anything either: the supervisor goes on."""
-        assert self._supervisor.stdin and self._supervisor.stdout
-        self._supervisor.stdin.close()
+        self._orders.close()
         self._supervisor.wait(_END_SECONDS)
-        self._supervisor.stdout.close()
+        self._answers.close()
 
     def start(self, name: str, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
         """Starts a process. ``env`` is its whole environment, by default nothing but PATH and HOME: no credential goes along."""
@@ -113,11 +115,10 @@ class Processes:
         return found
 
     def _order(self, order: Mapping[str, object]) -> dict:
-        assert self._supervisor.stdin and self._supervisor.stdout
         try:
-            self._supervisor.stdin.write(json.dumps(order) + "\n")
-            self._supervisor.stdin.flush()
-            answer = self._supervisor.stdout.readline()
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
+            answer = self._answers.readline()
         except BrokenPipeError:
             answer = ""
         if not answer:

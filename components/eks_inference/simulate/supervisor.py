@@ -1,11 +1,12 @@
 """Starts the processes of a simulation and ends them, all of them, when the program that asked for them is gone.
 
-Run as a program of its own by ``processes.Processes``: whatever ends its parent (Ctrl-C, SIGKILL, an exception) closes its standard
-input, and then it kills every process group it started and removes the folder. Needs the standard library only, so that it starts
-in a few milliseconds. Every line of standard input is a JSON document: ``{"name", "argv", "env"}`` starts a process and is answered
-with ``{"pid"}`` or ``{"error"}``; ``{"stop": name}`` ends one and is answered with ``{"pid"}``.
+Run as a program of its own by ``processes.Processes``: whatever ends its parent (Ctrl-C, SIGKILL, an exception) closes its
+standard input, and then it kills every process group it started and removes the folder. Needs the standard library only, so that
+it starts in a few milliseconds. Every line of standard input is a JSON document: ``{"name", "argv", "env"}`` starts a process and
+is answered with ``{"pid"}`` or ``{"error"}``; ``{"stop": name}`` ends one and is answered with ``{"pid"}``.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -79,10 +80,8 @@ def _obey(order: dict, folder: Path, running: dict[str, subprocess.Popen[bytes]]
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     """At once: nothing of a simulation is worth a graceful end."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
 
 
