@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +29,10 @@ class ComponentError(PreviewError):
 
 
 class Processes:
-    """A context in which processes run. They live in sessions of their own, so Ctrl-C reaches this program alone, and under a
-    supervisor that ends them when this program does (``supervisor``).
+    """A context in which processes run; several threads may use it.
+
+    They live in sessions of their own, so Ctrl-C reaches this program alone, and under a supervisor that ends them when this
+    program does (``supervisor``).
 
     ``folder`` is a temporary folder that only this user can read; it goes with the context. Logs are in it as ``<name>.log``.
     """
@@ -37,6 +40,7 @@ class Processes:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="eks-inference-"))
         self._started: dict[str, int] = {}
+        self._lock = threading.Lock()
         try:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, str(self.folder)],
@@ -93,7 +97,7 @@ class Processes:
     def ensure_alive(self) -> None:
         """Raises ``ComponentError`` with the last words of every process that ended by itself."""
         problems = []
-        for name in self._started:
+        for name in tuple(self._started):
             if self._exit_file(name).exists():
                 code = int(self._exit_file(name).read_text())
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -116,9 +120,10 @@ class Processes:
 
     def _order(self, order: Mapping[str, object]) -> dict:
         try:
-            self._orders.write(json.dumps(order) + "\n")
-            self._orders.flush()
-            answer = self._answers.readline()
+            with self._lock:
+                self._orders.write(json.dumps(order) + "\n")
+                self._orders.flush()
+                answer = self._answers.readline()
         except BrokenPipeError:
             answer = ""
         if not answer:

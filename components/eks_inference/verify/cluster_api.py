@@ -74,7 +74,7 @@ class Kubectl:
         """Everything that checks need, in one go; raises ``AccessError`` when the cluster does not answer or shows nothing."""
         # First one request alone: where it fails, so would all others, each with the same words.
         try:
-            version = text(at(self._json("get", "--raw", _VERSION), "gitVersion"))
+            version = _spoken(self._json("get", "--raw", _VERSION))
         except _NotShown as error:
             raise _problem(error.why.said, hint=_ACCESS_HINT) from error
         with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -178,6 +178,13 @@ _HINTS = (
     (r"x509|certificate", "the kubeconfig is of another cluster: {access}"),
     (r"onfiguration|loading config|no context", "make a new kubeconfig: {access}"),
 )
+
+
+def _spoken(version: Any) -> str:
+    """The version the API server speaks, which may be an older one than its own (``--emulated-version``)."""
+    own, major, minor = (text(at(version, key)) for key in ("gitVersion", "emulationMajor", "emulationMinor"))
+    emulates = minor and not own.startswith(f"v{major}.{minor}.")
+    return f"v{major}.{minor}, spoken by {own}" if emulates else own
 
 
 def _problem(message: str, **details: str) -> AccessError:

@@ -1,0 +1,199 @@
+"""Where pods landed: what nodes have, what pods took of it, what is left, and why a pod is on none. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.preflight.pod_facts import quantity, requests_of_pod
+from eks_inference.preview.values import at, items, table, text
+from eks_inference.simulate.extender import DEVICES_ANNOTATION
+from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+Object = Mapping[str, Any]
+Amounts = Mapping[str, Decimal]
+
+
+@dataclass(frozen=True)
+class LandedPod:
+    """A pod on a node. ``owner`` is what made it (``Deployment demo/server``); ``devices`` are the indices that the scheduler
+    extension gave it, empty where it gave none; ``stands_in_for`` names the chart or add-on whose pod it stands in for.
+    """
+
+    namespace: str
+    name: str
+    owner: str
+    requests: Amounts
+    devices: tuple[int, ...] = ()
+    stands_in_for: str = ""
+    on_each_node: bool = False
+
+
+@dataclass(frozen=True)
+class LandedNode:
+    """A node with the pods that hold a part of it; ``ended`` are the owners of pods that ran here and are done."""
+
+    name: str
+    pool: str
+    type_name: str
+    zone: str
+    allocatable: Amounts
+    pods: tuple[LandedPod, ...]
+    ended: tuple[str, ...] = ()
+
+    @cached_property
+    def taken(self) -> Amounts:
+        """What the pods asked for, by resource; ``pods`` is their number."""
+        total = {"pods": Decimal(len(self.pods))}
+        for pod in self.pods:
+            for name, value in pod.requests.items():
+                total[name] = total.get(name, Decimal()) + value
+        return total
+
+    def idle(self, resource: str) -> Decimal:
+        return self.allocatable.get(resource, Decimal()) - self.taken.get(resource, Decimal())
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the device resources it offers."""
+        return tuple(sorted(name for name, value in self.allocatable.items() if "/" in name and value))
+
+
+@dataclass(frozen=True)
+class PendingPod:
+    """A pod on no node, or one that could not even be made (then ``name`` is empty). ``said`` are the cluster's own words."""
+
+    namespace: str
+    name: str
+    owner: str
+    requests: Amounts
+    said: str
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Pods x nodes at one moment."""
+
+    nodes: tuple[LandedNode, ...]
+    pending: tuple[PendingPod, ...]
+
+    @property
+    def placed(self) -> int:
+        return sum(len(node.pods) for node in self.nodes)
+
+    def idle_devices(self) -> Mapping[str, Mapping[str, int]]:
+        """Devices that nobody uses, by resource and node."""
+        found: dict[str, dict[str, int]] = {}
+        for node in self.nodes:
+            for resource in node.devices:
+                if idle := int(node.idle(resource)):
+                    found.setdefault(resource, {})[node.name] = idle
+        return found
+
+
+READS = ("nodes", "pods", "events", "replicasets.apps")
+"""The resources that ``landing`` is made of."""
+
+
+def landing(seen: Mapping[str, Sequence[Object]]) -> Landing:
+    """From lists of objects by resource (``READS``)."""
+    makers = {_identity(replicas): _maker(replicas) for replicas in seen["replicasets.apps"]}
+    here: dict[str, list[LandedPod]] = {}
+    ended: dict[str, list[str]] = {}
+    pending: list[PendingPod] = []
+    for pod in seen["pods"]:
+        owner = _owner(pod, makers)
+        node = text(at(pod, "spec", "nodeName"))
+        if at(pod, "status", "phase") in ("Succeeded", "Failed"):
+            ended.setdefault(node, []).append(owner)
+        elif node:
+            here.setdefault(node, []).append(_landed(pod, owner))
+        else:
+            pending.append(PendingPod(*_identity(pod), owner, requests_of_pod(pod["spec"]), _scheduler_said(pod)))
+    pending += _never_made(seen["events"], seen["replicasets.apps"], makers)
+    nodes = (_node(node, here, ended) for node in seen["nodes"])
+    return Landing(
+        nodes=tuple(sorted(nodes, key=lambda node: (not node.devices, node.pool, node.name))),
+        pending=tuple(sorted(pending, key=lambda pod: (pod.owner, pod.name))),
+    )
+
+
+def _node(node: Object, here: Mapping[str, list[LandedPod]], ended: Mapping[str, list[str]]) -> LandedNode:
+    name, labels = _identity(node)[1], table(at(node, "metadata", "labels"))
+    pods = here.get(name, [])
+    return LandedNode(
+        name=name,
+        pool=text(labels.get(POOL_LABEL)),
+        type_name=text(labels.get(INSTANCE_TYPE_LABEL)),
+        zone=text(labels.get(ZONE_LABEL)),
+        allocatable=_amounts(at(node, "status", "allocatable")),
+        pods=tuple(sorted(pods, key=lambda pod: (pod.on_each_node, bool(pod.stands_in_for), pod.devices, pod.owner, pod.name))),
+        ended=tuple(sorted(ended.get(name, ()))),
+    )
+
+
+def _landed(pod: Object, owner: str) -> LandedPod:
+    annotations, labels = (table(at(pod, "metadata", part)) for part in ("annotations", "labels"))
+    return LandedPod(
+        *_identity(pod),
+        owner=owner,
+        requests=requests_of_pod(pod["spec"]),
+        devices=tuple(int(device) for device in text(annotations.get(DEVICES_ANNOTATION)).split(",") if device),
+        stands_in_for=text(labels.get(STANDS_IN_FOR_LABEL)),
+        on_each_node=owner.startswith("DaemonSet "),
+    )
+
+
+def _scheduler_said(pod: Object) -> str:
+    for condition in items(at(pod, "status", "conditions")):
+        if at(condition, "type") == "PodScheduled" and at(condition, "status") == "False":
+            return text(at(condition, "message")) or text(at(condition, "reason"))
+    gates = ", ".join(text(at(gate, "name")) for gate in items(at(pod, "spec", "schedulingGates")))
+    scheduler = text(at(pod, "spec", "schedulerName"))
+    return f"held back by scheduling gates: {gates}" if gates else f"no scheduler named {scheduler} has looked at it"
+
+
+def _never_made(
+    events: Iterable[Object], replica_sets: Iterable[Object], makers: Mapping[tuple[str, str], str]
+) -> Iterator[PendingPod]:
+    """Pods that a controller could not make: quota, Pod Security, a ServiceAccount that is missing."""
+    short = {_identity(one) for one in replica_sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
+    last: dict[tuple[str, str, str], str] = {}
+    for event in events:
+        about = at(event, "involvedObject")
+        kind, namespace, name = (text(at(about, key)) for key in ("kind", "namespace", "name"))
+        if at(event, "reason") != "FailedCreate" or (kind == "ReplicaSet" and (namespace, name) not in short):
+            continue
+        last[kind, namespace, name] = text(at(event, "message"))
+    for (kind, namespace, name), said in last.items():
+        owner = makers.get((namespace, name)) if kind == "ReplicaSet" else None
+        yield PendingPod(namespace, "", owner or f"{kind} {namespace}/{name}", {}, said)
+
+
+def _maker(item: Object) -> str:
+    """What controls an object, in words."""
+    namespace, name = _identity(item)
+    for reference in items(at(item, "metadata", "ownerReferences")):
+        if at(reference, "controller") is True:
+            return f"{text(at(reference, 'kind'))} {namespace}/{text(at(reference, 'name'))}"
+    return f"{text(at(item, 'kind'))} {namespace}/{name}"
+
+
+def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
+    """What made a pod, through a ReplicaSet to its Deployment, and through a Job of a CronJob no further than the Job."""
+    made_by = _maker(pod)
+    match = re.fullmatch(r"ReplicaSet ([^/]*)/(.*)", made_by)
+    return makers.get((match[1], match[2]), made_by) if match else made_by
+
+
+def _identity(item: Object) -> tuple[str, str]:
+    return text(at(item, "metadata", "namespace")), text(at(item, "metadata", "name"))
+
+
+def _amounts(value: Any) -> dict[str, Decimal]:
+    return {name: found for name, given in table(value).items() if (found := quantity(given)) is not None}
