@@ -5,7 +5,7 @@ STACK  ?= inf2-llama3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
-.PHONY: preview client test lint checkov format bench golden clean
+.PHONY: preview client test cluster-tools cluster lint checkov format bench golden clean
 
 preview: .venv/.runtime ## What `pulumi up -s STACK` would create
 	@$(BIN)/eks-inference preview $(STACK)
@@ -17,6 +17,12 @@ client: ## Run the client of the deployed STACK once more: its test, then its me
 
 test: .venv/.dev ## All tests that need Python only
 	$(BIN)/python -m pytest
+
+cluster-tools: .venv/.runtime ## Build the Kubernetes binaries of `simulate` from pinned Go modules, once
+	@$(BIN)/eks-inference cluster-tools
+
+cluster: .venv/.dev cluster-tools ## All tests on a real control plane; need Go, the first time about 15 minutes
+	$(BIN)/python -m pytest -m cluster
 
 lint: .venv/.dev ## Style and types
 	$(BIN)/ruff check .

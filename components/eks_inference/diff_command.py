@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eks_inference.interrupts import EXIT_CODE, ending_cleanly
 from eks_inference.output import colour, write
 
 # The parser is built for every command; what a comparison needs is imported when one is made.
@@ -62,11 +63,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to compare."""
     try:
-        with _ending_cleanly():
+        with ending_cleanly():
             report = _of_files(options) if _are_files(options) else _of_revisions(options)
     except KeyboardInterrupt:
         print("ended; nothing is left behind", file=sys.stderr)
-        return 130
+        return EXIT_CODE
     _write(options, report)
     if report.failed:
         return 2
@@ -84,20 +85,6 @@ def _happens(what: str, report: "Report") -> bool:
     if what == "danger":
         return any(stack.dangers for stack in report.stacks)
     return bool(report.counts["replace" if what == "replace" else "delete"])
-
-
-@contextlib.contextmanager
-def _ending_cleanly() -> Iterator[None]:
-    """A job that is cancelled ends as Ctrl-C does: everything checked out is removed first."""
-
-    def end(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 # -- two files -------------------------------------------------------------------------------------------------------------------

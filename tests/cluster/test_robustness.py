@@ -1,0 +1,162 @@
+"""What a simulation does when something is wrong with its machine: a clear word, no process and no file left."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from eks_inference.preview.errors import PreviewError
+from eks_inference.simulate import control_plane as module
+from eks_inference.simulate.control_plane import control_plane
+from eks_inference.simulate.processes import ComponentError, Processes
+from eks_inference.simulate.toolchain import Toolchain
+
+pytestmark = pytest.mark.cluster
+
+COMMAND = (sys.executable, "-m", "eks_inference", "simulate", "inf2-llama2")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for_end(pids: tuple[int, ...]) -> None:
+    end = time.monotonic() + 20
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < end, f"still running: {[pid for pid in pids if is_running(pid)]}"
+        time.sleep(0.05)
+
+
+def test_every_process_and_the_folder_go_with_the_context(toolchain: Toolchain):
+    with control_plane(toolchain) as plane:
+        pids, folder = plane.processes.pids(), plane.processes.folder
+        assert len(pids) == 6  # five components and the supervisor
+        assert all(is_running(pid) for pid in pids)
+        assert folder.stat().st_mode & 0o077 == 0  # tokens are in it
+    wait_for_end(pids)
+    assert not folder.exists()
+
+
+def test_a_component_that_crashes_is_told_with_its_last_words(toolchain: Toolchain):
+    with control_plane(toolchain) as plane:
+        os.kill(plane.processes.pid("kube-scheduler"), signal.SIGSEGV)
+        with pytest.raises(ComponentError) as error:
+            plane.processes.wait_until(lambda: False, seconds=10, what="never")
+    assert "kube-scheduler ended with exit code 2 while the simulation needed it" in str(error.value)
+    assert "SIGSEGV" in str(error.value)
+
+
+def test_a_component_that_is_killed_is_told(toolchain: Toolchain):
+    with control_plane(toolchain) as plane:
+        os.kill(plane.processes.pid("etcd"), signal.SIGKILL)
+        with pytest.raises(ComponentError, match="etcd was ended by signal 9"):
+            plane.processes.wait_until(lambda: False, seconds=10, what="never")
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_not_the_end(toolchain: Toolchain, taken_port: int, monkeypatch: pytest.MonkeyPatch):
+    """The third port asked for is the API server's."""
+    asked: list[int] = []
+
+    def port() -> int:
+        asked.append(taken_port if len(asked) == 2 else free_port())
+        return asked[-1]
+
+    free_port = module.free_port
+    monkeypatch.setattr(module, "free_port", port)
+    with control_plane(toolchain) as plane:
+        assert len(asked) == 6
+        assert plane.api.raw("GET", "/readyz") == "ok"
+
+
+def test_ports_that_are_always_taken_are_told(toolchain: Toolchain, taken_port: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "free_port", lambda: taken_port)
+    with pytest.raises(ComponentError, match=rf"127\.0\.0\.1:{taken_port}: bind: address already in use"), control_plane(toolchain):
+        pass
+
+
+def test_a_program_that_cannot_be_run_is_told(tmp_path: Path):
+    broken = tmp_path / "etcd"
+    broken.write_text("no program")
+    broken.chmod(0o755)
+    with Processes() as processes:
+        with pytest.raises(PreviewError, match="etcd cannot be started: Exec format error"):
+            processes.start("etcd", [broken])
+        folder = processes.folder
+    assert not folder.exists()
+
+
+# -- the command -----------------------------------------------------------------------------------------------------------------
+
+
+def processes_that_name(folder: Path) -> list[str]:
+    """Command lines of processes that work in a folder, wherever they hang."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(folder) in words:
+                found.append(words)
+    return found
+
+
+def ended(tmp_path: Path, seconds: float, number: signal.Signals) -> tuple[int, str]:
+    """The exit code and the words of the command that got a signal after a while."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        COMMAND, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as command:
+        time.sleep(seconds)
+        assert command.poll() is None, "the command ended before it was interrupted"
+        command.send_signal(number)
+        _, said = command.communicate(timeout=30)
+    end = time.monotonic() + 10
+    while (left := processes_that_name(tmp_path)) or any(tmp_path.iterdir()):
+        assert time.monotonic() < end, f"left: {left} {list(tmp_path.iterdir())}"
+        time.sleep(0.05)
+    return command.returncode, said
+
+
+@pytest.mark.parametrize("seconds", [1.0, 2.5, 4.0, 6.0, 9.0])
+def test_ctrl_c_ends_everything(tmp_path: Path, toolchain: Toolchain, seconds: float):
+    code, said = ended(tmp_path, seconds, signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in said
+    assert "ended by Ctrl-C" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_the_command_ends_everything(tmp_path: Path, toolchain: Toolchain, number: signal.Signals):
+    code, _ = ended(tmp_path, 6.0, number)
+    assert code in (130, -number)
+
+
+def test_missing_programs_are_told(tmp_path: Path):
+    """Nothing on PATH, nothing in the cache."""
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(COMMAND, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    for program in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
+        assert program in done.stderr
+    assert "eks-inference cluster-tools" in done.stderr
+    assert "Traceback" not in done.stderr
