@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -14,9 +13,10 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.observability import prometheus_plan as plan
+from eks_inference.simulate.toolchain import installed
 
-PROMTOOL = shutil.which("promtool")
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on PATH")
+TOOLS = installed("promtool")
+needs_promtool = pytest.mark.skipif(bool(TOOLS.missing()), reason=TOOLS.missing())
 
 ALERTS = [rule for group in plan.rules()["groups"] for rule in group["rules"] if "alert" in rule]
 RECORDED = [rule for group in plan.rules()["groups"] for rule in group["rules"] if "record" in rule]
@@ -59,8 +59,9 @@ def panel_expressions() -> Iterator[tuple[str, str]]:
 
 
 def promtool(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
-    assert PROMTOOL
-    return subprocess.run([PROMTOOL, *arguments], cwd=where, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [TOOLS.path("promtool"), *arguments], cwd=where, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 # -- names ----------------------------------------------------------------------------------------------------------------------

@@ -88,7 +88,10 @@ def test_a_port_that_is_taken_is_not_the_end(toolchain: Toolchain, taken_port: i
 
 def test_ports_that_are_always_taken_are_told(toolchain: Toolchain, taken_port: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "free_port", lambda: taken_port)
-    with pytest.raises(ComponentError, match=rf"127\.0\.0\.1:{taken_port}: bind: address already in use"), control_plane(toolchain):
+    with (
+        pytest.raises(ComponentError, match=rf"127\.0\.0\.1:{taken_port}: bind: address already in use"),
+        control_plane(toolchain),
+    ):
         pass
 
 

@@ -28,17 +28,24 @@ class AccessError(PreviewError):
 
 
 class Kubectl:
-    """Lists objects of one cluster through the ``kubectl`` on PATH.
+    """Lists objects of one cluster through the ``kubectl`` on PATH, or through ``program``.
 
     ``kubeconfig`` and ``context`` are kubectl's own choice (``KUBECONFIG``, ``~/.kube/config``, current context) when left out.
     ``access_command`` is what makes a kubeconfig, for messages.
     """
 
-    def __init__(self, *, kubeconfig: Path | None = None, context: str | None = None, access_command: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        access_command: str = "",
+        program: Path | None = None,
+    ) -> None:
         self._get_access = access_command or "aws eks update-kubeconfig --region REGION --name CLUSTER"
         self._kubeconfig = kubeconfig
         self._context = context
-        command = shutil.which("kubectl")
+        command = str(program) if program else shutil.which("kubectl")
         if command is None:
             raise _problem(
                 "there is no kubectl on PATH", hint="`pulumi up` needs it too: https://kubernetes.io/docs/tasks/tools/"

@@ -15,6 +15,7 @@ from typing import Any
 from eks_inference.preview.diff.report import FindingText, Recorded
 from eks_inference.preview.diff.saved import SEAL, read_graph
 from eks_inference.preview.errors import Problem
+from eks_inference.preview.user_cache import user_cache
 
 _MOST_KEPT = 200
 
@@ -71,8 +72,7 @@ class Store:
 
 def store() -> Store:
     """The store of this user."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Store(Path(base) / "eks-inference" / "diff")
+    return Store(user_cache("diff"))
 
 
 def key_of(*parts: str) -> str:

@@ -1,0 +1,13 @@
+"""What tests on a real control plane have in common. They are skipped, with the reason, where its programs are not there."""
+
+import pytest
+
+from eks_inference.simulate.toolchain import Toolchain, installed
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    found = installed()
+    if reason := found.missing():
+        pytest.skip(reason)
+    return found

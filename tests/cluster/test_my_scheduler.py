@@ -1,0 +1,254 @@
+"""``my-scheduler`` of a shipped stack: a real kube-scheduler with the stack's configuration and rights, asking the stand-in of the
+Neuron extension through the stack's own Service.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from conftest import recorded
+from eks_inference.accelerators.plan import DEVICE_RESOURCE, EXTENSION_NAME, NAMESPACE, SCHEDULER_NAME
+from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
+from eks_inference.preview.values import at, items
+from eks_inference.simulate.api import Api
+from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
+from eks_inference.simulate.objects import ClusterObject, cluster_objects
+from eks_inference.simulate.schedulers import Schedulers, Unsimulated
+from eks_inference.simulate.stand_ins.loop import StandIns
+from eks_inference.simulate.toolchain import Toolchain
+
+pytestmark = pytest.mark.cluster
+
+STACK = "inf2-llama2"
+SERVERS = ("llama2-a", "llama2-b", "llama2-c")
+SECONDS = 40
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A control plane with a core node, an inf2.48xlarge and the stack's scheduler."""
+
+    plane: ControlPlane
+    schedulers: Schedulers
+    loop: StandIns
+    objects: tuple[ClusterObject, ...]
+
+    @property
+    def api(self) -> Api:
+        return self.plane.api
+
+    def until(self, check: Callable[[], Any], what: str) -> Any:
+        def found() -> Any:
+            self.loop.ensure_alive()
+            return check()
+
+        return self.plane.processes.wait_until(found, seconds=SECONDS, what=what)
+
+    def manifest(self, kind: str, name: str) -> dict[str, Any]:
+        """An object of the stack."""
+        (found,) = (one for one in self.objects if (one.kind, one.name) == (kind, name))
+        return copy.deepcopy(found.manifest)
+
+    def start(self, name: str, devices: int, scheduler: str = SCHEDULER_NAME) -> None:
+        """A pod of the stack's pool with that many devices."""
+        template = self.manifest("Deployment", SERVERS[0])["spec"]["template"]["spec"]
+        spec = {
+            **{key: template[key] for key in ("nodeSelector", "tolerations")},
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "image": "none", "resources": {"limits": {DEVICE_RESOURCE: str(devices)}}}],
+        }
+        self.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+    def pod(self, name: str) -> dict[str, Any]:
+        found = self.api.get("pods", name, "default")
+        assert found
+        return found
+
+    def devices(self, name: str) -> str:
+        """The devices of a pod, once it runs."""
+        self.until(lambda: at(self.pod(name), "status", "phase") == "Running", f"pod {name} runs")
+        return at(self.pod(name), "metadata", "annotations", DEVICES_ANNOTATION) or ""
+
+    def said(self, words: str) -> str:
+        """What the scheduler says of a pod, once it says that."""
+        return self.until(
+            lambda: next((one["message"] for one in self.api.list("events") if words in (one.get("message") or "")), ""),
+            f"an event says {words!r}",
+        )
+
+
+def node(name: str, labels: dict[str, str], **devices: str) -> dict[str, Any]:
+    size = {"cpu": "192", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1000Gi", **devices}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": size, "allocatable": size},
+    }
+
+
+@pytest.fixture(scope="module")
+def started(toolchain: Toolchain) -> Iterator[Cluster]:
+    objects = cluster_objects(recorded(STACK))
+    with control_plane(toolchain) as plane, Schedulers(plane) as schedulers, StandIns(plane.api, [schedulers]) as loop:
+        cluster = Cluster(plane, schedulers, loop, objects)
+        pools = [
+            cluster.manifest("Deployment", name)["spec"]["template"]["spec"]["nodeSelector"]
+            for name in (SCHEDULER_NAME, SERVERS[0])
+        ]
+        plane.api.create(node("core-1", pools[0]))
+        plane.api.create(
+            node("inf2-1", {**pools[1], INSTANCE_TYPE_LABEL: "inf2.48xlarge"}, **{DEVICE_RESOURCE: "12"}),
+        )
+        for one in objects:
+            if one.name.startswith((SCHEDULER_NAME, EXTENSION_NAME)):
+                plane.api.apply(one.manifest)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(started: Cluster) -> Iterator[Cluster]:
+    """Without a pod of another test, before and after."""
+    yield started
+    for pod in started.api.list("pods", "default"):
+        started.api.delete("pods", pod["metadata"]["name"], "default")
+    started.until(lambda: not started.api.list("pods", "default"), "the pods are gone")
+
+
+def test_three_servers_fill_the_node_and_a_fourth_waits(cluster: Cluster):
+    namespaces = set(SERVERS)
+    for one in cluster.objects:
+        if one.namespace in namespaces and one.kind in ("Deployment", "ServiceAccount") or one.name in namespaces:
+            cluster.api.apply(one.manifest)
+    cluster.until(
+        lambda: all(at(cluster.api.get("deployments.apps", name, name), "status", "readyReplicas") for name in SERVERS),
+        "the servers are ready",
+    )
+    pods = [pod for name in SERVERS for pod in cluster.api.list("pods", name)]
+    given = sorted(pod["metadata"]["annotations"][DEVICES_ANNOTATION] for pod in pods)
+    assert given == ["0,1,2,3", "4,5,6,7", "8,9,10,11"]
+    assert {pod["spec"]["schedulerName"] for pod in pods} == {SCHEDULER_NAME}
+    assert at(cluster.api.get("nodes", "inf2-1"), "metadata", "annotations", USAGE_ANNOTATION) == ",".join(["true"] * 12)
+
+    cluster.start("fourth", 4)
+    assert f"Insufficient {DEVICE_RESOURCE}" in cluster.said("0/2 nodes are available")
+    assert "nodeName" not in cluster.pod("fourth")["spec"]
+    # A server that goes makes room: the pod that waited gets its devices.
+    cluster.api.delete("deployments.apps", SERVERS[1], SERVERS[1])
+    (freed,) = (pod["metadata"]["annotations"][DEVICES_ANNOTATION] for pod in pods if pod["metadata"]["namespace"] == SERVERS[1])
+    assert cluster.devices("fourth") == freed
+    for name in SERVERS:
+        cluster.api.delete("deployments.apps", name, name)
+
+
+def test_free_devices_that_are_no_neighbours_leave_a_pod_waiting_with_the_extension_s_words(cluster: Cluster):
+    for number, devices in enumerate((2, 4, 2, 4)):
+        cluster.start(f"part-{number}", devices)
+        cluster.devices(f"part-{number}")
+    for name in ("part-0", "part-2"):
+        cluster.api.delete("pods", name, "default")
+    cluster.start("four", 4)
+    assert "1 no 4 contiguous free Neuron devices of 12: free 0-1, 6-7" in cluster.said("contiguous")
+    cluster.start("two", 2)
+    assert cluster.devices("two") == "0,1"
+    assert "nodeName" not in cluster.pod("four")["spec"]
+    cluster.api.delete("pods", "part-1", "default")
+    assert cluster.devices("four") == "2,3,4,5"
+
+
+def test_pods_of_the_default_scheduler_are_left_alone(cluster: Cluster):
+    cluster.start("plain", 1, scheduler="default-scheduler")
+    assert cluster.devices("plain") == ""
+    (event,) = (
+        one for one in cluster.api.list("events", "default") if one["reason"] == "Scheduled" and "plain" in one["message"]
+    )
+    assert event["reportingComponent"] == "default-scheduler"
+
+
+def test_pods_wait_while_the_extension_is_away(cluster: Cluster):
+    extension = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": EXTENSION_NAME, "namespace": NAMESPACE}}
+    cluster.api.patch(extension, {"spec": {"replicas": 0}})
+    cluster.until(
+        lambda: not any(EXTENSION_NAME in pod["metadata"]["name"] for pod in cluster.api.list("pods", NAMESPACE)),
+        "the extension is away",
+    )
+    cluster.start("waits", 4)
+    cluster.said(f"no ready pod is behind Service {NAMESPACE}/{EXTENSION_NAME} port 12345")
+    cluster.api.patch(extension, {"spec": {"replicas": 1}})
+    assert cluster.devices("waits") == "0,1,2,3"
+
+
+def test_a_new_scheduler_takes_over_at_once(cluster: Cluster):
+    """The one that goes gives up its lease, with the rights of the stack's role."""
+
+    def holder() -> str:
+        return at(cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE), "spec", "holderIdentity") or ""
+
+    before = cluster.until(holder, "a scheduler leads")
+    lease = cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE)
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SCHEDULER_NAME, "namespace": NAMESPACE}}
+    changed = {"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}}
+    cluster.api.patch(deployment, changed)
+    cluster.until(lambda: holder() not in ("", before), "another scheduler leads")
+    after = cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE)
+    assert at(lease, "spec", "leaseDurationSeconds") == 15
+    cluster.start("late", 4)
+    assert cluster.devices("late") == "0,1,2,3"
+    assert at(after, "spec", "leaseTransitions") == at(lease, "spec", "leaseTransitions") + 1
+
+
+def test_the_stack_s_roles_suffice(cluster: Cluster):
+    cluster.start("one", 4)
+    cluster.devices("one")
+    assert cluster.schedulers.complaints() == ()
+    assert cluster.schedulers.unsimulated() == ()
+
+
+# -- what goes wrong is told: last, since what was forbidden stays in the logs ---------------------------------------------------
+
+
+def test_an_extender_of_another_maker_is_left_out_and_told(cluster: Cluster):
+    config = cluster.manifest("ConfigMap", f"{SCHEDULER_NAME}-config")
+    (key,) = config["data"]
+    text = config["data"][key].replace(SCHEDULER_NAME, "other-scheduler").replace(EXTENSION_NAME, "other")
+    text = text.replace("aws.amazon.com/", "example.com/")
+    cluster.api.create({**config, "metadata": {"name": "other", "namespace": NAMESPACE}, "data": {key: text}})
+    pod = cluster.manifest("Deployment", SCHEDULER_NAME)["spec"]["template"]
+    pod["spec"]["volumes"][0]["configMap"]["name"] = "other"
+    cluster.api.create(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other", "namespace": NAMESPACE}, "spec": pod["spec"]}
+    )
+    cluster.until(cluster.schedulers.unsimulated, "the extender is told")
+    url = f"http://other.{NAMESPACE}.svc.cluster.local:12345"
+    why = "only the Neuron extension is stood in for: pods are placed without asking this one"
+    assert cluster.schedulers.unsimulated() == (Unsimulated(f"extender {url} of other-scheduler", why),)
+    # Its lease has a name that the role does not know.
+    cluster.until(lambda: any("other-scheduler" in one for one in cluster.schedulers.complaints()), "the lease is forbidden")
+    cluster.api.delete("pods", "other", NAMESPACE)
+
+
+def test_rights_the_extension_lacks_are_told(cluster: Cluster):
+    role = cluster.manifest("ClusterRole", EXTENSION_NAME)
+    lacking = copy.deepcopy(role)
+    lacking["rules"] = [rule for rule in items(lacking["rules"]) if "pods/binding" not in rule["resources"]]
+    cluster.api.apply(lacking)
+    cluster.start("unbound", 4)
+    cluster.said('cannot create resource "pods/binding"')
+    assert any("pods/binding" in one and EXTENSION_NAME in one for one in cluster.schedulers.complaints())
+    cluster.api.apply(role)
+    assert cluster.devices("unbound") == "0,1,2,3"
+
+
+def test_a_scheduler_that_ends_is_started_again_and_told(cluster: Cluster):
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SCHEDULER_NAME, "namespace": NAMESPACE}}
+    template = cluster.manifest("Deployment", SCHEDULER_NAME)["spec"]["template"]["spec"]
+    container = {**template["containers"][0], "args": [*template["containers"][0]["args"], "--no-such-flag"]}
+    cluster.api.patch(deployment, {"spec": {"template": {"spec": {"containers": [container]}}}})
+    told = f"Deployment {NAMESPACE}/{SCHEDULER_NAME}: the scheduler ended with exit code 1: "
+    cluster.until(lambda: any(one.startswith(told) for one in cluster.schedulers.complaints()), "the end is told")
+    cluster.plane.processes.ensure_alive()
+    assert any("unknown flag: --no-such-flag" in one for one in cluster.schedulers.complaints())

@@ -1,0 +1,564 @@
+"""Finding and building the programs of a simulated control plane, with a stand-in for Go: no Go and no network is needed."""
+
+import fcntl
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from eks_inference.catalog.versions import chart
+from eks_inference.cli import main
+from eks_inference.cluster.spec import ClusterSpec
+from eks_inference.preview.errors import PreviewError
+from eks_inference.preview.user_cache import user_cache
+from eks_inference.simulate import toolchain
+from eks_inference.simulate.tool_build import Step, build
+from eks_inference.simulate.toolchain import DEFINITIONS, definition_sources, definitions_file, installed, tools
+from eks_inference.simulate.tools_command import _Progress
+
+GO = f"""#!{sys.executable}
+import json, os, signal, sys, time
+from pathlib import Path
+
+here = Path(__file__).parent
+told = json.loads((here / "told.json").read_text())
+arguments = sys.argv[1:]
+with (here / "calls").open("a") as calls:
+    calls.write(json.dumps([arguments, os.getcwd(), {{name: os.environ.get(name) for name in ("GOFLAGS", "GOWORK")}}]) + "\\n")
+if arguments[:1] == ["env"]:
+    print(told["go"])
+elif arguments[:2] == ["mod", "download"]:
+    print(json.dumps(told["modules"].get(arguments[-1], {{"Error": "there is no such version"}})))
+    sys.exit(arguments[-1] not in told["modules"])
+elif arguments[:1] == ["build"]:
+    package, output = arguments[-1], Path(arguments[arguments.index("-o") + 1])
+    print("go: downloading example.com/a v1.0.0", "internal/a", "example.com/b-c/v2", sep="\\n", file=sys.stderr, flush=True)
+    if package == told["fails"]:
+        print("# example.com/d", *(f"d.go:{{line}}: no" for line in range(30)), told["last words"], sep="\\n", file=sys.stderr)
+        sys.exit(1)
+    if package == told["hangs"]:
+        output.write_text("half of it")
+        (here / "hanging").write_text(str(os.getpid()))
+        time.sleep(60)
+    output.write_text(f"#!/bin/sh\\necho Version: v{{told['versions'][package]}} go1.99.1\\n")
+    output.chmod(0o755)
+else:
+    sys.exit(f"unexpected: {{arguments}}")
+"""
+
+
+class Machine:
+    """A machine with nothing but what a test puts on its PATH, and an empty cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        self.told = {
+            "go": "go1.99.1",
+            "fails": "",
+            "last words": "",
+            "hangs": "",
+            "versions": {tool.package: tool.group.version for tool in tools().values()},
+            "modules": {},
+        }
+        for source in definition_sources():
+            module = folder / "modules" / source.name
+            (module / source.folder).mkdir(parents=True)
+            for file in source.files:
+                text = f"kind: CustomResourceDefinition\nmetadata: {{name: {file}}}\noperators:\n- '!='\n- =\n- =~\n"
+                (module / source.folder / f"{file}.yaml").write_text(text)
+            self.told["modules"][f"{source.module}@{source.version}"] = {"Dir": str(module), "Sum": source.sum}
+
+    def put(self, name: str, text: str) -> Path:
+        """A program on PATH."""
+        program = self.bin / name
+        program.write_text(text)
+        program.chmod(0o755)
+        return program
+
+    def says(self, name: str, words: str) -> Path:
+        return self.put(name, f"#!/bin/sh\necho '{words}'\n")
+
+    def go(self, **told: str) -> None:
+        """Puts the stand-in for Go on PATH."""
+        (self.bin / "told.json").write_text(json.dumps(self.told | told))
+        self.put("go", GO)
+
+    def calls(self) -> list[list]:
+        file = self.bin / "calls"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setenv("PATH", str(made.bin))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return made
+
+
+def build_quietly() -> list[Step]:
+    """What was made."""
+    done: list[Step] = []
+    build(lambda step: done.append(step) if step.done else None, lambda: pytest.fail("no other build runs"))
+    return done
+
+
+def refused() -> str:
+    with pytest.raises(PreviewError) as error:
+        build_quietly()
+    return str(error.value)
+
+
+def cached() -> set[str]:
+    """Files of the cache, but for what it keeps for itself."""
+    folder = user_cache("tools")
+    return {path.name for path in folder.rglob("*") if path.is_file()} - {"lock", "versions.json"}
+
+
+# -- pins ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_group_builds_something_and_has_its_sums():
+    folders = {path.parent.name for path in toolchain._HERE.glob("tools/*/go.mod")}
+    assert {tool.group.name for tool in tools().values()} == folders
+    for tool in tools().values():
+        sums = (tool.group.folder / "go.sum").read_text()
+        pinned = re.search(rf"^\s*{re.escape(tool.group.module)} (v\S+)", (tool.group.folder / "go.mod").read_text(), re.M)
+        assert pinned
+        assert f"{tool.group.module} {pinned[1]} h1:" in sums
+        assert tool.package.startswith(tool.group.module)
+
+
+def test_what_is_built_would_be_used_from_path_as_well():
+    for tool in tools().values():
+        assert tool.fits(tool.group.version)
+
+
+def test_versions_are_those_of_the_modules():
+    versions = {tool.group.name: tool.group.version for tool in tools().values()}
+    kubernetes = (toolchain._HERE / "tools" / "kubernetes" / "go.mod").read_text()
+    staging = set(re.findall(r"=> k8s\.io/\S+ v0\.(\S+)", kubernetes))
+    assert {f"1.{version}" for version in staging} == {versions["kubernetes"]}
+    major, minor, patch = versions["prometheus"].split(".")
+    prometheus = (toolchain._HERE / "tools" / "prometheus" / "go.mod").read_text()
+    assert f"github.com/prometheus/prometheus v0.{major}{int(minor):02}.{patch} " in prometheus
+
+
+def test_the_control_plane_is_of_the_minor_version_that_clusters_are_of_by_default():
+    default = ClusterSpec.model_fields["version"].default
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
+        assert tools()[name].group.version.startswith(f"{default}.")
+        assert tools()[name].fits(f"{default}.0")
+
+
+@pytest.mark.parametrize(("source", "of"), [("karpenter", "karpenter-crd"), ("keda", "keda")])
+def test_definitions_are_those_of_the_charts(source: str, of: str):
+    (found,) = [one for one in definition_sources() if one.name == source]
+    assert found.version == f"v{chart(of).version}"
+
+
+def test_no_version_of_a_module_is_written_twice():
+    table = tomllib.loads((toolchain._HERE / "toolchain.toml").read_text())
+    assert [name for name, row in table["groups"].items() if "version" in row] == ["prometheus"]
+
+
+def test_a_key_changes_with_all_that_changes_what_is_built(tmp_path: Path):
+    group = tools()["prometheus"].group
+    keys = {group.key, replace(group, tags=()).key, replace(group, version="3.15.1").key, replace(group, variables={}).key}
+    assert len(keys) == 4
+    for changed in ("go.mod", "go.sum"):
+        folder = tmp_path / changed
+        folder.mkdir()
+        for file in ("go.mod", "go.sum"):
+            (folder / file).write_bytes((group.folder / file).read_bytes() + (b"\n" if file == changed else b""))
+        keys.add(replace(group, folder=folder).key)
+    assert len(keys) == 6
+
+
+# -- finding ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_told_in_full(machine: Machine):
+    found = installed("etcd", "kwok", DEFINITIONS)
+    assert found.missing().startswith("not on this machine: etcd, kwok, definitions; `eks-inference cluster-tools` builds")
+    with pytest.raises(PreviewError) as error:
+        found.path("kwok")
+    assert "not on this machine: etcd, kwok, definitions\n    hint: run `eks-inference cluster-tools`" in str(error.value)
+    with pytest.raises(PreviewError, match=r"not on this machine: definitions\n"):
+        found.definitions()
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "fits"),
+    [
+        ("etcd", "etcd Version: 3.5.13", True),
+        ("etcd", "etcd Version: 3.5.12", False),
+        ("etcd", "etcd Version: 3.4.34", False),
+        ("etcd", "etcd Version: 4.0.0", False),
+        ("kube-apiserver", "Kubernetes v1.35.6-eks-1-35-13", True),
+        ("kube-apiserver", "Kubernetes v1.36.0", False),
+        ("kube-scheduler", "Kubernetes v1.34.9", False),
+        ("kubectl", "Client Version: v1.36.2\nKustomize Version: v5.7.1", True),
+        ("kubectl", "Client Version: v1.32.4\nKustomize Version: v5.7.1", False),
+        ("kwok", "kwok version v0.9.1 go1.26.8 (linux/amd64)", True),
+        ("kwok", "kwok version  go1.26.8 (linux/amd64)", False),
+        ("prometheus", "prometheus, version 3.0.0-rc.1 (branch: HEAD)", True),
+        ("prometheus", "prometheus, version 2.53.0 (branch: HEAD)", False),
+        ("promtool", "promtool, version  (branch: , revision: unknown)\n  go version:       go1.26.8", False),
+        ("promtool", "", False),
+    ],
+)
+def test_a_program_on_path_is_used_when_its_version_fits(machine: Machine, name: str, says: str, fits: bool):
+    program = machine.says(name, says)
+    found = installed(name)
+    assert (found.missing() == "") == fits
+    if fits:
+        assert found.path(name) == program
+    else:
+        assert [passed.path for passed in found.passed[name]] == [program]
+
+
+def test_a_later_folder_of_path_may_have_the_one_that_fits(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    machine.says("kwok", "kwok version v0.5.0")
+    other = machine.says("later", "kwok version v0.8.0")
+    (tmp_path / "later").mkdir()
+    other = other.rename(tmp_path / "later" / "kwok")
+    (tmp_path / "again").symlink_to(machine.bin)
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (machine.bin, tmp_path / "again", "", tmp_path / "later"))))
+    found = installed("kwok")
+    assert found.path("kwok") == other
+    assert [passed.version for passed in found.passed["kwok"]] == ["0.5.0"], "two names of one folder are one"
+
+
+def test_a_program_that_cannot_be_run_does_not_fit(machine: Machine):
+    machine.put("kwok", "\x7fELF, but not really")
+    machine.put("etcd", "#!/bin/sh\necho etcd Version: 3.7.3\nexit 1\n")
+    assert installed("kwok", "etcd").absent == ("kwok", "etcd")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Programs that were asked for their version; each tells 0.8.0."""
+    found: list[Path] = []
+
+    def version_of(path: Path, tool: toolchain.Tool) -> str:
+        found.append(path)
+        return "0.8.0"
+
+    monkeypatch.setattr(toolchain, "version_of", version_of)
+    return found
+
+
+def test_a_program_is_asked_once_until_it_changes(machine: Machine, asked: list[Path]):
+    program = machine.put("kwok", "\x7fELF")
+    for _ in range(3):
+        assert installed("kwok").path("kwok") == program
+    assert asked == [program]
+    machine.put("kwok", "\x7fELF, newer")
+    assert installed("kwok").versions == {"kwok": "0.8.0"}
+    assert asked == [program, program]
+
+
+@pytest.mark.parametrize("launcher", ["script", "link"])
+def test_a_launcher_that_chooses_among_versions_is_always_asked(machine: Machine, asked: list[Path], launcher: str):
+    if launcher == "script":
+        machine.put("kwok", "#!/bin/sh\n")
+    else:
+        (machine.bin / "kwok").symlink_to(machine.put("chooser", "\x7fELF"))
+    for _ in range(3):
+        installed("kwok")
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"x": 1}'])
+def test_what_is_remembered_may_be_damaged(machine: Machine, asked: list[Path], content: str):
+    machine.put("kwok", "\x7fELF")
+    installed("kwok")
+    (user_cache("tools") / "versions.json").write_text(content)
+    assert installed("kwok").missing() == ""
+    assert len(asked) == 2
+
+
+def test_definitions_that_are_damaged_are_told(machine: Machine):
+    definitions_file().parent.mkdir(parents=True)
+    definitions_file().write_text("[{")
+    with pytest.raises(PreviewError, match="delete it and run"):
+        installed().definitions()
+
+
+# -- building --------------------------------------------------------------------------------------------------------------------
+
+
+def test_all_is_built_once(machine: Machine, capsys: pytest.CaptureFixture[str]):
+    machine.go()
+    assert main(["cluster-tools"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == [*tools(), DEFINITIONS]
+    assert [line.partition(":")[0].split()[0] for line in err.splitlines()] == [DEFINITIONS, *tools()]
+    assert re.search(r"^etcd 3\.\S+: done, 1 module, 2 packages, 0 s$", err, re.M)
+    assert cached() == {*tools(), definitions_file().name}
+    for arguments, folder, environment in machine.calls():
+        assert environment == {"GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+        if arguments[0] == "build":
+            assert Path(folder, "go.sum").is_file()
+            assert "-trimpath" in arguments
+    machine.put("go", "#!/bin/sh\nexit 1\n")
+    assert main(["cluster-tools"]) == 0
+    assert capsys.readouterr() == (out, "")
+
+
+def test_what_is_built_is_found_and_the_definitions_read(machine: Machine):
+    machine.go()
+    build_quietly()
+    found = installed()
+    assert found.missing() == ""
+    assert all(found.path(name).parent.parent == user_cache("tools") for name in tools())
+    names = [definition["metadata"]["name"] for definition in found.definitions()]
+    assert names == [file for source in definition_sources() for file in source.files]
+    assert found.definitions()[0]["operators"] == ["!=", "=", "=~"]
+
+
+def test_linker_flags_name_the_version(machine: Machine):
+    machine.go()
+    build_quietly()
+    flags = {arguments[-1]: " ".join(arguments) for arguments, *_ in machine.calls() if arguments[0] == "build"}
+    assert "/version.gitVersion=v1.35." in flags["k8s.io/kubernetes/cmd/kube-apiserver"]
+    assert "/version.gitMinor=35" in flags["k8s.io/kubernetes/cmd/kube-apiserver"]
+    assert "/version.Version=3." in flags["github.com/prometheus/prometheus/cmd/prometheus"]
+    assert "-tags=remove_all_sd,enable_kubernetes_sd" in flags["github.com/prometheus/prometheus/cmd/promtool"]
+
+
+def test_what_is_on_path_is_not_built(machine: Machine, capsys: pytest.CaptureFixture[str]):
+    machine.go()
+    machine.says("kwok", "kwok version v0.8.3")
+    machine.says("kubectl", "Client Version: v1.20.1")
+    assert main(["cluster-tools"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(rf"^kwok +0\.8\.3 +{machine.bin}/kwok$", out, re.M)
+    assert f"{machine.bin}/kubectl is not used: 1.20.1; wanted is 1.34.0 or newer, below 1.37.0" in out
+    assert cached() == {*tools(), definitions_file().name} - {"kwok"}
+
+
+def test_a_build_that_fails_tells_the_last_words_and_keeps_what_was_made(machine: Machine, capsys: pytest.CaptureFixture[str]):
+    machine.go(fails=tools()["kwok"].package)
+    assert main(["cluster-tools"]) == 2
+    err = capsys.readouterr().err
+    assert f"error: kwok 0.8.0: `{machine.bin}/go build` failed" in err
+    assert "d.go:29: no" in err
+    assert "d.go:14: no" not in err, "only the last lines"
+    made = cached()
+    assert {"etcd", "kubectl"} <= made
+    assert not {"kwok", "prometheus"} & made
+    machine.go()
+    assert [step.name.split()[0] for step in build_quietly()] == ["kwok", "prometheus", "promtool"]
+
+
+def test_a_full_disk_is_told_where_space_is_needed(machine: Machine):
+    machine.go(fails=tools()["etcd"].package, **{"last words": "write /tmp/x: no space left on device"})
+    assert "GOMODCACHE GOCACHE" in refused()
+
+
+def test_a_program_that_does_not_tell_its_version_is_not_kept(machine: Machine):
+    """As when upstream moves the variable that the linker sets."""
+    machine.told["versions"][tools()["etcd"].package] = "0.0.0"
+    machine.go()
+    assert re.search(r"etcd was built, but does not tell its version.*\n.*0\.0\.0\n.*3\.", refused())
+    assert cached() == {definitions_file().name}
+
+
+def test_without_go_it_says_which_is_needed_and_for_what(machine: Machine):
+    machine.says("etcd", "etcd Version: 3.6.0")
+    said = refused()
+    assert re.match(r"Go 1\.\d+\.\d+ or newer is needed for definitions, kube-apiserver, ", said)
+    assert "no `go` on PATH" in said
+    assert "or put on PATH: kube-apiserver 1.35.0 or newer, below 1.36.0; " in said
+    assert "etcd" not in said
+
+
+@pytest.mark.parametrize("version", ["go1.20.14", "go1.25.9", "go1.26rc1", "devel go1.24-abcdef"])
+def test_an_old_go_is_told_with_the_one_that_is_needed(machine: Machine, version: str):
+    machine.go(go=version)
+    said = refused()
+    assert re.match(r"Go 1\.26\.6 or newer is needed", said)
+    assert f"{machine.bin}/go is {version.removeprefix('devel ').partition('-')[0].partition('rc')[0]}" in said
+    assert all(arguments[0] == "env" for arguments, *_ in machine.calls())
+
+
+def test_a_go_that_fits_what_is_missing_is_enough(machine: Machine):
+    """Kubernetes 1.35 builds with Go 1.25."""
+    machine.go()
+    build_quietly()
+    tools()["kubectl"].built.unlink()
+    machine.go(go="go1.25.3")
+    assert [step.name for step in build_quietly()] == [f"kubectl {tools()['kubectl'].group.version}"]
+
+
+def test_a_go_that_cannot_fetch_a_newer_one_is_quoted(machine: Machine):
+    machine.put("go", "#!/bin/sh\necho 'go: download go1.26.6: toolchain not available' >&2\nexit 1\n")
+    assert "because: go: download go1.26.6: toolchain not available" in refused()
+
+
+def test_a_module_with_other_files_is_refused(machine: Machine):
+    source = definition_sources()[0]
+    machine.told["modules"][f"{source.module}@{source.version}"]["Sum"] = "h1:other="
+    machine.go()
+    assert f"{source.module}@{source.version} is not what is pinned\n    given: h1:other=\n    allowed: {source.sum}" in refused()
+    assert cached() == set()
+
+
+def test_a_module_that_cannot_be_had_is_told(machine: Machine):
+    machine.told["modules"].clear()
+    machine.go()
+    assert "go mod download` failed\n    because: there is no such version" in refused()
+
+
+def test_a_cache_that_cannot_be_written_to_is_told(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    machine.go()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "the cache cannot be used: Not a directory\n    hint: XDG_CACHE_HOME" in refused()
+
+
+def test_what_a_killed_build_left_is_not_taken_for_whole(machine: Machine):
+    machine.go()
+    left = user_cache("tools") / "unfinished" / "etcd"
+    left.parent.mkdir(parents=True)
+    left.write_text("half of it")
+    assert "etcd" in installed("etcd").absent
+    build_quietly()
+    assert not left.parent.exists()
+    assert toolchain.version_of(installed().path("etcd"), tools()["etcd"]) == tools()["etcd"].group.version
+
+
+def test_what_nobody_used_for_long_is_removed(machine: Machine):
+    machine.go()
+    folder = user_cache("tools")
+    long_ago = time.time() - 100 * 86_400
+    for name, used in (("etcd-0123456789abcdef", long_ago), ("kwok-0123456789abcdef", time.time()), ("other", long_ago)):
+        (folder / name).mkdir(parents=True)
+        os.utime(folder / name, (used, used))
+    build_quietly()
+    assert not (folder / "etcd-0123456789abcdef").exists()
+    assert (folder / "kwok-0123456789abcdef").exists()
+    assert (folder / "other").exists()
+    os.utime(tools()["etcd"].built.parent, (long_ago, long_ago))
+    installed("etcd")
+    assert time.time() - tools()["etcd"].built.parent.stat().st_mtime < 60
+
+
+# -- more than one, and none -----------------------------------------------------------------------------------------------------
+
+
+def start() -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "eks_inference", "cluster-tools"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine, number: signal.Signals):
+    machine.go(hangs=tools()["kwok"].package)
+    process = start()
+    hanging = machine.bin / "hanging"
+    wait_for(lambda: hanging.exists() and bool(hanging.read_text()))
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("ended; what was finished is kept\n")
+    assert not is_running(int(hanging.read_text()))
+    assert not (user_cache("tools") / "unfinished").exists()
+    made = cached()
+    assert "etcd" in made
+    assert "kwok" not in made
+    machine.go()
+    assert [step.name.split()[0] for step in build_quietly()] == ["kwok", "prometheus", "promtool"]
+
+
+def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
+    machine.go()
+    folder = user_cache("tools")
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start()
+        assert process.stderr
+        assert process.stderr.readline() == "another build is under way; waiting for it\n"
+        assert machine.calls() == []
+        for tool in tools().values():
+            tool.built.parent.mkdir(exist_ok=True)
+            tool.built.write_text("")
+        definitions_file().write_text("[]")
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert machine.calls() == []
+
+
+# -- progress --------------------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "stderr", stream)
+    progress = _Progress()
+    step = Step("kwok 0.8.0")
+    progress.show(step)
+    step.modules, step.packages = 1, 20
+    progress.show(step)
+    step.done = True
+    progress.show(step)
+    return stream.getvalue()
+
+
+def test_a_terminal_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch):
+    lines = shown(Terminal(), monkeypatch).split("\r\x1b[K")
+    assert lines[1:] == [
+        "kwok 0.8.0: building, 0 s",
+        "kwok 0.8.0: building, 1 module, 20 packages, 0 s",
+        "kwok 0.8.0: done, 1 module, 20 packages, 0 s\n",
+    ]
+
+
+def test_elsewhere_there_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatch):
+    assert shown(io.StringIO(), monkeypatch) == "kwok 0.8.0: done, 1 module, 20 packages, 0 s\n"
+
+
+# -- what is packed --------------------------------------------------------------------------------------------------------------
+
+
+def test_pins_are_packed_with_the_library():
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["eks_inference"]
+    package = ROOT / "components" / "eks_inference"
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    needed: Mapping[str, Path] = {tool.group.name: tool.group.folder for tool in tools().values()}
+    for folder in needed.values():
+        assert {folder / "go.mod", folder / "go.sum"} <= packed
