@@ -151,6 +151,14 @@ def test_a_graph_s_config_maps_are_taken_from_the_pod_s_own_namespace():
     assert (found.title, found.namespace, found.names) == ("Deployment b/second", "b", ("mine", "too"))
 
 
+def test_charts_that_may_bring_one_are_told():
+    values = {"scheduler": {"enabled": True}}
+    inputs = {"chart": "neuron-helm-chart", "namespace": "kube-system", "values": values}
+    chart = Resource(urn="c", type="kubernetes:helm.sh/v3:Release", name="neuron", custom=True, inputs=inputs)
+    why = "one of them may bring a scheduler: pods that name it wait here"
+    assert second_schedulers(Graph("p", "s", (chart,))) == (Unsimulated("charts", why),)
+
+
 # -- the configuration -----------------------------------------------------------------------------------------------------------
 
 
@@ -183,17 +191,15 @@ def test_extenders_nobody_stands_in_for_are_left_out():
 
 def test_what_was_forbidden_is_found_in_a_log():
     user = "system:serviceaccount:kube-system:my-scheduler"
-    # Lines as kube-scheduler 1.35 writes them.
+    quoted = f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group "" at the cluster scope'
+    plain = f'leases.coordination.k8s.io "my-scheduler" is forbidden: User "{user}" cannot get resource "leases"'
+    # As kube-scheduler 1.35 writes it, twice, and as older ones do.
+    escaped = quoted.replace('"', '\\"')
+    line = f'E1122 01:05:27.9 1 reflector.go:204] "Failed to watch" err="failed to list *v1.Node: {escaped}"'
     log = f"""I1122 01:05:27.9 1 leaderelection.go:272] "Successfully acquired lease" lock="kube-system/my-scheduler"
-E1122 01:05:27.9 1 reflector.go:1] "Failed to watch" err="failed to list *v1.Node: nodes is forbidden: User \\"{user}\\" cannot list \
-resource \\"nodes\\" in API group \\"\\" at the cluster scope" logger="UnhandledError" reflector="x" type="*v1.Node"
-E1122 01:05:28.9 1 reflector.go:1] "Failed to watch" err="failed to list *v1.Node: nodes is forbidden: User \\"{user}\\" cannot list \
-resource \\"nodes\\" in API group \\"\\" at the cluster scope" logger="UnhandledError" reflector="x" type="*v1.Node"
-E1122 01:05:28.9 1 leaderelection.go:1] error retrieving resource lock kube-system/my-scheduler: leases.coordination.k8s.io \
-"my-scheduler" is forbidden: User "{user}" cannot get resource "leases"
+{line} logger="UnhandledError" reflector="x" type="*v1.Node"
+{line}
+E1122 01:05:28.9 1 leaderelection.go:1] error retrieving resource lock kube-system/my-scheduler: {plain}
 """
-    assert forbidden(log) == (
-        f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group "" at the cluster scope',
-        f'leases.coordination.k8s.io "my-scheduler" is forbidden: User "{user}" cannot get resource "leases"',
-    )
+    assert forbidden(log) == (quoted, plain)
     assert forbidden("") == ()

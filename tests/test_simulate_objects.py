@@ -3,8 +3,10 @@
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -14,6 +16,7 @@ import pytest
 
 from conftest import recorded
 from demo_program import program as demo
+from eks_inference.catalog import versions
 from eks_inference.preview.describe import is_kubernetes_object
 from eks_inference.preview.errors import PreviewError
 from eks_inference.preview.graph import Graph, Resource
@@ -293,3 +296,37 @@ def test_a_graph_of_anything_gives_objects_or_a_reason() -> None:
     ]
     graph = Graph("p", "s", tuple(odd))
     assert len(cluster_objects(graph)) + len(left_out(graph)) == len(odd)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "word"),
+    [({"apiVersion": 3}, "apiVersion"), ({"kind": None}, "kind"), ({"metadata": {"name": 3}}, "name")],
+)
+def test_what_cannot_be_named_is_left_out(inputs: dict[str, Any], word: str) -> None:
+    odd = Resource(urn="urn:one", type="kubernetes:example.com/v1:Thing", name="one", inputs=inputs)
+    graph = Graph("p", "s", (odd,))
+    assert not cluster_objects(graph)
+    assert [item.reason for item in left_out(graph)] == [f"its {word} is no text"]
+
+
+# -- schemas of ours -------------------------------------------------------------------------------------------------------------
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from ([value["$ref"]] if "$ref" in value else [])
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+@pytest.mark.parametrize(("group", "chart"), [("ray.io", "kuberay-operator"), ("leaderworkerset.x-k8s.io", "lws")])
+def test_schemas_of_ours_are_whole_and_of_the_pinned_version(group: str, chart: str) -> None:
+    document = yaml.safe_load(resources.files("eks_inference.simulate").joinpath(f"assets/{group}.yaml").read_text("utf-8"))
+    assert document["group"] == group
+    # A newer chart needs another look at its API reference.
+    assert document["origin"].startswith("schema of ours, after ")
+    assert document["origin"].endswith(f" {versions.chart(chart).version}")
+    used = {*_references(document), *(row["spec"] for row in document["kinds"].values())}
+    assert {name for name in used if not name.startswith("io.k8s.")} == set(document["schemas"])

@@ -1,7 +1,7 @@
 """The ``eks-inference`` command.
 
-Exit codes: 0 done; 1 a server or a deployed stack is not well (``chat``, ``verify``); 2 what was given cannot be used; 130 for
-Ctrl-C.
+Exit codes: 0 done; 1 a server, a deployed or a simulated stack is not well (``chat``, ``verify``, ``simulate``); 2 what was given
+cannot be used; 130 for Ctrl-C.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from eks_inference.github import command as diff_comment
 from eks_inference.loadtest.report import command as loadtest
 from eks_inference.output import colour, write
 from eks_inference.preflight import command as check
+from eks_inference.simulate import command as simulate
+from eks_inference.simulate import tools_command as cluster_tools
 from eks_inference.verify import command as verify
 
 # Only what every command needs is imported here; the rest costs start-up time and comes with the command that uses it.
@@ -68,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     plan_command.configure(commands.add_parser("plan", help="how a model fits an instance type: splits, batches, lengths"))
     diff_command.configure(commands.add_parser("diff", help="what a branch changes in every stack, from its code alone"))
     check.configure(commands.add_parser("check", help="whether a stack can run, by rules, with the arithmetic"))
+    simulate.configure(
+        commands.add_parser("simulate", help="where every pod lands, on a real control plane with simulated nodes")
+    )
+    cluster_tools.configure(
+        commands.add_parser("cluster-tools", help="build the programs that `simulate` and `replay` run, once")
+    )
     verify.add_parser(commands, _recorded_stack)
     diff_comment.configure(commands.add_parser("diff-comment", help="in a GitHub workflow: post a diff on its pull request"))
     chat.configure(commands.add_parser("chat", help="ask a model server, e.g. through a port forward"))

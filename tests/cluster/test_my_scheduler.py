@@ -1,10 +1,13 @@
-"""``my-scheduler`` of a shipped stack: a real kube-scheduler with the stack's configuration and rights, asking the stand-in of the
-Neuron extension through the stack's own Service.
+"""``my-scheduler`` of a shipped stack: a real kube-scheduler with the stack's own configuration and rights.
+
+It asks the stand-in of the Neuron extension through the stack's own Service.
 """
 
 import copy
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,10 +16,12 @@ from conftest import recorded
 from eks_inference.accelerators.plan import DEVICE_RESOURCE, EXTENSION_NAME, NAMESPACE, SCHEDULER_NAME
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
 from eks_inference.preview.values import at, items
+from eks_inference.simulate import schedulers
 from eks_inference.simulate.api import Api
 from eks_inference.simulate.control_plane import ControlPlane, control_plane
 from eks_inference.simulate.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
 from eks_inference.simulate.objects import ClusterObject, cluster_objects
+from eks_inference.simulate.processes import free_port
 from eks_inference.simulate.schedulers import Schedulers, Unsimulated
 from eks_inference.simulate.stand_ins.loop import StandIns
 from eks_inference.simulate.toolchain import Toolchain
@@ -63,6 +68,11 @@ class Cluster:
         }
         self.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
+    def change_scheduler(self, template: dict[str, Any]) -> None:
+        """Changes the pod template of ``my-scheduler``, so that another pod takes its place."""
+        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SCHEDULER_NAME, "namespace": NAMESPACE}}
+        self.api.patch(deployment, {"spec": {"template": template}})
+
     def pod(self, name: str) -> dict[str, Any]:
         found = self.api.get("pods", name, "default")
         assert found
@@ -94,8 +104,8 @@ def node(name: str, labels: dict[str, str], **devices: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def started(toolchain: Toolchain) -> Iterator[Cluster]:
     objects = cluster_objects(recorded(STACK))
-    with control_plane(toolchain) as plane, Schedulers(plane) as schedulers, StandIns(plane.api, [schedulers]) as loop:
-        cluster = Cluster(plane, schedulers, loop, objects)
+    with control_plane(toolchain) as plane, Schedulers(plane) as running, StandIns(plane.api, [running]) as loop:
+        cluster = Cluster(plane, running, loop, objects)
         pools = [
             cluster.manifest("Deployment", name)["spec"]["template"]["spec"]["nodeSelector"]
             for name in (SCHEDULER_NAME, SERVERS[0])
@@ -120,9 +130,9 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
 
 
 def test_three_servers_fill_the_node_and_a_fourth_waits(cluster: Cluster):
-    namespaces = set(SERVERS)
     for one in cluster.objects:
-        if one.namespace in namespaces and one.kind in ("Deployment", "ServiceAccount") or one.name in namespaces:
+        where = one.name if one.kind == "Namespace" else one.namespace
+        if where in SERVERS and one.kind in ("Namespace", "ServiceAccount", "Deployment"):
             cluster.api.apply(one.manifest)
     cluster.until(
         lambda: all(at(cluster.api.get("deployments.apps", name, name), "status", "readyReplicas") for name in SERVERS),
@@ -185,20 +195,31 @@ def test_pods_wait_while_the_extension_is_away(cluster: Cluster):
 def test_a_new_scheduler_takes_over_at_once(cluster: Cluster):
     """The one that goes gives up its lease, with the rights of the stack's role."""
 
-    def holder() -> str:
-        return at(cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE), "spec", "holderIdentity") or ""
+    def lease() -> dict[str, Any]:
+        return at(cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE), "spec") or {}
 
-    before = cluster.until(holder, "a scheduler leads")
-    lease = cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE)
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SCHEDULER_NAME, "namespace": NAMESPACE}}
-    changed = {"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}}
-    cluster.api.patch(deployment, changed)
-    cluster.until(lambda: holder() not in ("", before), "another scheduler leads")
-    after = cluster.api.get("leases.coordination.k8s.io", SCHEDULER_NAME, NAMESPACE)
-    assert at(lease, "spec", "leaseDurationSeconds") == 15
+    before = cluster.until(lambda: (found := lease()).get("holderIdentity") and found, "a scheduler leads")
+    cluster.change_scheduler({"metadata": {"annotations": {"changed": "yes"}}})
+    after = cluster.until(
+        lambda: (found := lease())["holderIdentity"] not in ("", before["holderIdentity"]) and found, "another scheduler leads"
+    )
+    waited = datetime.fromisoformat(after["acquireTime"]) - datetime.fromisoformat(before["renewTime"])
+    assert waited.total_seconds() < before["leaseDurationSeconds"] - 2
     cluster.start("late", 4)
     assert cluster.devices("late") == "0,1,2,3"
-    assert at(after, "spec", "leaseTransitions") == at(lease, "spec", "leaseTransitions") + 1
+
+
+def test_a_port_that_is_taken_meanwhile_is_tried_again_with_another(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(schedulers, "free_port", lambda: ports.pop() if ports else free_port())
+        cluster.change_scheduler({"metadata": {"annotations": {"changed": "again"}}})
+        cluster.until(lambda: not ports, "the scheduler was started on the port")
+        cluster.start("later", 4)
+        assert cluster.devices("later") == "0,1,2,3"
+    assert cluster.schedulers.complaints() == ()
 
 
 def test_the_stack_s_roles_suffice(cluster: Cluster):
@@ -244,10 +265,9 @@ def test_rights_the_extension_lacks_are_told(cluster: Cluster):
 
 
 def test_a_scheduler_that_ends_is_started_again_and_told(cluster: Cluster):
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SCHEDULER_NAME, "namespace": NAMESPACE}}
     template = cluster.manifest("Deployment", SCHEDULER_NAME)["spec"]["template"]["spec"]
     container = {**template["containers"][0], "args": [*template["containers"][0]["args"], "--no-such-flag"]}
-    cluster.api.patch(deployment, {"spec": {"template": {"spec": {"containers": [container]}}}})
+    cluster.change_scheduler({"spec": {"containers": [container]}})
     told = f"Deployment {NAMESPACE}/{SCHEDULER_NAME}: the scheduler ended with exit code 1: "
     cluster.until(lambda: any(one.startswith(told) for one in cluster.schedulers.complaints()), "the end is told")
     cluster.plane.processes.ensure_alive()

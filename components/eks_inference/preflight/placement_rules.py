@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 from eks_inference.accelerators.efa_plan import EFA_PLUGIN_NAME, EFA_RESOURCE
 from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME
-from eks_inference.preflight.graph_facts import NEURON_CHART, GraphFacts
+from eks_inference.preflight.graph_facts import NEURON_CHART, Chart, GraphFacts
 from eks_inference.preflight.node_shapes import NodeShape
 from eks_inference.preflight.pod_facts import Pod, number
 from eks_inference.preflight.scheduling import chosen_labels, nearest, obstacles
@@ -123,8 +124,8 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
         return
     for pod in facts.pods:
         landing = facts.landing(pod)
-        for name in sorted(pod.requests.keys() & _OFFERED_BY.keys()) if landing else ():
-            plugins = tuple(_plugins(facts, _OFFERED_BY[name]))
+        for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if landing else ():
+            plugins = tuple(_plugins(facts, OFFERED_BY[name]))
             found = [title for title, shapes in plugins if any(shape in shapes for shape in landing)]
             away = [title for title, _ in plugins if title not in found]
             said = ", ".join(found) or (
@@ -136,7 +137,7 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
                 working=(f"{pod.title} asks for {name}; offered on {landing[0].title} by {said}",),
                 message=f"{pod.title} asks for {name}, which {landing[0].title} gets offered by {said}",
                 given=name,
-                allowed=f"a device plugin: {', '.join(_OFFERED_BY[name])}",
+                allowed=f"a device plugin: {', '.join(OFFERED_BY[name])}",
                 resource=pod.urn,
             )
 
@@ -148,20 +149,23 @@ def _plugins(facts: GraphFacts, names: tuple[str, ...]) -> Iterator[tuple[str, t
             yield pod.title, facts.landing(pod)
     for chart in facts.charts:
         if any(name in chart.name for name in names):
-            # The charts of devices tolerate the taints of their nodes, except that of EFA.
-            tolerant = EFA_PLUGIN_NAME not in chart.name
-            given = {"tolerations": chart.values.get("tolerations")}
-            yield f"chart {chart.resource.name}", tuple(one for one in facts.shapes if tolerant or not obstacles(given, one))
+            given = {"tolerations": tolerated_by_plugin(chart)}
+            yield f"chart {chart.resource.name}", tuple(one for one in facts.shapes if not obstacles(given, one))
 
 
-# Parts of the names of images and charts.
+def tolerated_by_plugin(chart: Chart) -> Any:
+    """The tolerations of the plugin of a chart of devices: all taints, but that of EFA those of its values only."""
+    return chart.values.get("tolerations") if EFA_PLUGIN_NAME in chart.name else [{"operator": "Exists"}]
+
+
 _NEURON_PLUGINS = (PLUGIN_NAME, NEURON_CHART)
-_OFFERED_BY = {
+OFFERED_BY = {
     DEVICE_RESOURCE: _NEURON_PLUGINS,
     CORE_RESOURCE: _NEURON_PLUGINS,
     GPU_RESOURCE: ("nvidia-device-plugin", "k8s-device-plugin", "gpu-operator"),
     EFA_RESOURCE: (EFA_PLUGIN_NAME,),
 }
+"""By resource, parts of the names of images and charts whose plugin offers it."""
 
 
 @rule(

@@ -85,6 +85,18 @@ def state_of(live: Object, seen: Seen) -> State:
     return _RULES[_kind(live)].state(live, seen)
 
 
+def is_settling(manifest: Object) -> bool:
+    """Whether an object takes its time at all, waited for or not."""
+    return _kind(manifest) in _RULES
+
+
+def settled(live: Object, seen: Seen) -> State:
+    """How far a live object is, whether Pulumi waits for it or not. A Service must have endpoints, too."""
+    if _kind(live) == ("", "Service") and _selects(live) and not any(map(_ready_addresses, _subsets(live, seen))):
+        return Waiting("no ready pod is behind it")
+    return _RULES[_kind(live)].state(live, seen)
+
+
 # -- annotations -----------------------------------------------------------------------------------------------------------------
 
 
@@ -206,14 +218,27 @@ def _service(live: Object, seen: Seen) -> State:
     """Endpoints are waited for until none is unready. That there is none at all is no reason to wait, which is the provider's
     way, too: a Service may be made before its pods are.
     """
-    spec = live.get("spec", {})
-    if not spec.get("selector") or spec.get("clusterIP") == "None" or spec.get("type") == "ExternalName":
+    if not _selects(live):
         return Ready()
-    found = next((one for one in seen[_ENDPOINTS] if identity_of(one) == identity_of(live)), None)
-    if found is None:
+    if not any(identity_of(one) == identity_of(live) for one in seen[_ENDPOINTS]):
         return Waiting("it has no endpoints yet")
-    unready = sum(len(items(at(subset, "notReadyAddresses"))) for subset in items(found.get("subsets")))
+    unready = sum(len(items(at(subset, "notReadyAddresses"))) for subset in _subsets(live, seen))
     return Waiting(f"{_pods(unready)} behind it not ready") if unready else Ready()
+
+
+def _selects(service: Object) -> bool:
+    spec = service.get("spec", {})
+    return bool(spec.get("selector")) and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName"
+
+
+def _subsets(service: Object, seen: Seen) -> list[Object]:
+    return [
+        subset for one in seen[_ENDPOINTS] if identity_of(one) == identity_of(service) for subset in items(one.get("subsets"))
+    ]
+
+
+def _ready_addresses(subset: Object) -> Sequence[Object]:
+    return items(at(subset, "addresses"))
 
 
 def _claim(live: Object, seen: Seen) -> State:

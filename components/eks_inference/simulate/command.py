@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "or Pending. Nothing runs in the pods; needs the programs of `eks-inference cluster-tools`."
     )
     parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama2")
-    parser.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)")
+    parser.add_argument(
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+    )
     parser.add_argument(
         "--scale",
         metavar="NAMESPACE/NAME=N",
@@ -64,11 +66,14 @@ def _run(options: argparse.Namespace) -> int:
     from eks_inference.simulate.toolchain import DEFINITIONS, installed
 
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
-    toolchain.require()
+    for tool in toolchain.asked:
+        toolchain.path(tool)
     graph = program(options.stack, options.program).record()
-    with simulation(graph, toolchain, replicas=_wanted(options.scale, graph), tell=_teller()) as simulated:
+    with simulation(graph, toolchain, replicas=_wanted(options.scale, graph), tell=_tell) as simulated:
         report = rolled_out(simulated, whole=options.rollout)
-        text = render_json(report) if options.format == "json" else render_text(report, colour=options.output is None and colour())
+        text = (
+            render_json(report) if options.format == "json" else render_text(report, colour=options.output is None and colour())
+        )
         write(text, options.output)
         if options.keep:
             _keep(simulated.plane.kubeconfig, simulated.ensure_alive)
@@ -93,11 +98,10 @@ def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str
     return wanted | {name: count for name, count in given if count is not None}
 
 
-def _teller() -> Callable[[str], None] | None:
-    """Says what is being done, while a person is watching."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda words: print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+def _tell(words: str) -> None:
+    """Says what is being done, in one line, while a person is watching."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def _keep(kubeconfig: Path, ensure_alive: Callable[[], None]) -> None:

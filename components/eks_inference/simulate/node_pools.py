@@ -14,7 +14,7 @@ from typing import Any
 from eks_inference.catalog import zones as catalog_zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.pools.placement import Taint
-from eks_inference.preflight.node_shapes import SUBNET_TYPE, NodeShape, launch_template, node_shapes
+from eks_inference.preflight.node_shapes import SUBNET_TYPE, NodeShape, efa_count, launch_template, node_shapes
 from eks_inference.preflight.pod_facts import quantity
 from eks_inference.preview.describe import taint_effect
 from eks_inference.preview.facts import LAUNCH_TEMPLATE_TYPE, NODE_CLASS_TYPE
@@ -113,6 +113,11 @@ class KarpenterPool:
         self.weight = whole(at(spec, "weight")) or 0
         self.region = region_of(graph, None)
         self.zones, self.zones_known = _zones(graph, self.node_class, "spec", self.region)
+
+    @property
+    def has_efa(self) -> bool:
+        """Whether the class itself gives nodes EFA interfaces."""
+        return bool(efa_count(self.class_spec))
 
     @property
     def own_image(self) -> bool:

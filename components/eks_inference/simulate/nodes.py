@@ -9,6 +9,7 @@ pkg/providers/instancetype/types.go (labels).
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
 DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE)
 """Resources that a node has once a device plugin offers them."""
+HARDWARE_ANNOTATION = "eks-inference/hardware"
+"""On a simulated node: its devices as JSON, which a plugin would find in the machine."""
 
 _REGION_LABEL = "topology.kubernetes.io/region"
 _KARPENTER_LABEL = "karpenter.k8s.aws/"
@@ -87,6 +90,8 @@ class NodeKind:
     huge_pages: int = 0
     limits: Mapping[str, str] = field(default_factory=dict)
     weight: int = 0
+    efa_on_request: bool = False
+    """Whether a node has its EFA interfaces only when the pods that it is started for ask for them."""
 
     @cached_property
     def allocatable(self) -> Mapping[str, str]:
@@ -191,7 +196,11 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "metadata": {
+            "name": node.name,
+            "labels": dict(node.labels),
+            **({"annotations": {HARDWARE_ANNOTATION: json.dumps(dict(node.devices))}} if node.devices else {}),
+        },
         "spec": {"providerID": f"aws:///{node.zone.name}/i-0{digest[:16]}", **({"taints": taints} if taints else {})},
         "status": {"capacity": dict(node.capacity), "allocatable": dict(node.allocatable)},
     }
@@ -220,6 +229,7 @@ def _karpenter_kind(pool: KarpenterPool, shape: NodeShape, instance: InstanceTyp
         zones=zones,
         limits=pool.limits,
         weight=pool.weight,
+        efa_on_request=not pool.has_efa,
     )
 
 

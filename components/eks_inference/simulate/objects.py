@@ -160,8 +160,14 @@ def _no_object(resource: Resource) -> str:
         return "it patches an object that is there already, and a simulated cluster has only what the stack makes"
     if kind.endswith("List") and isinstance(resource.inputs.get("items"), list | tuple):
         return "an API server takes no list: each of its objects needs a resource of its own"
-    hidden = [key for key, value in manifest(resource).items() if is_token(value) and key not in ("data", "stringData")]
-    return f"its {', '.join(hidden)} is only known to a deployment" if hidden else ""
+    recorded = manifest(resource)
+    if hidden := [key for key, value in recorded.items() if is_token(value) and key not in ("data", "stringData")]:
+        return f"its {', '.join(hidden)} is only known to a deployment"
+    metadata = recorded.get("metadata")
+    named = {"apiVersion": recorded["apiVersion"], "kind": recorded["kind"]}
+    named |= {key: at(metadata, key) for key in ("name", "namespace") if at(metadata, key) is not None}
+    odd = [key for key, value in named.items() if not isinstance(value, str)]
+    return f"its {', '.join(odd)} is no text" if odd else ""
 
 
 def _object(graph: Graph, resource: Resource, placeholders: Placeholders) -> ClusterObject:

@@ -14,7 +14,7 @@ from eks_inference.preview.values import joined, unique
 from eks_inference.simulate.admit import Admission
 from eks_inference.simulate.device_sets import spans
 from eks_inference.simulate.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
-from eks_inference.simulate.rollout import Outcome
+from eks_inference.simulate.walk import Outcome
 from eks_inference.verify.report import counted
 from eks_inference.verify.verdicts import Check
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
+from eks_inference.preflight.graph_facts import GraphFacts
 from eks_inference.preview.describe import is_kubernetes_object
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.values import at, is_token, items, joined, table, text, texts
@@ -118,17 +119,19 @@ def second_schedulers(graph: Graph) -> tuple[SecondScheduler | Unsimulated, ...]
         for one in graph.resources
         if is_kubernetes_object(one) and group_kind(one)[1] == "ConfigMap"
     }
-    found = []
+    found: list[SecondScheduler | Unsimulated] = []
     for pods in pod_templates(graph):
         namespace = pods.namespace or "default"
 
         def data(name: str, namespace: str = namespace) -> Mapping[str, Any] | None:
-            found = config_maps.get((namespace, name))
-            return None if found is None else table(found.get("data"))
+            inputs = config_maps.get((namespace, name))
+            return None if inputs is None else table(inputs.get("data"))
 
         scheduler = scheduler_of(pods.title, namespace, at(pods.template, "spec"), data)
         if scheduler:
             found.append(scheduler)
+    if GraphFacts(graph).schedulers_unseen:
+        found.append(Unsimulated("charts", "one of them may bring a scheduler: pods that name it wait here"))
     return tuple(found)
 
 
@@ -289,17 +292,18 @@ class Schedulers:
 
         Nothing of it should be there: the stack's roles, arguments or configuration are wrong.
         """
-        found: dict[str, None] = {}
-        for name, maker in self._names.items():
+        found: dict[str, str] = {}
+        # Copies: the stand-ins' thread goes on. A scheduler repeats what its extension says.
+        for service, (extension, _) in list(self._extensions.items()):
+            found |= dict.fromkeys(list(extension.forbidden), service.title)
+        for name, maker in list(self._names.items()):
             log = self._plane.processes.log(name)
-            found |= dict.fromkeys(f"{maker}: {sentence}" for sentence in (*forbidden(log), *_exits(log)))
-        for service, (extension, _) in self._extensions.items():
-            found |= dict.fromkeys(f"{service.title}: {sentence}" for sentence in list(extension.forbidden))
-        return tuple(found)
+            found = dict.fromkeys((*forbidden(log), *_exits(log)), maker) | found
+        return tuple(f"{who}: {sentence}" for sentence, who in found.items())
 
     def unsimulated(self) -> tuple[Unsimulated, ...]:
         """What does not take part."""
-        return tuple(dict.fromkeys(self._unsimulated.values()))
+        return tuple(dict.fromkeys(list(self._unsimulated.values())))
 
     def reconcile(self, seen: Seen, api: Api) -> None:
         pods = {at(pod, "metadata", "uid"): pod for pod in seen["pods"] if at(pod, "status", "phase") == "Running"}
@@ -308,7 +312,8 @@ class Schedulers:
                 self._end(name)
                 del self._running[uid]
             elif _PORT_TAKEN in self._plane.processes.log(name):  # a port that was free may be taken a moment later
-                self._plane.processes.stop(self._running.pop(uid))
+                self._plane.processes.stop(name)
+                del self._running[uid], self._names[name]
         for uid, pod in pods.items():
             if uid not in self._running:
                 self._start(uid, pod, api)

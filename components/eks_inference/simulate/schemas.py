@@ -30,7 +30,7 @@ _OPENAPI = ("/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/apis/
 
 @dataclass(frozen=True)
 class Definition:
-    """A CustomResourceDefinition, and in words whose it is: ``CRD of karpenter-provider-aws v1.14.1`` or ``schema of ours, …``."""
+    """A CustomResourceDefinition, and whose it is: ``CRD of karpenter-provider-aws v1.14.1`` or ``schema of ours, after …``."""
 
     manifest: dict[str, Any]
     origin: str

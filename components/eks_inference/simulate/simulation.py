@@ -1,32 +1,32 @@
 """A stack on a simulated cluster: control plane, nodes, stand-ins, and everything the stack makes, from the first to the last."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eks_inference.preview.graph import Graph
-from eks_inference.preview.values import unique
 from eks_inference.simulate import nodes, rollout
 from eks_inference.simulate.admit import Admission, admit, install_definitions
-from eks_inference.simulate.awaits import Object
+from eks_inference.simulate.awaits import Object, Seen
 from eks_inference.simulate.changes import with_other_images
 from eks_inference.simulate.control_plane import ControlPlane, control_plane
-from eks_inference.simulate.footprint import footprints
+from eks_inference.simulate.footprint import footprints, without_footprint
 from eks_inference.simulate.landing import READS, Landing, landing
 from eks_inference.simulate.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
 from eks_inference.simulate.replicas import with_replicas
 from eks_inference.simulate.report import Phase, Report
-from eks_inference.simulate.schedulers import Schedulers
+from eks_inference.simulate.schedulers import Schedulers, SecondScheduler, second_schedulers
 from eks_inference.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference.simulate.stand_ins.helm import helm_records
 from eks_inference.simulate.stand_ins.karpenter import Karpenter
 from eks_inference.simulate.stand_ins.kuberay import KubeRay
 from eks_inference.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
-from eks_inference.simulate.stand_ins.loop import StandIns
+from eks_inference.simulate.stand_ins.loop import StandIn, StandIns
 from eks_inference.simulate.toolchain import Toolchain
 from eks_inference.simulate.unsimulated import unsimulated
+from eks_inference.simulate.walk import Outcome
 from eks_inference.verify.checks import judge
 from eks_inference.verify.cluster_api import Kubectl
 from eks_inference.verify.expected import expected_of
@@ -35,6 +35,7 @@ from eks_inference.verify.verdicts import Check
 Teller = Callable[[str], None]
 """Told in a few words what is being done."""
 
+_SERVER = "kube-apiserver"
 _SETTLE_SECONDS = 30.0
 
 
@@ -50,7 +51,7 @@ class Simulation:
     admission: Admission
     loop: StandIns
     schedulers: Schedulers
-    stand_ins: tuple[str, ...]
+    parts: tuple[StandIn, ...]
     tell: Teller
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -59,15 +60,15 @@ class Simulation:
         self.plane.processes.ensure_alive()
         self.loop.ensure_alive()
 
-    def observe(self, seen: rollout.Seen) -> None:
+    def observe(self, seen: Seen) -> None:
         self.ensure_alive()
 
-    def create(self) -> rollout.Outcome:
+    def create(self) -> Outcome:
         """The stack, as ``pulumi up`` makes it."""
         self.tell(f"creating {len(self.objects)} objects")
         return rollout.create(self.plane, self.objects, self.opaque, stood_in=self.stood_in, observe=self.observe)
 
-    def update(self) -> rollout.Outcome:
+    def update(self) -> Outcome:
         """Another image everywhere, as the next ``pulumi up`` brings it."""
         self.tell("changing every image")
         changed = with_other_images(self.objects)
@@ -75,10 +76,15 @@ class Simulation:
         self.objects = changed
         return outcome
 
-    def delete(self) -> rollout.Outcome:
+    def delete(self) -> Outcome:
         """Everything, as ``pulumi destroy`` does it."""
         self.tell("deleting everything")
         return rollout.delete(self.plane, self.objects, self.opaque, stood_in=self.stood_in, observe=self.observe)
+
+    def settle(self) -> Outcome:
+        """What ``pulumi up`` does not wait for, but people do: every pod that is on its way, endpoints of Services."""
+        self.tell("waiting for every pod")
+        return rollout.settle(self.plane, self.objects, observe=self.observe)
 
     def landing(self) -> Landing:
         """Where pods are now."""
@@ -121,18 +127,112 @@ def simulation(
         install_definitions(plane, objects)
         for node in nodes.managed_nodes(graph):
             plane.api.create(nodes.manifest(node))
-        parts = (DevicePlugins(graph), EbsVolumes(), Karpenter(graph), KubeRay(), LeaderWorkerSets(), schedulers)
+        parts = (*_controllers(graph, objects), *((schedulers,) if second_schedulers(graph) else ()))
         with StandIns(plane.api, parts) as loop:
             yield Simulation(
                 graph=graph,
                 plane=plane,
                 objects=objects,
                 opaque=opaque_of(graph),
-                stood_in=footprints(graph),
+                stood_in=stood_in(graph),
                 admission=admission,
                 loop=loop,
                 schedulers=schedulers,
-                stand_ins=tuple(part.title for part in parts),
+                parts=parts,
                 tell=tell,
                 seconds={"admit": admitted - began, "start": ready - admitted},
             )
+
+
+def stood_in(graph: Graph) -> dict[str, tuple[Object, ...]]:
+    """What stands in for charts and add-ons, by URN: pods of their size, and Helm's own records."""
+    records = {(one["metadata"]["namespace"], one["metadata"]["labels"]["name"]): one for one in helm_records(graph)}
+    found = {urn: tuple(objects) for urn, objects in footprints(graph).items()}
+    for item in opaque_of(graph):
+        if record := records.get((item.namespace, item.name)) if item.kind == "chart" else None:
+            found[item.urn] = (*found.get(item.urn, ()), record)
+    return found
+
+
+def rolled_out(simulated: Simulation, *, whole: bool = False) -> Report:
+    """Creates the stack and looks where it landed; with ``whole`` changes and deletes it, too, as far as it goes."""
+    phases = [_timed(simulated, "create", simulated.create), _timed(simulated, "settle", simulated.settle)]
+    found, checks = simulated.landing(), simulated.verify()
+    for name, go in (("update", simulated.update), ("settle again", simulated.settle), ("delete", simulated.delete)):
+        if whole and phases[-1].outcome.is_complete:
+            phases.append(_timed(simulated, name, go))
+    simulated.tell("")
+    graph = simulated.graph
+    own = tuple(name for one in second_schedulers(graph) if isinstance(one, SecondScheduler) for name in one.names)
+    return Report(
+        stack=graph.stack,
+        kubernetes=_kubernetes(simulated.plane),
+        admission=simulated.admission,
+        phases=tuple(phases),
+        landing=found,
+        checks=checks,
+        schedulers=("default-scheduler", *own),
+        complaints=simulated.schedulers.complaints(),
+        stands_in=tuple(_stands_in(simulated)),
+        differs=tuple(_differs(simulated)),
+        seconds={name: round(value, 3) for name, value in simulated.seconds.items()},
+    )
+
+
+def spoken_version(graph: Graph, toolchain: Toolchain) -> str:
+    """The minor version for the control plane to emulate: the stack's, where that is an older one than the programs'; else ""."""
+    wanted = expected_of(graph).version
+    return wanted if wanted and _minor(wanted) < _minor(toolchain.versions[_SERVER]) else ""
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
+def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[StandIn]:
+    """Stand-ins of the controllers that the stack needs."""
+    groups = {item.group for item in objects}
+    yield DevicePlugins(graph)
+    yield EbsVolumes()
+    if "karpenter.sh" in groups:
+        yield Karpenter(graph)
+    if "ray.io" in groups:
+        yield KubeRay()
+    if "leaderworkerset.x-k8s.io" in groups:
+        yield LeaderWorkerSets()
+
+
+def _timed(simulated: Simulation, name: str, go: Callable[[], Outcome]) -> Phase:
+    outcome = go()
+    simulated.seconds[name] = outcome.duration_s
+    return Phase(name, outcome)
+
+
+def _kubernetes(plane: ControlPlane) -> str:
+    own = plane.toolchain.versions[_SERVER]
+    return f"Kubernetes {plane.version}, spoken by programs of {own}" if plane.version else f"Kubernetes {own}"
+
+
+def _stands_in(simulated: Simulation) -> Iterator[str]:
+    """What was not real."""
+    yield "kwok stands in for the kubelets: pods become ready at once and Jobs end after a second; nothing is pulled or started"
+    names = [item.title for item in simulated.opaque if item.urn in simulated.stood_in]
+    if names:
+        yield (
+            "objects inside charts and add-ons are out of reach, pods with the catalog's requests stand in for theirs: "
+            + ", ".join(names)
+        )
+    yield f"also stand-ins: {', '.join(part.title for part in simulated.parts)}; they prove how things fit, not the real programs"
+
+
+def _differs(simulated: Simulation) -> Iterator[str]:
+    """How nodes and objects may differ from real ones."""
+    graph = simulated.graph
+    wanted = expected_of(graph).version
+    if wanted and _minor(wanted) > _minor(simulated.plane.toolchain.versions[_SERVER]):
+        yield f"the stack runs Kubernetes {wanted}, which is newer than what is simulated"
+    yield from (f"pool {one.pool}: {one.why}" if one.pool else one.why for one in unsimulated(graph))
+    yield from (f"{name}: the catalog does not know what it runs" for name in without_footprint(graph))
+    yield from (f"{one.title} is left out: {one.reason}" for one in left_out(graph))
+    yield from (f"{one.title}: {one.why}" for one in simulated.schedulers.unsimulated())
+    yield from simulated.admission.assumed

@@ -36,8 +36,6 @@ from eks_inference.simulate.toolchain import (
 
 _LAST_LINES = 15
 """Lines of a failing Go that are shown."""
-_SECONDS_TO_END = 20
-"""Within which Go ends when it is interrupted; it removes its temporary folder first."""
 _KEPT_DAYS = 60
 """After which what other pins built, and nobody used since, is removed: half a gigabyte each."""
 
@@ -144,13 +142,14 @@ def _fetched(source: DefinitionSource, go: "_Go", folder: Path, step: Step, show
 @dataclass(frozen=True)
 class _Go:
     program: str
+    temporary: Path
 
     def run(self, arguments: Sequence[str], folder: Path, step: Step, show: Show) -> str:
         """What it prints. Ends with this process, by Ctrl-C at the latest; raises ``PreviewError`` with its last words."""
         process = subprocess.Popen(
             [self.program, *arguments],
             cwd=folder,
-            env=_environment(),
+            env=_environment(self.temporary),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -206,18 +205,16 @@ def _failed(step: Step, program: str, arguments: Sequence[str], said: Sequence[s
     text = "\n".join(said)
     hint = ""
     if "no space left on device" in text:
-        hint = "some gigabytes are needed: `go env GOMODCACHE GOCACHE` tells where most of it goes, TMPDIR where Go links"
+        hint = (
+            f"some gigabytes are needed, most of them where `go env GOMODCACHE GOCACHE` tells, the rest in {user_cache('tools')}"
+        )
     verb = " ".join(arguments[:2]) if arguments[0] == "mod" else arguments[0]
     return Problem(f"{step.name}: `{program} {verb}` failed", working=tuple(said[-_LAST_LINES:]), hint=hint)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    if process.poll() is not None:
-        return
-    try:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=_SECONDS_TO_END)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    """At once, with the compilers: Go's caches can bear it, and its temporary files are in our own folder."""
+    if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -239,7 +236,7 @@ def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Pat
     done = subprocess.run(
         [program, "env", "GOVERSION"],
         cwd=folder,
-        env=_environment(),
+        env=_environment(folder),
         capture_output=True,
         text=True,
         errors="replace",
@@ -251,12 +248,13 @@ def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Pat
         raise PreviewError([Problem(what, given=f"{program} could not give one", working=said, hint=hint)])
     if tuple(int(number or 0) for number in found.groups()) < parsed(needed):
         raise PreviewError([Problem(what, given=f"{program} is {found[0]}", hint=hint)])
-    return _Go(os.path.abspath(program))
+    return _Go(os.path.abspath(program), folder)
 
 
-def _environment() -> Mapping[str, str]:
+def _environment(temporary: Path) -> Mapping[str, str]:
     """That of the user, but that pins are kept, nothing of C is needed, and no workspace around here counts."""
-    return {**os.environ, "GOFLAGS": "-mod=readonly", "GO111MODULE": "on", "GOWORK": "off", "CGO_ENABLED": "0"}
+    ours = {"GOFLAGS": "-mod=readonly", "GO111MODULE": "on", "GOWORK": "off", "CGO_ENABLED": "0", "GOTMPDIR": str(temporary)}
+    return {**os.environ, **ours}
 
 
 # -- the cache -------------------------------------------------------------------------------------------------------------------

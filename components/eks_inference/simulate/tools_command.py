@@ -51,14 +51,16 @@ class _Progress:
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
+        self._shown = ""
 
     def show(self, step: "Step") -> None:
         counts = ((step.modules, "module"), (step.packages, "package"))
         told = [f"{count} {what}{'s' * (count != 1)}" for count, what in counts if count]
         text = ", ".join([f"{step.name}: {'done' if step.done else 'building'}", *told, f"{step.seconds:.0f} s"])
-        if self._live:
+        if self._live and text != self._shown:
             print(f"\r\x1b[K{text}", end="\n" if step.done else "", file=sys.stderr, flush=True)
-        elif step.done:
+            self._shown = text
+        elif not self._live and step.done:
             print(text, file=sys.stderr, flush=True)
 
     def waiting(self) -> None:

@@ -1,4 +1,4 @@
-"""What simulated nodes leave out or take for granted, said in words. Pure."""
+"""What simulated nodes, and the pods in the place of charts, leave out or take for granted, said in words. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from eks_inference.preflight.graph_facts import GraphFacts
 from eks_inference.preflight.node_shapes import NodeShape
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.values import at, text, unique
+from eks_inference.simulate.footprint import without_footprint
 from eks_inference.simulate.node_pools import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 
 # Settings of the kubelet that change what pods can use in ways that a node here does not show.
@@ -22,7 +23,7 @@ _MADE_UP_ZONES = "the zones of its subnets are not in the graph: those of its no
 
 @dataclass(frozen=True)
 class Unsimulated:
-    """How the nodes of a pool may differ from those of a simulation. ``pool`` is empty where it is about all of them."""
+    """How a pool's nodes may differ from those of a simulation. ``pool`` is empty where it is about the whole graph."""
 
     pool: str
     why: str
@@ -44,6 +45,8 @@ def _of_graph(graph: Graph) -> Iterator[str]:
         yield "the graph makes no nodes"
     elif facts.clusters and not facts.nodes_known:
         yield "the graph makes nodes in other ways, too: they are not here"
+    for title in without_footprint(graph):
+        yield f"the catalog does not know what the {title} runs: its pods are not here"
 
 
 def _of_group(group: ManagedGroup) -> Iterator[str]:
