@@ -1,6 +1,7 @@
 """Second schedulers of a graph: how they are found, and what of their configuration a simulation changes."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,12 +152,13 @@ def test_a_graph_s_config_maps_are_taken_from_the_pod_s_own_namespace():
     assert (found.title, found.namespace, found.names) == ("Deployment b/second", "b", ("mine", "too"))
 
 
-def test_charts_that_may_bring_one_are_told():
-    values = {"scheduler": {"enabled": True}}
-    inputs = {"chart": "neuron-helm-chart", "namespace": "kube-system", "values": values}
-    chart = Resource(urn="c", type="kubernetes:helm.sh/v3:Release", name="neuron", custom=True, inputs=inputs)
-    why = "one of them may bring a scheduler: pods that name it wait here"
-    assert second_schedulers(Graph("p", "s", (chart,))) == (Unsimulated("charts", why),)
+@pytest.mark.parametrize("name", ["", "default-scheduler", "volcano"])
+def test_schedulers_that_pods_name_and_nothing_runs_are_told(name: str):
+    inputs = {"metadata": {"name": "a"}, "spec": {"template": {"spec": {"schedulerName": name, "containers": []}}}}
+    server = Resource(urn="s", type="kubernetes:apps/v1:Deployment", name="a", custom=True, inputs=inputs)
+    why = "nothing in the graph runs it (a chart may bring it): pods that name it wait here"
+    told = (Unsimulated("scheduler volcano", why),) if name == "volcano" else ()
+    assert second_schedulers(Graph("p", "s", (server, replace(server, urn="t")))) == told
 
 
 # -- the configuration -----------------------------------------------------------------------------------------------------------

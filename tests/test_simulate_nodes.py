@@ -237,6 +237,17 @@ def test_nodes_with_gpus_are_labelled_since_1_35() -> None:
     assert "nvidia.com/gpu.present" not in nodes_of(sized(1))[0].labels
 
 
+def test_names_that_only_a_deployment_knows_are_no_labels() -> None:
+    (node,) = nodes_of(sized(1, nodeGroupName="<unknown>"))
+    assert node.labels[NODE_GROUP_LABEL] == "core"
+    assert node.name == "unknown-1"
+    pool = node_pool(INF2)
+    pool.inputs["spec"]["template"]["spec"]["nodeClassRef"] = "<class.metadata>"
+    assert all(
+        "<" not in value for kind in karpenter_kinds(graph_of(pool)) for value in kind.node("x", kind.zones[0]).labels.values()
+    )
+
+
 def test_other_makers_of_nodes_are_said() -> None:
     assert "the graph makes no nodes" in whys()
     assert "in other ways" in whys(sized(1), resource("aws:eks/fargateProfile:FargateProfile", "fargate", {}))

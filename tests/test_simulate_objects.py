@@ -13,6 +13,7 @@ import pulumi_aws as aws
 import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 import pytest
+import yaml
 
 from conftest import recorded
 from demo_program import program as demo

@@ -266,10 +266,12 @@ def test_a_change_during_an_upgrade_replaces_the_cluster_that_was_to_come(ray: O
     image(ray)
     ray["metadata"]["generation"] = 2
     _, first = clusters_after(ray, active, None)
+    serve_config(ray)
+    ray["metadata"]["generation"] = 3
     assert clusters_after(ray, active, first) == (active, first)
     ray = copy.deepcopy(ray)
     head_memory(ray)
-    ray["metadata"]["generation"] = 3
+    ray["metadata"]["generation"] = 4
     still, second = clusters_after(ray, active, first)
     assert still is active
     assert second is not None
@@ -379,17 +381,17 @@ def test_leaders_and_workers_are_the_pods_of_two_stateful_sets(pair: Object):
     worker["metadata"]["labels"] = worker["metadata"]["labels"] | lws.late_labels(worker)
     assert (leader["metadata"]["name"], worker["metadata"]["name"]) == ("llama3-70b-servers-0", "llama3-70b-servers-0-1")
     assert workers["spec"]["replicas"] == 1
-    for pod, given, index in ((leader, template["leaderTemplate"], "0"), (worker, template["workerTemplate"], "1")):
+    for pod, own, index in ((leader, template["leaderTemplate"], "0"), (worker, template["workerTemplate"], "1")):
         labels = pod["metadata"]["labels"]
-        assert given["metadata"]["labels"].items() <= labels.items()
+        assert own["metadata"]["labels"].items() <= labels.items()
         assert labels["leaderworkerset.sigs.k8s.io/name"] == "llama3-70b-servers"
         assert labels["leaderworkerset.sigs.k8s.io/group-index"] == "0"
         assert labels["leaderworkerset.sigs.k8s.io/worker-index"] == index
         variables = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
         assert variables["LWS_GROUP_SIZE"] == "2"
-        assert {one["name"] for one in given["spec"]["containers"][0]["env"]} < variables.keys()
+        assert {one["name"] for one in own["spec"]["containers"][0]["env"]} < variables.keys()
         assert {key: value for key, value in pod["spec"].items() if key != "containers"} == {
-            key: value for key, value in given["spec"].items() if key != "containers"
+            key: value for key, value in own["spec"].items() if key != "containers"
         }
     assert len({pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-key"] for pod in (leader, worker)}) == 1
     assert workers["metadata"]["ownerReferences"][0]["kind"] == "Pod"
@@ -538,6 +540,8 @@ def test_a_group_is_ready_when_leader_and_workers_are(pair: Object):
     found = status()
     assert (found["replicas"], found["readyReplicas"], found["updatedReplicas"], found["observedGeneration"]) == (1, 1, 1, 1)
     assert [one["type"] for one in found["conditions"] if one["status"] == "True"] == ["Available"]
+    cluster.pods[0]["status"]["conditions"] = []
+    assert "readyReplicas" not in status()
 
 
 def test_a_changed_template_is_a_new_revision_of_which_nothing_is_made_at_once(pair: Object):
@@ -585,6 +589,20 @@ def test_an_update_ends_and_never_takes_away_more_than_it_may(rollout: Rollout):
     assert groups == [Group(ready=True, updated=True)] * rollout.replicas
 
 
+@pytest.mark.parametrize(
+    ("ready_", "partition"),
+    [
+        ((True, True, True), 2),
+        ((False, True, True), 3),  # as many are away as may be
+        ((True, True, False), 2),  # replacing what is away anyway takes nothing away
+        ((False, False, False), 2),  # or an update out of a bad state would never begin
+    ],
+)
+def test_groups_that_are_away_already_count(ready_: tuple[bool, ...], partition: int):
+    rollout = Rollout(replicas=3, unavailable=1, surge=0, partition=0)
+    assert next_step(rollout, [Group(ready=one, updated=False) for one in ready_], 3) == (partition, 3)
+
+
 def test_an_update_with_surge_waits_where_there_is_no_room_for_one_more():
     rollout = Rollout(replicas=1, unavailable=0, surge=1, partition=0)
     groups = [Group(ready=True, updated=False), Group(ready=False, updated=True)]
@@ -592,15 +610,15 @@ def test_an_update_with_surge_waits_where_there_is_no_room_for_one_more():
 
 
 @pytest.mark.parametrize(
-    ("given_", "expected"),
+    ("strategy", "expected"),
     [
         ({}, Rollout(4, 1, 0, 0)),
         ({"maxUnavailable": "30%", "maxSurge": "30%"}, Rollout(4, 1, 2, 0)),
         ({"maxUnavailable": 2, "maxSurge": 9, "partition": 3}, Rollout(4, 2, 4, 3)),
     ],
 )
-def test_shares_of_an_update_are_rounded_as_the_api_says(given_: Object, expected: Rollout):
-    spec = {"replicas": 4, "rolloutStrategy": {"rollingUpdateConfiguration": given_}}
+def test_shares_of_an_update_are_rounded_as_the_api_says(strategy: Object, expected: Rollout):
+    spec = {"replicas": 4, "rolloutStrategy": {"rollingUpdateConfiguration": strategy}}
     assert lws.rollout_of({"spec": spec}) == expected
 
 
@@ -628,8 +646,8 @@ def claim(**spec: Any) -> Object:
 
 
 def storage_class(**fields: Any) -> Object:
-    late = {"volumeBindingMode": "WaitForFirstConsumer"}
-    return {"metadata": {"name": "gp3"}, "provisioner": "ebs.csi.aws.com", "reclaimPolicy": "Delete"} | late | fields
+    usual: Object = {"provisioner": "ebs.csi.aws.com", "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer"}
+    return {"metadata": {"name": "gp3"}} | usual | fields
 
 
 ZONES = {"node-a": "us-east-2a", "node-b": "us-east-2b"}
@@ -676,7 +694,7 @@ def test_only_claims_left_to_the_driver_get_a_volume_and_only_its_own_volumes_go
     other = claim()
     other["metadata"]["annotations"] = {"volume.kubernetes.io/storage-provisioner": "efs.csi.aws.com"}
     assert not ebs.is_asked_for(other)
-    volume = ebs.volume_of(claim(), storage_class(), "us-east-2a") | {"status": {"phase": "Released"}}
+    volume: Object = ebs.volume_of(claim(), storage_class(), "us-east-2a") | {"status": {"phase": "Released"}}
     assert ebs.is_to_go(volume)
     assert not ebs.is_to_go(volume | {"status": {"phase": "Bound"}})
     kept = ebs.volume_of(claim(), storage_class(reclaimPolicy="Retain"), "us-east-2a") | {"status": {"phase": "Released"}}

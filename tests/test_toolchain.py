@@ -27,7 +27,7 @@ from eks_inference.simulate.tool_build import Step, build
 from eks_inference.simulate.toolchain import DEFINITIONS, definition_sources, definitions_file, installed, tools
 from eks_inference.simulate.tools_command import _Progress
 
-GO = f"""#!{sys.executable}
+GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time
 from pathlib import Path
 
@@ -248,6 +248,11 @@ def test_a_program_that_cannot_be_run_does_not_fit(machine: Machine):
     assert installed("kwok", "etcd").absent == ("kwok", "etcd")
 
 
+def test_the_version_of_go_is_not_taken_for_that_of_the_program(machine: Machine):
+    machine.says("promtool", "promtool, version  (branch: , revision: unknown) go version: go1.26.8")
+    assert [passed.version for passed in installed("promtool").passed["promtool"]] == [""]
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Programs that were asked for their version; each tells 0.8.0."""
@@ -450,6 +455,10 @@ def test_what_nobody_used_for_long_is_removed(machine: Machine):
         (folder / name).mkdir(parents=True)
         os.utime(folder / name, (used, used))
     build_quietly()
+    os.utime(definitions_file(), (long_ago, long_ago))
+    tools()["kwok"].built.unlink()
+    build_quietly()
+    assert definitions_file().exists(), "of the very pins that are built"
     assert not (folder / "etcd-0123456789abcdef").exists()
     assert (folder / "kwok-0123456789abcdef").exists()
     assert (folder / "other").exists()
@@ -517,6 +526,14 @@ def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
     process.communicate(timeout=30)
     assert process.returncode == 0
     assert machine.calls() == []
+
+
+def test_where_all_is_there_no_build_is_waited_for(machine: Machine):
+    machine.go()
+    build_quietly()
+    with (user_cache("tools") / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert build_quietly() == []
 
 
 # -- progress --------------------------------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def test_one_thing_wrong_is_refused_in_the_servers_words(
         (lambda o: container_of(o)["resources"]["limits"].update(memory="110 GB"), "should match"),
         (
             lambda o: container_of(o)["ports"][0].update(containerPort="http"),
-            "must be of type int",
+            "expected numeric",
         ),
         (lambda o: cluster_of(o)["autoscalerOptions"].update(version="v3"), "Unsupported value"),
         (
@@ -305,6 +305,9 @@ def test_what_an_unknown_chart_may_bring_is_assumed_and_told(plane: ControlPlane
         "RuntimeClass of-gpu-operator: not of the stack; a chart may bring it",
         "ServiceAccount of-chart: not of the stack; a chart may bring it",
     )
+    odd = admit(plane, graph_of(lambda: program(chart="No_Name")))
+    assert not odd.assumed
+    assert [refusal.message for refusal in odd.refusals] == ['namespaces "brought-by-no_name" not found']
     known = admit(plane, graph_of(lambda: program(chart="lws")))
     assert not known.assumed
     assert [refusal.message for refusal in known.refusals] == ['namespaces "brought-by-lws" not found']

@@ -47,7 +47,7 @@ def test_a_second_run_starts_no_go_and_takes_no_time(toolchain: Toolchain, tmp_p
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert not called.exists()
-    assert time.monotonic() - started < 3, "about 0.2 s on an idle machine"
+    assert time.monotonic() - started < 5, "about 0.2 s on an idle machine"
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == [*tools(), DEFINITIONS]
 
 

@@ -8,6 +8,7 @@ quotas, ServiceAccounts) is made for real, so the control plane is of no use for
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -172,10 +173,8 @@ class _Admitting:
     def _spoken(self) -> str:
         """``Kubernetes 1.35.4``, or the version that a newer server speaks."""
         version = self._api.raw("GET", "/version")
-        number, emulated = (
-            version["gitVersion"].removeprefix("v"),
-            ".".join((version["emulationMajor"], version["emulationMinor"])),
-        )
+        number = version["gitVersion"].removeprefix("v")
+        emulated = f"{version['emulationMajor']}.{version['emulationMinor']}"
         return f"Kubernetes {number}" if number.startswith(f"{emulated}.") else f"Kubernetes {emulated} as {number} speaks it"
 
     # -- what the stack's objects are judged by
@@ -203,8 +202,10 @@ class _Admitting:
         for template in self._templates:
             missing |= {one for one in _needs(template) if (_GROUPS[one[0]], *one) not in made}
         for kind, namespace, name in sorted(missing, key=lambda one: (one[0] != "Namespace", one)):
-            self._api.apply(_bare(kind, name, namespace))
-            self._assumed.append(f"{kind} {name}: not of the stack; a chart may bring it")
+            # A name that no chart could use either is refused where it is used.
+            with suppress(ApiRefusal):
+                self._api.apply(_bare(kind, name, namespace))
+                self._assumed.append(f"{kind} {name}: not of the stack; a chart may bring it")
 
     # -- pods
 

@@ -16,6 +16,7 @@ FIELD_MANAGER = "eks-inference"
 _TIMEOUT_SECONDS = 30
 _CONNECTIONS = 16
 _REDISCOVERY_SECONDS = 0.5
+_RETRY_SECONDS = 0.2
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _PATCHES = {
     "apply": "application/apply-patch+yaml",
@@ -191,14 +192,20 @@ class Api:
         content: str = "application/json",
         accept: str = "application/json",
     ) -> Any:
-        answer = self._session.request(
-            method,
-            self.url + path,
-            params=query,
-            data=None if body is None else json.dumps(body),
-            headers={"Content-Type": content, "Accept": accept},
-            timeout=_TIMEOUT_SECONDS,
-        )
+        end = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            answer = self._session.request(
+                method,
+                self.url + path,
+                params=query,
+                data=None if body is None else json.dumps(body),
+                headers={"Content-Type": content, "Accept": accept},
+                timeout=_TIMEOUT_SECONDS,
+            )
+            # "Too many requests" is also what a server says of a definition whose storage it is still making.
+            if answer.status_code != 429 or time.monotonic() > end:
+                break
+            time.sleep(_RETRY_SECONDS)
         if answer.status_code >= 400:
             raise _refusal(answer)
         try:

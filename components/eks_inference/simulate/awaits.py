@@ -249,8 +249,8 @@ def _claim(live: Object, seen: Seen) -> State:
     late = class_.get("volumeBindingMode") == "WaitForFirstConsumer"
     if phase == "Bound" or (late and phase == "Pending"):
         return Ready()
-    where = f"of class {name}" if class_ else f"of class {name}, which does not exist" if name else "without a class"
-    return Waiting(f"the claim {where} is {phase or 'new'}, not Bound")
+    without = "" if class_ else f", and there is no class {name}" if name else ", and it names no class"
+    return Waiting(f"the claim is {phase or 'new'}, not Bound{without}")
 
 
 def _volume(live: Object, seen: Seen) -> State:

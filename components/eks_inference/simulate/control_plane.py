@@ -10,6 +10,7 @@ from pathlib import Path
 
 import requests
 
+from eks_inference.preview.errors import Problem
 from eks_inference.simulate.api import Api, ApiRefusal
 from eks_inference.simulate.processes import ComponentError, Processes, free_port
 from eks_inference.simulate.toolchain import Toolchain
@@ -57,7 +58,15 @@ def control_plane(toolchain: Toolchain, *, version: str = "") -> Iterator[Contro
     the component that did not start.
     """
     with Processes() as processes:
-        yield _start(processes, toolchain, version)
+        plane = _start(processes, toolchain, version)
+        try:
+            yield plane
+        except requests.RequestException as error:
+            # Most likely because one of them has ended, which tells more.
+            processes.ensure_alive()
+            raise ComponentError([Problem(f"the API server does not answer: {error}")]) from error
+        finally:
+            plane.api.close()
 
 
 def _start(processes: Processes, toolchain: Toolchain, version: str) -> ControlPlane:
@@ -103,6 +112,8 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
             # The server makes a certificate and a key for itself; the key signs tokens, too, as is its default for checking them.
             f"--service-account-signing-key-file={certificate.with_suffix('.key')}",
             f"--service-account-key-file={certificate.with_suffix('.key')}",
+            # Nobody has a certificate that it signed. Components look for it where the server publishes it.
+            f"--client-ca-file={certificate}",
             *emulated,
         ],
     )

@@ -7,13 +7,16 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from eks_inference.accelerators.plan import CORE_RESOURCE
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference.preflight.pod_facts import quantity, requests_of_pod
-from eks_inference.preview.values import at, items, table, text
+from eks_inference.preview.values import at, items, joined, table, text
+from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference.simulate.extender import DEVICES_ANNOTATION
 from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
-
-ZONE_LABEL = "topology.kubernetes.io/zone"
+from eks_inference.simulate.node_pools import ZONE_LABEL
+from eks_inference.simulate.stand_ins.leader_worker_groups import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
+from eks_inference.simulate.stand_ins.ray_cluster import GROUP_LABEL
 
 Object = Mapping[str, Any]
 Amounts = Mapping[str, Decimal]
@@ -60,8 +63,9 @@ class LandedNode:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the device resources it offers."""
-        return tuple(sorted(name for name, value in self.allocatable.items() if "/" in name and value))
+        """The device resources it offers; NeuronCores, which are parts of devices, only where somebody asked for them."""
+        offered = (name for name, value in self.allocatable.items() if "/" in name and value)
+        return tuple(sorted(name for name in offered if name != CORE_RESOURCE or self.taken.get(name)))
 
 
 @dataclass(frozen=True)
@@ -185,8 +189,15 @@ def _maker(item: Object) -> str:
 
 
 def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
-    """What made a pod, through a ReplicaSet to its Deployment, and through a Job of a CronJob no further than the Job."""
+    """What made a pod: of a ReplicaSet its Deployment, of the sets of a LeaderWorkerSet that one; with the pod's part in it."""
     made_by = _maker(pod)
+    namespace, labels = _identity(pod)[0], table(at(pod, "metadata", "labels"))
+    if role := text(labels.get(NODE_TYPE_LABEL)):
+        return f"{made_by} ({role if role == 'head' else joined(role, labels.get(GROUP_LABEL))})"
+    if name := text(labels.get(NAME_LABEL)):
+        return (
+            f"LeaderWorkerSet {namespace}/{name} (pod {labels.get(WORKER_INDEX_LABEL)} of group {labels.get(GROUP_INDEX_LABEL)})"
+        )
     match = re.fullmatch(r"ReplicaSet ([^/]*)/(.*)", made_by)
     return makers.get((match[1], match[2]), made_by) if match else made_by
 

@@ -59,7 +59,7 @@ class ManagedGroup:
         self.resource = resource
         self.shapes = shapes
         self.pool = shapes[0].pool
-        self.name = text(resource.inputs.get("nodeGroupName")) or text(resource.name)
+        self.name = _known(resource.inputs.get("nodeGroupName")) or text(resource.name)
         self.template = launch_template(resource, {one.urn: one.inputs for one in graph.of_type(LAUNCH_TEMPLATE_TYPE)})
         self.user_data: UserData = user_data(at(self.template, "userData"))
         self.region = region_of(graph, resource)
@@ -103,7 +103,7 @@ class KarpenterPool:
         classes = {text(at(one.inputs, "metadata", "name")): one for one in graph.of_type(NODE_CLASS_TYPE)}
         self.shapes = shapes
         self.pool = shapes[0].pool
-        self.class_name = text(at(spec, "template", "spec", "nodeClassRef", "name"))
+        self.class_name = _known(at(spec, "template", "spec", "nodeClassRef", "name"))
         self.node_class = classes.get(self.class_name)
         self.class_spec = at(self.node_class.inputs, "spec") if self.node_class else None
         self.kubelet = table(at(self.class_spec, "kubelet"))

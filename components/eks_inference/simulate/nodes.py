@@ -11,7 +11,7 @@ pkg/providers/instancetype/types.go (labels).
 import hashlib
 import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -26,7 +26,7 @@ from eks_inference.pools.placement import Taint
 from eks_inference.pools.plan import allocatable
 from eks_inference.preflight.node_shapes import NodeShape, Values
 from eks_inference.preview.graph import Graph
-from eks_inference.preview.values import at, text, texts
+from eks_inference.preview.values import at, items, text, texts
 from eks_inference.simulate.node_pools import GIB, KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -120,7 +120,7 @@ class NodeKind:
 
     def node(self, name: str, zone: Zone) -> SimulatedNode:
         """A node of this kind. Where the pool leaves a label's value open it has the one that is preferred."""
-        labels = {key: _preferred(key, values) for key, values in self.shape.labels.items() if values}
+        labels = {key: by_preference(key, values)[0] for key, values in self.shape.labels.items() if values}
         labels |= {HOSTNAME_LABEL: name, _REGION_LABEL: self.region, **zone.labels()}
         return SimulatedNode(
             name=name,
@@ -206,6 +206,18 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
     }
 
 
+def hardware_of(node: Mapping[str, Any]) -> dict[str, int]:
+    """The devices that are in a node, by resource name, whether or not a plugin offers them yet."""
+    return json.loads(text(at(node, "metadata", "annotations", HARDWARE_ANNOTATION)) or "{}")
+
+
+def taints_of(node: Mapping[str, Any]) -> Iterator[Taint]:
+    """The taints of a node that keep pods away."""
+    for one in items(at(node, "spec", "taints")):
+        if (effect := at(one, "effect")) in ("NoSchedule", "NoExecute"):
+            yield Taint(text(at(one, "key")), text(at(one, "value")), effect)
+
+
 def _karpenter_kind(pool: KarpenterPool, shape: NodeShape, instance: InstanceType) -> NodeKind | None:
     """The kind of a shape; None where the requirements exclude what the type is."""
     facts: dict[str, Values] = {key: frozenset([value]) for key, value in _karpenter_labels(pool, instance).items()}
@@ -249,7 +261,7 @@ def _karpenter_labels(pool: KarpenterPool, instance: InstanceType) -> dict[str, 
     return {
         "karpenter.sh/initialized": "true",
         "karpenter.sh/registered": "true",
-        f"{_KARPENTER_LABEL}ec2nodeclass": pool.class_name,
+        **({f"{_KARPENTER_LABEL}ec2nodeclass": pool.class_name} if pool.class_name else {}),
         **{f"{_KARPENTER_LABEL}instance-{key}": str(value) for key, value in about.items()},
     }
 
@@ -265,6 +277,7 @@ def _labels_gpus(group: ManagedGroup) -> bool:
     return re.fullmatch(r"\d+\.\d+", version) is not None and version_numbers(version) >= _GPU_LABEL_SINCE
 
 
-def _preferred(key: str, values: frozenset[str]) -> str:
+def by_preference(key: str, values: Iterable[str]) -> list[str]:
+    """Values that a pool leaves open for a label, the one first that Karpenter takes if it may."""
     order = _CAPACITY_ORDER if key == CAPACITY_TYPE_LABEL else ()
-    return next((value for value in order if value in values), min(values))
+    return sorted(values, key=lambda value: (order.index(value) if value in order else len(order), value))

@@ -1,10 +1,10 @@
 """Which nodes Karpenter would start for pods that find none. Pure.
 
 As Karpenter does: the largest pods first, on nodes that are there, then on nodes that are to be started, which may be of any
-instance type that still holds all their pods; then on a new one of the first pool by weight that takes the pod. In the end each is
-of the smallest type left (vCPUs, then memory): prices are not known here. Devices count as if they were offered already.
+instance type that still holds all their pods; then on a new one of the first pool by weight that takes the pod. In the end each
+is of the smallest type left (vCPUs, then memory), as prices are not known. Devices count as if they were offered already.
 
-Left out: preferences, topology spread, affinity to other pods (but not being on one node with them), removing and replacing nodes.
+Left out: preferences, topology spread, affinity to other pods but for not being on one node with them, replacing nodes.
 
 Source: kubernetes-sigs/karpenter v1 (pkg/controllers/provisioning/scheduling): queue, node claims, limits of pools, DaemonSets.
 """
@@ -27,6 +27,7 @@ from eks_inference.simulate.nodes import (
     HOSTNAME_LABEL,
     NodeKind,
     SimulatedNode,
+    by_preference,
     node_name,
 )
 
@@ -103,8 +104,8 @@ def choose(
     used: Mapping[str, Amounts] | None = None,
     names: Iterable[str] = (),
 ) -> tuple[Start, ...]:
-    """The nodes to start. ``daemons`` are pod specs of DaemonSets, ``standing`` nodes that are there (their room is used up here),
-    ``used`` is what each pool has started already, ``names`` are names of nodes that are taken.
+    """The nodes to start. ``daemons`` are pod specs of DaemonSets; ``standing`` is the room on nodes that are there, which is used
+    up here; ``used`` is what each pool has started already; ``names`` are names of nodes that are taken.
     """
     used_up = {pool: dict(amounts) for pool, amounts in (used or {}).items()}
     planned: list[list[_Option]] = []
@@ -194,13 +195,10 @@ def _new(
     """Everything that a new node for the pod may be."""
     found = []
     for kind in kinds:
-        if not _within_limits(kind, used.get(kind.shape.pool, {})) or any(
-            amount > Decimal(kind.devices.get(name, 0)) for name, amount in pod.requests.items() if name in kind.devices
-        ):
+        if obstacles(pod.spec, kind.shape) or not _within_limits(kind, used.get(kind.shape.pool, {})):
             continue
         for one, zone in _variants(kind, pod):
-            node = one.node("", zone)
-            shape = exact_shape({key: value for key, value in node.labels.items() if key != HOSTNAME_LABEL}, one.taints)
+            shape = exact_shape(one.node("", zone).labels, one.taints)
             free = dict(_decimals(one.allocatable)) | {name: Decimal(number) for name, number in one.devices.items()}
             for name, amount in overhead(shape, daemons).items():
                 free[name] = free.get(name, Decimal()) - amount
@@ -214,9 +212,13 @@ def _new(
 def _variants(kind: NodeKind, pod: PodToPlace) -> Iterator[tuple[NodeKind, Zone]]:
     """The kind with one value of each label that its pool leaves open and that may matter, in each zone."""
     named = {key for key, _ in chosen_labels(pod.spec)} | {CAPACITY_TYPE_LABEL}
-    open_labels = {key: sorted(values) for key, values in kind.shape.labels.items() if values and len(values) > 1 and key in named}
-    for zone in kind.zones:
-        for chosen in product(*open_labels.values()):
+    open_labels = {
+        key: by_preference(key, values)
+        for key, values in kind.shape.labels.items()
+        if values and len(values) > 1 and key in named
+    }
+    for chosen in product(*open_labels.values()):
+        for zone in kind.zones:
             labels = dict(kind.shape.labels) | {key: frozenset([value]) for key, value in zip(open_labels, chosen, strict=True)}
             yield replace(kind, shape=replace(kind.shape, labels=labels)), zone
 
@@ -249,12 +251,13 @@ def _node(option: _Option, name: str) -> SimulatedNode:
 def _repel(pod: PodToPlace, other: PodToPlace) -> bool:
     """Whether the pod will not be on one node with the other."""
     terms = items(at(pod.spec, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
-    for term in terms:
-        namespaces = items(at(term, "namespaces")) or [pod.namespace]
-        wanted = table(at(term, "labelSelector", "matchLabels")).items()
-        if at(term, "topologyKey") == HOSTNAME_LABEL and other.namespace in namespaces and wanted <= table(other.labels).items():
-            return True
-    return False
+    return any(
+        at(term, "topologyKey") == HOSTNAME_LABEL
+        and other.namespace in (items(at(term, "namespaces")) or [pod.namespace])
+        and (wanted := table(at(term, "labelSelector", "matchLabels")).items())
+        and wanted <= table(other.labels).items()
+        for term in terms
+    )
 
 
 def _decimals(amounts: Mapping[str, Any]) -> dict[str, Decimal]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
@@ -22,16 +22,30 @@ SCHEMA = 1
 
 _WIDTH = 120
 _MARGIN = 10
-_BOLD, _DIM, _RED, _YELLOW, _GREEN = "1", "2", "31", "33", "32"
+_BOLD, _DIM, _RED, _GREEN = "1", "2", "31", "32"
 _GIB = Decimal(2**30)
+
+Painter = Callable[[str, str], str]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One rollout of a simulation: ``create``, ``update`` or ``delete``."""
+    """One rollout of a simulation: ``create``, ``update`` or ``delete``.
+
+    ``settled`` is what came after Pulumi was done: pods and endpoints it does not wait for. None where nothing is left to come.
+    """
 
     name: str
     outcome: Outcome
+    settled: Outcome | None = None
+
+    @property
+    def parts(self) -> tuple[Outcome, ...]:
+        return (self.outcome,) if self.settled is None else (self.outcome, self.settled)
+
+    @property
+    def is_complete(self) -> bool:
+        return all(part.is_complete for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -57,13 +71,17 @@ class Report:
     @property
     def is_well(self) -> bool:
         """Whether all was admitted, every pod landed, every rollout went through and ``verify`` is content."""
-        return not (
-            self.admission.refusals
-            or self.landing.pending
-            or self.complaints
-            or any(not phase.outcome.is_complete for phase in self.phases)
-            or any(check.verdict != "ok" for check in self.checks)
-        )
+        return not any(self.faults().values())
+
+    def faults(self) -> Mapping[str, int]:
+        """What is wrong, counted in words."""
+        return {
+            "refused by the API server": len(self.admission.refusals),
+            "Pending": len(self.landing.pending),
+            "forbidden to the stack's own schedulers": len(self.complaints),
+            "unfinished rollout": sum(not phase.is_complete for phase in self.phases),
+            "not as `verify` expects": sum(check.verdict != "ok" for check in self.checks),
+        }
 
 
 # -- text ------------------------------------------------------------------------------------------------------------------------
@@ -78,7 +96,7 @@ def render_text(report: Report, *, colour: bool = False) -> str:
     lines += ["", *_placed(report, paint)]
     for pending in report.landing.pending:
         lines += [paint(line, _RED) if number == 0 else line for number, line in enumerate(_pending(pending))]
-    lines += ["", *_phases(report.phases)]
+    lines += ["", *_phases(report.phases, pending=bool(report.landing.pending))]
     lines += _block("Verify", [counted(report.checks)])
     for check in report.checks:
         if check.verdict != "ok":
@@ -86,8 +104,13 @@ def render_text(report: Report, *, colour: bool = False) -> str:
     for complaint in report.complaints:
         lines += _block("Denied", [complaint])
     lines += ["", *(paint(line, _DIM) for line in _not_real(report))]
-    verdict = paint("It lands.", _GREEN) if report.is_well else paint("It does not land as it is.", _RED)
-    return "\n".join([*lines, "", verdict]) + "\n"
+    return "\n".join([*lines, "", _verdict(report, paint)]) + "\n"
+
+
+def _verdict(report: Report, paint: Painter) -> str:
+    if report.is_well:
+        return paint("Everything was admitted, landed and rolled out.", _GREEN)
+    return paint(", ".join(f"{count} {what}" for what, count in report.faults().items() if count), _RED)
 
 
 def _admitted(admission: Admission) -> Iterator[str]:
@@ -105,7 +128,7 @@ def _admitted(admission: Admission) -> Iterator[str]:
         yield from _more(f"not checked, no schema at hand: {', '.join(admission.unchecked)}")
 
 
-def _placed(report: Report, paint: Any) -> Iterator[str]:
+def _placed(report: Report, paint: Painter) -> Iterator[str]:
     landing = report.landing
     schedulers = " and ".join(report.schedulers)
     yield from _block("Placed", [f"{landing.placed} pods on {len(landing.nodes)} nodes by {schedulers}"])
@@ -176,19 +199,21 @@ def _pending(pod: PendingPod) -> Iterator[str]:
     yield from _more(pod.said)
 
 
-def _phases(phases: Sequence[Phase]) -> Iterator[str]:
+def _phases(phases: Sequence[Phase], *, pending: bool) -> Iterator[str]:
     for phase in phases:
-        outcome = phase.outcome
-        word = "done" if outcome.is_complete else "not done"
-        yield from _block(phase.name.capitalize(), [f"{word} in {outcome.duration_s:.1f} s, {len(outcome.steps)} objects"])
-        for refusal in outcome.refusals:
-            yield from _more(f"refused  {refusal.title}: {refusal.message}")
-        for stall in outcome.stalls:
-            yield from _more(f"waits    {stall.title}: {stall.waits_for}")
-            for words in stall.words:
-                yield from _more(words, indent=9)
-            if stall.behind:
-                yield from _more(f"behind it: {', '.join(stall.behind)}", indent=9)
+        took = f"{phase.outcome.duration_s:.1f} s, {len(phase.outcome.steps)} objects"
+        later = f"; every pod and endpoint {phase.settled.duration_s:.1f} s later" if phase.settled else ""
+        yield from _block(phase.name.capitalize(), [f"done in {took}{later}" if phase.is_complete else f"not done after {took}"])
+        for outcome in phase.parts:
+            for refusal in outcome.refusals:
+                yield from _more(f"refused  {refusal.title}: {refusal.message}")
+            for stall in outcome.stalls:
+                yield from _more(f"waits    {stall.title}: {stall.waits_for}")
+                # What keeps pods off nodes was said of them already.
+                for words in () if pending else stall.words:
+                    yield from _more(words, indent=9)
+                if stall.behind:
+                    yield from _more(f"behind it: {', '.join(stall.behind)}", indent=9)
 
 
 def _not_real(report: Report) -> Iterator[str]:
@@ -284,21 +309,24 @@ def _node_document(node: LandedNode) -> dict[str, Any]:
 
 
 def _phase_document(phase: Phase) -> dict[str, Any]:
-    outcome = phase.outcome
     return {
         "name": phase.name,
-        "complete": outcome.is_complete,
-        "seconds": round(outcome.duration_s, 3),
+        "complete": phase.is_complete,
+        "seconds": round(phase.outcome.duration_s, 3),
+        "settledSeconds": round(phase.settled.duration_s, 3) if phase.settled else None,
         "steps": [
             {"object": step.title, "action": step.action, "beganSeconds": step.began_s, "tookSeconds": step.took_s}
-            for step in outcome.steps
+            for step in phase.outcome.steps
         ],
-        "refusals": [{"object": one.title, "reason": one.reason, "message": one.message} for one in outcome.refusals],
+        "refusals": [
+            {"object": one.title, "reason": one.reason, "message": one.message} for part in phase.parts for one in part.refusals
+        ],
         "stalls": [
             {"object": one.title, "waitsFor": one.waits_for, "words": list(one.words), "behind": list(one.behind)}
-            for one in outcome.stalls
+            for part in phase.parts
+            for one in part.stalls
         ],
-        "unreached": list(outcome.unreached),
+        "unreached": list(phase.outcome.unreached),
     }
 
 

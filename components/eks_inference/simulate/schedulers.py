@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import yaml
 
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.preflight.graph_facts import GraphFacts
 from eks_inference.preview.describe import is_kubernetes_object
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.values import at, is_token, items, joined, table, text, texts
@@ -32,6 +31,7 @@ from eks_inference.simulate.processes import ComponentError, free_port
 from eks_inference.simulate.stand_ins.loop import Seen
 
 PROGRAM = "kube-scheduler"
+_DEFAULT = "default-scheduler"
 
 _SHELLS = ("ash", "bash", "dash", "sh")
 _CONFIG_FLAG = "config"
@@ -87,7 +87,7 @@ class SecondScheduler:
     @property
     def names(self) -> tuple[str, ...]:
         """What pods write in ``schedulerName``."""
-        return texts([at(profile, "schedulerName") for profile in items(self.configuration.get("profiles"))])
+        return texts([at(profile, "schedulerName") for profile in items(self.configuration.get("profiles"))]) or (_DEFAULT,)
 
     @property
     def extenders(self) -> tuple[Mapping[str, Any], ...]:
@@ -113,13 +113,14 @@ Data = Callable[[str], Mapping[str, Any] | None]
 
 
 def second_schedulers(graph: Graph) -> tuple[SecondScheduler | Unsimulated, ...]:
-    """The schedulers that a graph brings, by its pod templates and ConfigMaps."""
+    """The schedulers that a graph brings, by its pod templates and ConfigMaps, and those that its pods name and nothing runs."""
     config_maps = {
         (text(at(one.inputs, "metadata", "namespace")) or "default", text(at(one.inputs, "metadata", "name"))): one.inputs
         for one in graph.resources
         if is_kubernetes_object(one) and group_kind(one)[1] == "ConfigMap"
     }
     found: list[SecondScheduler | Unsimulated] = []
+    named: dict[str, None] = {}
     for pods in pod_templates(graph):
         namespace = pods.namespace or "default"
 
@@ -130,9 +131,10 @@ def second_schedulers(graph: Graph) -> tuple[SecondScheduler | Unsimulated, ...]
         scheduler = scheduler_of(pods.title, namespace, at(pods.template, "spec"), data)
         if scheduler:
             found.append(scheduler)
-    if GraphFacts(graph).schedulers_unseen:
-        found.append(Unsimulated("charts", "one of them may bring a scheduler: pods that name it wait here"))
-    return tuple(found)
+        named[text(at(pods.template, "spec", "schedulerName")) or _DEFAULT] = None
+    known = {_DEFAULT, *(name for one in found if isinstance(one, SecondScheduler) for name in one.names)}
+    why = "nothing in the graph runs it (a chart may bring it): pods that name it wait here"
+    return (*found, *(Unsimulated(f"scheduler {name}", why) for name in named if name not in known))
 
 
 def scheduler_of(title: str, namespace: str, spec: Any, data: Data) -> SecondScheduler | Unsimulated | None:

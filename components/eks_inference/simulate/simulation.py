@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eks_inference.preview.graph import Graph
+from eks_inference.preview.values import unique
 from eks_inference.simulate import nodes, rollout
 from eks_inference.simulate.admit import Admission, admit, install_definitions
 from eks_inference.simulate.awaits import Object, Seen
@@ -41,7 +42,7 @@ _SETTLE_SECONDS = 30.0
 
 @dataclass
 class Simulation:
-    """A simulated cluster that holds nothing of the stack yet but its nodes. ``seconds`` are filled in as things happen."""
+    """A simulated cluster that holds nothing of the stack yet but its nodes. ``seconds`` are those it took until here."""
 
     graph: Graph
     plane: ControlPlane
@@ -53,7 +54,7 @@ class Simulation:
     schedulers: Schedulers
     parts: tuple[StandIn, ...]
     tell: Teller
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float]
 
     def ensure_alive(self) -> None:
         """Raises ``ComponentError`` when a program or a stand-in of the simulation has ended."""
@@ -81,10 +82,12 @@ class Simulation:
         self.tell("deleting everything")
         return rollout.delete(self.plane, self.objects, self.opaque, stood_in=self.stood_in, observe=self.observe)
 
-    def settle(self) -> Outcome:
-        """What ``pulumi up`` does not wait for, but people do: every pod that is on its way, endpoints of Services."""
+    def settled(self, name: str, outcome: Outcome) -> Phase:
+        """A rollout with what ``pulumi up`` does not wait for, but people do: every pod on its way, endpoints of Services."""
+        if not outcome.is_complete:
+            return Phase(name, outcome)
         self.tell("waiting for every pod")
-        return rollout.settle(self.plane, self.objects, observe=self.observe)
+        return Phase(name, outcome, rollout.settle(self.plane, self.objects, observe=self.observe))
 
     def landing(self) -> Landing:
         """Where pods are now."""
@@ -144,10 +147,10 @@ def simulation(
             )
 
 
-def stood_in(graph: Graph) -> dict[str, tuple[Object, ...]]:
+def stood_in(graph: Graph) -> Mapping[str, tuple[Object, ...]]:
     """What stands in for charts and add-ons, by URN: pods of their size, and Helm's own records."""
     records = {(one["metadata"]["namespace"], one["metadata"]["labels"]["name"]): one for one in helm_records(graph)}
-    found = {urn: tuple(objects) for urn, objects in footprints(graph).items()}
+    found: dict[str, tuple[Object, ...]] = {**footprints(graph)}
     for item in opaque_of(graph):
         if record := records.get((item.namespace, item.name)) if item.kind == "chart" else None:
             found[item.urn] = (*found.get(item.urn, ()), record)
@@ -156,11 +159,12 @@ def stood_in(graph: Graph) -> dict[str, tuple[Object, ...]]:
 
 def rolled_out(simulated: Simulation, *, whole: bool = False) -> Report:
     """Creates the stack and looks where it landed; with ``whole`` changes and deletes it, too, as far as it goes."""
-    phases = [_timed(simulated, "create", simulated.create), _timed(simulated, "settle", simulated.settle)]
+    phases = [simulated.settled("create", simulated.create())]
     found, checks = simulated.landing(), simulated.verify()
-    for name, go in (("update", simulated.update), ("settle again", simulated.settle), ("delete", simulated.delete)):
-        if whole and phases[-1].outcome.is_complete:
-            phases.append(_timed(simulated, name, go))
+    if whole and phases[-1].is_complete:
+        phases.append(simulated.settled("update", simulated.update()))
+    if whole and phases[-1].is_complete:
+        phases.append(Phase("delete", simulated.delete()))
     simulated.tell("")
     graph = simulated.graph
     own = tuple(name for one in second_schedulers(graph) if isinstance(one, SecondScheduler) for name in one.names)
@@ -175,7 +179,8 @@ def rolled_out(simulated: Simulation, *, whole: bool = False) -> Report:
         complaints=simulated.schedulers.complaints(),
         stands_in=tuple(_stands_in(simulated)),
         differs=tuple(_differs(simulated)),
-        seconds={name: round(value, 3) for name, value in simulated.seconds.items()},
+        seconds={name: round(value, 3) for name, value in simulated.seconds.items()}
+        | {phase.name: round(sum(part.duration_s for part in phase.parts), 3) for phase in phases},
     )
 
 
@@ -200,12 +205,6 @@ def _controllers(graph: Graph, objects: Sequence[ClusterObject]) -> Iterator[Sta
         yield KubeRay()
     if "leaderworkerset.x-k8s.io" in groups:
         yield LeaderWorkerSets()
-
-
-def _timed(simulated: Simulation, name: str, go: Callable[[], Outcome]) -> Phase:
-    outcome = go()
-    simulated.seconds[name] = outcome.duration_s
-    return Phase(name, outcome)
 
 
 def _kubernetes(plane: ControlPlane) -> str:
@@ -234,5 +233,6 @@ def _differs(simulated: Simulation) -> Iterator[str]:
     yield from (f"pool {one.pool}: {one.why}" if one.pool else one.why for one in unsimulated(graph))
     yield from (f"{name}: the catalog does not know what it runs" for name in without_footprint(graph))
     yield from (f"{one.title} is left out: {one.reason}" for one in left_out(graph))
-    yield from (f"{one.title}: {one.why}" for one in simulated.schedulers.unsimulated())
+    unheard = [one for one in second_schedulers(graph) if not isinstance(one, SecondScheduler)]
+    yield from unique(f"{one.title}: {one.why}" for one in (*unheard, *simulated.schedulers.unsimulated()))
     yield from simulated.admission.assumed

@@ -63,6 +63,7 @@ class StandIns:
     def _run(self) -> None:
         while not self._end.wait(ROUND_SECONDS):
             try:
+                self._failed = "reading the cluster for stand-ins"
                 seen = {resource: self._api.list(resource) for resource in self._reads}
                 for one in self._stand_ins:
                     self._failed = one.title

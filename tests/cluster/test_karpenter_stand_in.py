@@ -1,0 +1,149 @@
+"""A stack's nodes beside the real scheduler: pods in the place of charts, devices, and nodes that Karpenter starts."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from conftest import recorded
+from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.preview.values import at
+from eks_inference.simulate.api import Api, ApiRefusal
+from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL, footprints
+from eks_inference.simulate.nodes import managed_nodes, manifest
+from eks_inference.simulate.objects import cluster_objects
+from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
+from eks_inference.simulate.stand_ins.device_plugins import DevicePlugins
+from eks_inference.simulate.stand_ins.ebs import EbsVolumes
+from eks_inference.simulate.stand_ins.karpenter import Karpenter
+from eks_inference.simulate.stand_ins.loop import StandIns
+from eks_inference.simulate.toolchain import Toolchain
+from eks_inference.verify.expected import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
+from eks_inference.verify.nodes import karpenter_object
+from eks_inference.verify.observed import condition_of, labels_of, name_of
+
+pytestmark = pytest.mark.cluster
+
+STACK = "inf2-llama3"
+POOL = "inferentia-inf2"
+
+# What the pods of the stack's nodes need; all else waits for other parts of a simulation.
+_KINDS = ("Namespace", "StorageClass", "ServiceAccount", "NodePool", "EC2NodeClass", "DaemonSet")
+
+
+class Running:
+    """A control plane with the stack's nodes and what stands in for its charts."""
+
+    def __init__(self, plane: ControlPlane, stand_ins: StandIns) -> None:
+        self.plane, self.api, self._stand_ins = plane, plane.api, stand_ins
+
+    def until(self, check: Callable[[], bool], what: str) -> None:
+        def checked() -> bool:
+            self._stand_ins.ensure_alive()
+            return check()
+
+        self.plane.processes.wait_until(checked, seconds=60, what=what)
+
+    def pods(self, **labels: str) -> list[dict[str, Any]]:
+        return [pod for pod in self.api.list(PODS) if labels.items() <= labels_of(pod).items()]
+
+
+@pytest.fixture(scope="module")
+def running(toolchain: Toolchain) -> Iterator[Running]:
+    graph = recorded(STACK)
+    objects = [item for item in cluster_objects(graph) if item.kind in _KINDS]
+    with control_plane(toolchain) as plane:
+        for definition in definitions_for(objects, toolchain.definitions(), kubernetes_schemas(plane.api)):
+            plane.api.apply(definition.manifest)
+        plane.processes.wait_until(
+            lambda: all(serves(plane.api, one) for one in (NODE_POOLS, NODE_CLASSES)), seconds=30, what="CRDs"
+        )
+        for node in managed_nodes(graph):
+            plane.api.create(manifest(node))
+        with StandIns(plane.api, [DevicePlugins(graph), EbsVolumes(), Karpenter(graph)]) as stand_ins:
+            for item in objects:
+                plane.api.apply(item.manifest)
+            for made in footprints(graph).values():
+                for item in made:
+                    plane.api.apply(item)
+            yield Running(plane, stand_ins)
+
+
+def serves(api: Api, resource: str) -> bool:
+    try:
+        return api.knows(resource) and api.list(resource) == []
+    except ApiRefusal:  # its storage is about to be there
+        return False
+
+
+def is_ready(item: dict[str, Any]) -> bool:
+    return (condition_of(item, "Ready") or {}).get("status") == "True"
+
+
+def test_everything_that_charts_and_add_ons_run_finds_room_on_the_core_nodes(running: Running) -> None:
+    def settled() -> bool:
+        pods = [pod for pod in running.api.list(PODS) if STANDS_IN_FOR_LABEL in labels_of(pod)]
+        return len(pods) > 30 and all(is_ready(pod) for pod in pods)
+
+    running.until(settled, "pods of charts and add-ons")
+    assert len(running.api.list(NODES)) == 3, "nothing of it made Karpenter start a node"
+    controllers = {at(pod, "spec", "nodeName") for pod in running.pods(**{"app.kubernetes.io/name": "karpenter"})}
+    assert len(controllers) == 2
+    counts = {name_of(one): at(one, "status", "desiredNumberScheduled") for one in running.api.list(DAEMON_SETS)}
+    assert counts["aws-node"] == counts["kube-prometheus-stack-prometheus-node-exporter"] == 3
+    assert counts["dcgm-exporter"] == 0, "no node has GPUs"
+
+
+def test_pools_and_classes_are_ready_as_verify_wants_it(running: Running) -> None:
+    def verdicts() -> list[str]:
+        return [karpenter_object(kind, item).verdict for kind in (NODE_POOLS, NODE_CLASSES) for item in running.api.list(kind)]
+
+    running.until(lambda: verdicts() == ["ok"] * 6, "NodePools and EC2NodeClasses")
+
+
+def server(name: str, **amounts: str) -> dict[str, Any]:
+    container = {"name": "server", "image": "registry.example/server:1", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "containers": [container],
+            "nodeSelector": {POOL_LABEL: POOL},
+            "tolerations": [{"key": DEVICE_RESOURCE, "operator": "Exists"}],
+        },
+    }
+
+
+def test_pods_that_find_no_node_get_one_of_the_smallest_type_that_takes_them_and_its_devices(running: Running) -> None:
+    running.api.create(server("first", cpu="8", memory="64Gi", **{DEVICE_RESOURCE: "1"}))
+    running.until(lambda: is_ready(running.api.get(PODS, "first", "default") or {}), "the first server")
+    node = running.api.get(NODES, at(running.api.get(PODS, "first", "default"), "spec", "nodeName"))
+    assert node is not None
+    assert (labels_of(node)[INSTANCE_TYPE_LABEL], labels_of(node)["karpenter.sh/nodepool"]) == ("inf2.8xlarge", POOL)
+    assert at(node, "status", "allocatable", DEVICE_RESOURCE) == "1"
+
+    # Its one device is taken: two that ask for six together get one node for both.
+    for name in ("second", "third"):
+        running.api.create(server(name, cpu="8", memory="64Gi", **{DEVICE_RESOURCE: "3"}))
+    running.until(
+        lambda: all(is_ready(running.api.get(PODS, name, "default") or {}) for name in ("second", "third")), "the other servers"
+    )
+    started = [node for node in running.api.list(NODES) if labels_of(node).get("karpenter.sh/nodepool")]
+    assert sorted(labels_of(node)[INSTANCE_TYPE_LABEL] for node in started) == ["inf2.24xlarge", "inf2.8xlarge"]
+
+
+def test_a_pod_that_is_too_large_for_every_type_starts_nothing_and_says_so(running: Running) -> None:
+    before = len(running.api.list(NODES))
+    running.api.create(server("giant", cpu="500"))
+
+    def said() -> bool:
+        pod = running.api.get(PODS, "giant", "default") or {}
+        return (condition_of(pod, "PodScheduled") or {}).get("reason") == "Unschedulable"
+
+    running.until(said, "the scheduler's word")
+    time.sleep(3)  # pods are gathered for a second
+    assert len(running.api.list(NODES)) == before

@@ -1,0 +1,300 @@
+"""Rollouts through the real controllers: what goes through, and what would hang in ``pulumi up`` for ever, with its reason."""
+
+import copy
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.preview.values import at
+from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.node_pools import ZONE_LABEL
+from eks_inference.simulate.nodes import HOSTNAME_LABEL
+from eks_inference.simulate.objects import SKIP_AWAIT, ClusterObject
+from eks_inference.simulate.processes import ComponentError
+from eks_inference.simulate.rollout import create, delete, settle, update
+from eks_inference.simulate.stand_ins.ebs import DRIVERS, EbsVolumes
+from eks_inference.simulate.stand_ins.loop import StandIns
+from eks_inference.simulate.toolchain import Toolchain
+from eks_inference.simulate.walk import Outcome, Stall
+
+pytestmark = pytest.mark.cluster
+
+DEVICES = 12
+QUIET_SECONDS = 4.0
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plane(toolchain: Toolchain) -> Iterator[ControlPlane]:
+    """A control plane with one node that has devices, and one in another zone that has none."""
+    with control_plane(toolchain) as plane, StandIns(plane.api, [EbsVolumes()]):
+        plane.api.create(node("plain", "us-west-2a"))
+        plane.api.create(node("inf2", "us-west-2b", **{DEVICE_RESOURCE: str(DEVICES)}))
+        yield plane
+
+
+def node(name: str, zone: str, **devices: str) -> Manifest:
+    size = {"cpu": "192", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1000Gi", **devices}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {ZONE_LABEL: zone, HOSTNAME_LABEL: name}},
+        "status": {"capacity": size, "allocatable": size},
+    }
+
+
+class Stack:
+    """Objects of a namespace in the order in which they were added, each after those that it names."""
+
+    def __init__(self, namespace: str, labels: dict[str, str] | None = None) -> None:
+        self.namespace = namespace
+        self.objects: dict[str, ClusterObject] = {}
+        self.add("v1/Namespace", namespace, metadata={"labels": labels or {}})
+
+    def add(self, kind: str, name: str, *after: str, metadata: Manifest | None = None, **fields: Any) -> None:
+        version, _, kind = kind.rpartition("/")
+        cluster_wide = kind in ("Namespace", "PriorityClass", "StorageClass")
+        place = {} if cluster_wide else {"namespace": self.namespace}
+        token = f"kubernetes:{version if '/' in version else f'core/{version}'}:{kind}"
+        self.objects[name] = ClusterObject(
+            urn=f"urn:pulumi:test::test::{token}::{name}",
+            manifest={"apiVersion": version, "kind": kind, "metadata": {**(metadata or {}), "name": name, **place}, **fields},
+            after=frozenset(
+                self.objects[one].urn for one in (*after, *(() if cluster_wide or not self.objects else (self.namespace,)))
+            ),
+            title=f"{kind} {'' if cluster_wide else f'{self.namespace}/'}{name}",
+        )
+
+    def serve(self, name: str, devices: int, *after: str, surge: int = 0, replicas: int = 1, **pod: Any) -> None:
+        """A Deployment."""
+        strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge}}
+        spec = {"replicas": replicas, "strategy": strategy, "selector": {"matchLabels": {"app": name}}}
+        self.add("apps/v1/Deployment", name, *after, spec={**spec, "template": template(name, devices, **pod)})
+
+    def run(self, name: str, *after: str, metadata: Manifest | None = None, **pod: Any) -> None:
+        """A Job."""
+        spec = {"backoffLimit": 0, "template": template(name, 0, restartPolicy="Never", **pod)}
+        self.add("batch/v1/Job", name, *after, metadata=metadata, spec=spec)
+
+    @property
+    def all(self) -> tuple[ClusterObject, ...]:
+        return tuple(self.objects.values())
+
+    def with_image(self, image: str) -> tuple[ClusterObject, ...]:
+        changed = copy.deepcopy(self.all)
+        for item in changed:
+            for container in at(item.manifest, "spec", "template", "spec", "containers") or ():
+                container["image"] = image
+        return changed
+
+
+def template(name: str, devices: int, **pod: Any) -> Manifest:
+    resources = {"limits": {DEVICE_RESOURCE: str(devices)}} if devices else {}
+    container = {"name": "main", "image": "server:1", "resources": resources, **pod.pop("container", {})}
+    return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], **pod}}
+
+
+def only_stall(outcome: Outcome) -> Stall:
+    assert not outcome.is_complete
+    assert not outcome.refusals
+    (stall,) = outcome.stalls
+    return stall
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest, plane: ControlPlane) -> Iterator[Stack]:
+    """An empty stack; its objects are gone when the test is over."""
+    stack = Stack(request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
+    yield stack
+    namespace, *inside = stack.all
+    assert delete(plane, inside).is_complete
+    plane.api.delete("namespaces", namespace.name)  # nothing is in it, and nobody waits for it
+
+
+# -- what goes through -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stack_is_made_changed_and_deleted(plane: ControlPlane):
+    stack = Stack("whole")
+    stack.serve("server", DEVICES)
+    stack.add("v1/Service", "api", "server", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})
+    stack.run("check-0123456789", "server")
+
+    made = create(plane, stack.all)
+    assert made.is_complete, made
+    assert [step.title for step in made.steps] == [item.title for item in stack.all]
+    assert settle(plane, stack.all).is_complete
+
+    most = 0
+
+    def count(seen: Any) -> None:
+        nonlocal most
+        most = max(most, sum(at(pod, "metadata", "labels", "app") == "server" for pod in seen["pods"]))
+
+    other = stack.with_image("server:2")
+    changed = update(plane, stack.all, other, observe=count)
+    assert changed.is_complete, changed
+    assert [(step.title, step.action) for step in changed.steps] == [
+        ("Deployment whole/server", "update"),
+        ("Job whole/check-0123456789", "replace"),
+    ]
+    (pod,) = [pod for pod in plane.api.list("pods", "whole") if at(pod, "metadata", "labels", "app") == "server"]
+    assert pod["spec"]["containers"][0]["image"] == "server:2"
+    assert most <= 2  # the one that goes and the one that comes, which waits for its devices
+
+    gone = delete(plane, other)
+    assert gone.is_complete, gone
+    assert [step.title for step in gone.steps][-2:] == ["Namespace whole", "what objects leave behind"]
+    assert plane.api.get("namespaces", "whole") is None
+
+
+# -- what would hang -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_surge_has_no_room_on_a_full_node(plane: ControlPlane, stack: Stack):
+    stack.serve("server", DEVICES, surge=1)
+    stack.add("v1/Service", "api", "server", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})
+    stack.run("check", "server")
+    assert create(plane, stack.all).is_complete
+    stall = only_stall(update(plane, stack.all, stack.with_image("server:2"), quiet_seconds=QUIET_SECONDS))
+    assert stall.title == f"Deployment {stack.namespace}/server"
+    assert stall.waits_for == "0 of 1 pod of the newest revision is ready"
+    assert f"2 Insufficient {DEVICE_RESOURCE}" in stall.words[0]
+    assert stall.behind == (f"Job {stack.namespace}/check",)
+
+
+def test_a_surge_is_more_than_the_quota(plane: ControlPlane, stack: Stack):
+    stack.add("v1/ResourceQuota", "devices", spec={"hard": {f"requests.{DEVICE_RESOURCE}": "4"}})
+    stack.serve("server", 4, "devices", surge=1)
+    assert create(plane, stack.all).is_complete
+    stall = only_stall(update(plane, stack.all, stack.with_image("server:2"), quiet_seconds=QUIET_SECONDS))
+    assert any("exceeded quota: devices" in words for words in stall.words)
+
+
+def test_pod_security_refuses_the_pods(plane: ControlPlane, stack: Stack):
+    stack.objects[stack.namespace].manifest["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
+    stack.serve("server", 1, hostNetwork=True)
+    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    assert stall.waits_for.startswith("0 of 1 pod")
+    assert any('violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)' in words for words in stall.words)
+
+
+def test_a_job_comes_before_its_priority(plane: ControlPlane, stack: Stack):
+    stack.run("compile", priorityClassName="first")
+    stack.add("scheduling.k8s.io/v1/PriorityClass", "first", "compile", value=1000)
+    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    assert stall.waits_for == "the Job is not complete (0 active, 0 succeeded, 0 failed)"
+    assert any("no PriorityClass with name first was found" in words for words in stall.words)
+    assert stall.behind == ("PriorityClass first",)
+
+
+def test_a_job_waits_for_the_devices_of_a_server_that_stays(plane: ControlPlane, stack: Stack):
+    stack.serve("server", DEVICES)
+    devices = {"resources": {"limits": {DEVICE_RESOURCE: "1"}}}
+    stack.run("compile", "server", container=devices)
+    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    assert stall.title == f"Job {stack.namespace}/compile"
+    assert f"2 Insufficient {DEVICE_RESOURCE}" in stall.words[0]
+
+
+def test_a_volume_is_in_another_zone(plane: ControlPlane, stack: Stack):
+    """A class that does not wait for the pod takes any zone."""
+    stack.add("storage.k8s.io/v1/StorageClass", "at-once", provisioner=DRIVERS[0], volumeBindingMode="Immediate")
+    resources = {"requests": {"storage": "1Gi"}}
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "at-once", "resources": resources}
+    stack.add("v1/PersistentVolumeClaim", "cache", "at-once", spec=claim)
+    volume = {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}}
+    stack.serve("server", 1, "cache", volumes=[volume])
+    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    assert stall.title == f"Deployment {stack.namespace}/server"
+    assert "didn't match PersistentVolume's node affinity" in stall.words[0]
+
+
+def test_a_claim_has_no_class(plane: ControlPlane, stack: Stack):
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "none-such", "resources": {"requests": {"storage": "1Gi"}}}
+    stack.add("v1/PersistentVolumeClaim", "cache", spec=claim)
+    stall = only_stall(create(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    assert stall.waits_for == "the claim is Pending, not Bound, and there is no class none-such"
+    assert stall.words == ('storageclass.storage.k8s.io "none-such" not found',)
+
+
+def test_what_pulumi_does_not_wait_for_is_waited_for_in_the_end(plane: ControlPlane, stack: Stack):
+    stack.serve("server", DEVICES + 1)
+    stack.objects["server"].manifest["metadata"]["annotations"] = {SKIP_AWAIT: "true"}
+    stack.add("v1/Service", "api", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})
+    assert create(plane, stack.all).is_complete
+    stalls = {stall.title: stall for stall in settle(plane, stack.all, quiet_seconds=QUIET_SECONDS).stalls}
+    assert stalls.keys() == {f"Deployment {stack.namespace}/server", f"Service {stack.namespace}/api", "pods"}
+    assert stalls[f"Service {stack.namespace}/api"].waits_for == "no ready pod is behind it"
+
+
+def test_a_finalizer_that_nobody_takes_away(plane: ControlPlane, stack: Stack):
+    stack.add("v1/ConfigMap", "held", metadata={"finalizers": ["example.com/nobody"]})
+    assert create(plane, stack.all).is_complete
+    stall = only_stall(delete(plane, stack.all, quiet_seconds=QUIET_SECONDS))
+    assert (stall.title, stall.behind) == (
+        f"ConfigMap {stack.namespace}/held",
+        (f"Namespace {stack.namespace}", "what objects leave behind"),
+    )
+    assert stall.waits_for == "it is not gone yet, held by example.com/nobody"
+    plane.api.patch(stack.objects["held"].manifest, {"metadata": {"finalizers": None}})
+
+
+def test_a_volume_stays_behind(plane: ControlPlane, stack: Stack):
+    stack.add("storage.k8s.io/v1/StorageClass", "kept", provisioner=DRIVERS[0], reclaimPolicy="Retain")
+    resources = {"requests": {"storage": "1Gi"}}
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "kept", "resources": resources}
+    stack.add("v1/PersistentVolumeClaim", "cache", "kept", spec=claim)
+    assert create(plane, stack.all).is_complete
+    (volume,) = plane.api.list("persistentvolumes")
+    stall = only_stall(delete(plane, stack.all[1:], quiet_seconds=QUIET_SECONDS))
+    assert stall.waits_for == f"there are still PersistentVolume {volume['metadata']['name']}"
+    plane.api.delete("persistentvolumes", volume["metadata"]["name"])
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_ends_its_branch_alone(plane: ControlPlane, stack: Stack):
+    stack.add("v1/ConfigMap", "Wrong_Name", data={})
+    stack.add("v1/ConfigMap", "behind", "Wrong_Name", data={})
+    stack.add("v1/ConfigMap", "beside", data={})
+    outcome = create(plane, stack.all)
+    (refusal,) = outcome.refusals
+    assert (refusal.title, refusal.reason) == (f"ConfigMap {stack.namespace}/Wrong_Name", "Invalid")
+    assert outcome.unreached == (f"ConfigMap {stack.namespace}/behind",)
+    assert [step.title for step in outcome.steps] == [f"Namespace {stack.namespace}", f"ConfigMap {stack.namespace}/beside"]
+
+
+def test_what_is_there_already_is_not_made_again(plane: ControlPlane, stack: Stack):
+    assert create(plane, stack.all).is_complete
+    (refusal,) = create(plane, stack.all).refusals
+    assert refusal.reason == "AlreadyExists"
+
+
+def test_a_field_that_another_has_set_is_left_to_it(plane: ControlPlane, stack: Stack):
+    """As a HorizontalPodAutoscaler does with the replicas."""
+    stack.serve("server", 1)
+    assert create(plane, stack.all).is_complete
+    deployment = stack.objects["server"].manifest
+    plane.api.apply({**deployment, "spec": {"replicas": 2}}, manager="autoscaler")
+    (refusal,) = update(plane, stack.all, stack.with_image("server:2")).refusals
+    assert refusal.reason == "Conflict"
+    assert 'conflict with "autoscaler": .spec.replicas' in refusal.message
+
+
+# -- a fault of the simulation itself --------------------------------------------------------------------------------------------
+
+
+def test_a_component_that_crashes_is_told_at_once(toolchain: Toolchain):
+    stack = Stack("crash")
+    stack.serve("server", 1)
+    with control_plane(toolchain) as plane:
+        os.kill(plane.processes.pid("kube-controller-manager"), signal.SIGKILL)
+        with pytest.raises(ComponentError, match="kube-controller-manager was ended by signal 9"):
+            create(plane, stack.all)

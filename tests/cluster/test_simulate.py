@@ -1,0 +1,92 @@
+"""``eks-inference simulate`` as a user runs it: every shipped stack lands, and what does not is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, STACKS
+from eks_inference.accelerators.efa_plan import EFA_RESOURCE
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
+from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.cli import main
+
+pytestmark = pytest.mark.cluster
+
+
+def simulated(stack: str, output: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the report."""
+    code = main(["simulate", stack, *options, "--format", "json", "-o", str(output)])
+    return code, json.loads(output.read_text())
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(monkeypatch: pytest.MonkeyPatch, toolchain: object) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def devices(report: dict[str, Any], resource: str) -> dict[str, tuple[float, float]]:
+    """What is taken and what there is of a device resource, by node."""
+    return {
+        node["name"]: (node["taken"].get(resource, 0), node["allocatable"][resource])
+        for node in report["nodes"]
+        if resource in node["allocatable"]
+    }
+
+
+EXPECTED = {
+    "gpu-opt350m": {GPU_RESOURCE: [(0, 1), (0, 1), (0, 1), (1, 1)]},
+    "inf2-llama2": {DEVICE_RESOURCE: [(12, 12)]},
+    "inf2-llama3": {DEVICE_RESOURCE: [(1, 1)]},
+    "trn2-di": {DEVICE_RESOURCE: [(16, 16)], EFA_RESOURCE: [(16, 16)]},
+    "trn2-di-pair": {DEVICE_RESOURCE: [(16, 16)] * 2, EFA_RESOURCE: [(16, 16)] * 2},
+}
+
+
+def test_every_shipped_stack_is_simulated():
+    assert set(EXPECTED) == set(STACKS)
+
+
+@pytest.mark.parametrize("stack", EXPECTED)
+def test_the_shipped_stacks_land(stack: str, tmp_path: Path):
+    code, report = simulated(stack, tmp_path / "report.json")
+    assert code == 0
+    assert report["well"]
+    assert report["admission"]["objects"] == sum(report["admission"]["origins"].values()) > 0
+    assert report["admission"]["refusals"] == report["admission"]["unchecked"] == report["pending"] == report["complaints"] == []
+    for resource, shares in EXPECTED[stack].items():
+        assert sorted(devices(report, resource).values()) == shares
+    assert report["verify"]
+    assert {check["verdict"] for check in report["verify"]} == {"ok"}
+    for node in report["nodes"]:
+        assert all(node["taken"].get(name, 0) <= most for name, most in node["allocatable"].items()), node["name"]
+
+
+def test_three_servers_share_a_node_and_a_fourth_waits(tmp_path: Path):
+    """Twelve devices in neighbouring fours by the Neuron scheduler; the fourth has the scheduler's own reason."""
+    code, report = simulated("inf2-llama2", tmp_path / "report.json", "--scale", "llama2-c/llama2-c=2")
+    assert code == 1
+    (node,) = [node for node in report["nodes"] if DEVICE_RESOURCE in node["allocatable"]]
+    sets = sorted(pod["devices"] for pod in node["pods"] if pod["devices"])
+    assert sets == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    (pending,) = report["pending"]
+    assert pending["owner"] == "Deployment llama2-c/llama2-c"
+    assert f"1 Insufficient {DEVICE_RESOURCE}" in pending["said"]
+    assert [phase["name"] for phase in report["rollout"]] == ["create"]
+
+
+def test_autoscaled_servers_have_nodes_at_their_most(tmp_path: Path):
+    """Four replicas of Triton on four GPU nodes."""
+    code, report = simulated("gpu-opt350m", tmp_path / "report.json", "--scale", "max")
+    assert code == 0
+    assert list(devices(report, GPU_RESOURCE).values()) == [(1, 1)] * 4
+    assert report["idleDevices"] == {}
+
+
+def test_karpenter_starts_a_node_for_each_worker(tmp_path: Path):
+    """One Inferentia device a worker: three workers at the most, three nodes of the type that the server names."""
+    code, report = simulated("inf2-llama3", tmp_path / "report.json", "--scale", "max")
+    assert code == 0
+    assert list(devices(report, DEVICE_RESOURCE).values()) == [(1, 1)] * 3
+    assert {node["instanceType"] for node in report["nodes"] if DEVICE_RESOURCE in node["allocatable"]} == {"inf2.8xlarge"}

@@ -1,0 +1,268 @@
+"""Stand-ins of controllers beside the real ones: pods that the real scheduler places, and what a change makes of them."""
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from conftest import recorded
+from eks_inference.simulate.api import Api, ApiRefusal
+from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.objects import ClusterObject, cluster_objects
+from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
+from eks_inference.simulate.stand_ins.ebs import EbsVolumes
+from eks_inference.simulate.stand_ins.helm import helm_records
+from eks_inference.simulate.stand_ins.kuberay import KubeRay
+from eks_inference.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
+from eks_inference.simulate.stand_ins.loop import StandIns
+from eks_inference.simulate.stand_ins.ray_cluster import pods_of
+from eks_inference.simulate.toolchain import Toolchain
+from eks_inference.verify.cluster_api import Kubectl
+from eks_inference.verify.expected import Expected, expected_of
+from eks_inference.verify.observed import Observed
+from eks_inference.verify.ray import generated_services, ray_groups, ray_service
+from eks_inference.verify.services import service as service_finding
+from eks_inference.verify.workloads import workload
+
+pytestmark = pytest.mark.cluster
+
+RAY = "rayservices.ray.io"
+LWS = "leaderworkersets.leaderworkerset.x-k8s.io"
+
+Object = dict[str, Any]
+
+
+class Running:
+    """A control plane with stand-ins at work."""
+
+    def __init__(self, plane: ControlPlane, stand_ins: StandIns) -> None:
+        self.plane, self.api, self._stand_ins = plane, plane.api, stand_ins
+
+    def until(self, check: Callable[[], bool], what: str) -> None:
+        def checked() -> bool:
+            self._stand_ins.ensure_alive()
+            return check()
+
+        self.plane.processes.wait_until(checked, seconds=40, what=what)
+
+
+@pytest.fixture(scope="module")
+def cluster(toolchain: Toolchain) -> Iterator[Running]:
+    with control_plane(toolchain) as plane:
+        objects = [*cluster_objects(recorded("inf2-llama3")), *cluster_objects(recorded("trn2-di-pair"))]
+        definitions = definitions_for(objects, toolchain.definitions(), kubernetes_schemas(plane.api))
+        for definition in definitions:
+            if definition.resource in (RAY, LWS):
+                plane.api.apply(definition.manifest)
+        plane.processes.wait_until(lambda: all(serves(plane.api, one) for one in (RAY, LWS)), seconds=30, what="definitions")
+        with StandIns(plane.api, [KubeRay(), LeaderWorkerSets(), EbsVolumes()]) as stand_ins:
+            yield Running(plane, stand_ins)
+
+
+def serves(api: Api, resource: str) -> bool:
+    try:
+        return api.knows(resource) and api.list(resource) == []
+    except ApiRefusal:  # its storage is about to be there
+        return False
+
+
+def only(stack: str, kind: str) -> ClusterObject:
+    (found,) = (item for item in cluster_objects(recorded(stack)) if item.kind == kind)
+    return found
+
+
+def add_node(cluster: Running, name: str, pod: Object) -> None:
+    """A node that is made for one such pod."""
+    spec = pod["spec"]
+    devices = {key: value for key, value in spec["containers"][0]["resources"]["limits"].items() if "/" in key}
+    sizes = {"cpu": "192", "memory": "2Ti", "pods": "110", **devices}
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "us-east-2a", **spec["nodeSelector"]}
+    status = {"capacity": sizes, "allocatable": sizes}
+    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status})
+
+
+def make_room(cluster: Running, item: ClusterObject) -> None:
+    """The namespace with what pods refer to, as far as admission or the scheduler look at it."""
+    namespaces = [one for one in cluster_objects(recorded(stack_of(item))) if one.kind == "Namespace"]
+    cluster.api.apply(next(one.manifest for one in namespaces if one.name == item.namespace))
+    for one in cluster_objects(recorded(stack_of(item))):
+        mine = one.kind in ("ServiceAccount", "PersistentVolumeClaim") and one.namespace == item.namespace
+        if mine or one.kind == "PersistentVolume":
+            cluster.api.apply(one.manifest)
+
+
+def stack_of(item: ClusterObject) -> str:
+    return item.urn.split(":")[2]
+
+
+def look(cluster: Running, stack: str) -> tuple[Expected, Observed]:
+    expected = expected_of(recorded(stack))
+    return expected, Kubectl(kubeconfig=cluster.plane.kubeconfig).read(expected.resources(), releases=True)
+
+
+@pytest.fixture(autouse=True)
+def kubectl_on_path(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(toolchain.path("kubectl").parent), prepend=":")
+
+
+def pods_by_name(cluster: Running, namespace: str) -> dict[str, Object]:
+    return {pod["metadata"]["name"]: pod for pod in cluster.api.list("pods", namespace)}
+
+
+def test_a_ray_service_runs_is_updated_beside_itself_and_goes(cluster: Running):
+    item = only("inf2-llama3", "RayService")
+    wanted, space = item.manifest, item.namespace
+    head, worker = pods_of({**wanted, "metadata": {**wanted["metadata"], "uid": ""}})
+    add_node(cluster, "core", head)
+    add_node(cluster, "neuron-1", worker)
+    make_room(cluster, item)
+
+    def status() -> Object:
+        return (cluster.api.get(RAY, item.name, space) or {}).get("status") or {}
+
+    cluster.api.apply(wanted)
+    cluster.until(lambda: status().get("serviceStatus") == "Running", "the RayService")
+    _, observed = look(cluster, "inf2-llama3")
+    live = observed.find(RAY, space, item.name)
+    assert live is not None
+    assert ray_service(wanted, live).verdict == "ok"
+    assert [finding.verdict for _, finding in ray_groups(wanted, live, observed)] == ["ok", "ok"]
+    for name in generated_services(item.name):
+        made = observed.find("services", space, name)
+        assert made is not None
+        assert service_finding({}, made, observed).verdict == "ok"
+
+    # On full nodes a second cluster waits for ever: the first one does not go before the second one serves.
+    first = status()["activeServiceStatus"]["rayClusterName"]
+    changed = copy.deepcopy(wanted)
+    changed["spec"]["upgradeStrategy"] = {"type": "NewCluster"}
+    changed["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["image"] = "new"
+    cluster.api.apply(changed)
+
+    def stuck() -> list[Object]:
+        found = cluster.api.list("pods", space, fieldSelector="status.phase=Pending")
+        return [one for pod in found for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+
+    cluster.until(lambda: bool(stuck()), "the second cluster's worker")
+    assert "Insufficient aws.amazon.com/neuron" in stuck()[0]["message"]
+    assert status()["activeServiceStatus"]["rayClusterName"] == first
+    assert ray_service(changed, cluster.api.get(RAY, item.name, space) or {}).verdict == "wait"
+
+    add_node(cluster, "neuron-2", worker)
+    cluster.until(lambda: not status().get("pendingServiceStatus"), "the switch")
+    second = status()["activeServiceStatus"]["rayClusterName"]
+    assert second != first
+    cluster.until(lambda: len(pods_by_name(cluster, space)) == 2, "the end of the first cluster")
+    clusters = {pod["metadata"]["labels"]["ray.io/cluster"] for pod in pods_by_name(cluster, space).values()}
+    assert clusters == {second}
+    selectors = [cluster.api.get("services", name, space) or {} for name in generated_services(item.name)]
+    assert {one["spec"]["selector"]["ray.io/cluster"] for one in selectors} == {second}
+
+    cluster.api.delete(RAY, item.name, space)
+    cluster.until(lambda: cluster.api.get(RAY, item.name, space) is None and not pods_by_name(cluster, space), "its deletion")
+
+
+def test_a_pair_starts_together_is_updated_in_place_and_starts_anew_together(cluster: Running):
+    item = only("trn2-di-pair", "LeaderWorkerSet")
+    wanted, space = item.manifest, item.namespace
+    for name, role in (("pair-1", "leaderTemplate"), ("pair-2", "workerTemplate")):
+        add_node(cluster, name, wanted["spec"]["leaderWorkerTemplate"][role])
+    make_room(cluster, item)
+
+    def live() -> Object:
+        return cluster.api.get(LWS, item.name, space) or {}
+
+    def is_well() -> bool:
+        observed = look(cluster, "trn2-di-pair")[1]
+        found = observed.find(LWS, space, item.name)
+        return bool(found and found.get("status")) and workload(LWS, wanted, found or {}, observed).verdict == "ok"
+
+    cluster.api.apply(wanted)
+    cluster.until(is_well, "the pair")
+    first = pods_by_name(cluster, space)
+    assert {name: pod["spec"]["nodeName"] for name, pod in first.items()}.keys() == {f"{item.name}-0", f"{item.name}-0-1"}
+    assert len({pod["spec"]["nodeName"] for pod in first.values()}) == 2
+
+    changed = copy.deepcopy(wanted)
+    changed["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0]["image"] = "new"
+    cluster.api.apply(changed)
+
+    def is_updated() -> bool:
+        images = {name: pod["spec"]["containers"][0]["image"] for name, pod in pods_by_name(cluster, space).items()}
+        return images.get(f"{item.name}-0-1") == "new" and is_well()
+
+    cluster.until(is_updated, "the update")
+    second = pods_by_name(cluster, space)
+    assert all(second[name]["metadata"]["uid"] != pod["metadata"]["uid"] for name, pod in first.items())
+
+    cluster.api.delete("pods", f"{item.name}-0-1", space)
+
+    def is_anew() -> bool:
+        pods = pods_by_name(cluster, space)
+        return pods.keys() == second.keys() and all(
+            pods[name]["metadata"]["uid"] != pod["metadata"]["uid"] for name, pod in second.items()
+        )
+
+    cluster.until(is_anew, "a new group")
+    cluster.until(is_well, "the new group")
+    assert live()["status"]["observedGeneration"] == live()["metadata"]["generation"]
+
+
+def test_a_claim_waits_for_its_pod_and_gets_a_volume_where_that_runs(cluster: Running):
+    for name, zone in (("zone-a", "us-east-2a"), ("zone-b", "us-east-2b")):
+        add_node(cluster, name, {"spec": {"nodeSelector": {"zone": zone}, "containers": [{"resources": {"limits": {}}}]}})
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+        cluster.api.patch(node, {"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}})
+    cluster.api.apply(only("inf2-llama3", "StorageClass").manifest)
+    class_name = only("inf2-llama3", "StorageClass").name
+    claim: Object = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class_name,
+            "resources": {"requests": {"storage": "5Gi"}},
+        },
+    }
+
+    def pod(name: str, zone: str) -> Object:
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        spec = {"containers": [{"name": "main", "image": "main"}], "volumes": [volume], "nodeSelector": {"zone": zone}}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+    cluster.api.apply(claim)
+    time.sleep(1)
+    assert (cluster.api.get("persistentvolumeclaims", "data", "default") or {})["status"]["phase"] == "Pending"
+    cluster.api.apply(pod("first", "us-east-2b"))
+    cluster.until(lambda: pods_by_name(cluster, "default")["first"]["status"]["phase"] == "Running", "the pod")
+    cluster.api.apply(pod("second", "us-east-2a"))
+
+    def words() -> str:
+        found = pods_by_name(cluster, "default")["second"]["status"].get("conditions") or [{}]
+        return found[0].get("message", "")
+
+    cluster.until(lambda: "volume" in words().lower(), "the scheduler's word")
+    assert "didn't match PersistentVolume's node affinity" in words()
+    for name in ("first", "second"):
+        cluster.api.delete("pods", name, "default")
+    cluster.api.delete("persistentvolumeclaims", "data", "default")
+
+    def volumes() -> list[Object]:
+        return [one for one in cluster.api.list("persistentvolumes") if one["metadata"]["name"].startswith("pvc-")]
+
+    cluster.until(lambda: not volumes(), "the volume's end")
+
+
+def test_verify_reads_the_records_of_releases(cluster: Running):
+    records = helm_records(recorded("inf2-llama3"))
+    for record in records:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": record["metadata"]["namespace"]}}
+        cluster.api.apply(namespace)
+        cluster.api.apply(record)
+    expected, observed = look(cluster, "inf2-llama3")
+    found = observed.releases or {}
+    assert {(one.namespace, one.name) for one in expected.releases} <= found.keys()
+    assert {one.status for one in found.values()} == {"deployed"}
