@@ -590,7 +590,7 @@ def test_an_update_ends_and_never_takes_away_more_than_it_may(rollout: Rollout):
 
 
 @pytest.mark.parametrize(
-    ("ready_", "partition"),
+    ("are_ready", "partition"),
     [
         ((True, True, True), 2),
         ((False, True, True), 3),  # as many are away as may be
@@ -598,9 +598,9 @@ def test_an_update_ends_and_never_takes_away_more_than_it_may(rollout: Rollout):
         ((False, False, False), 2),  # or an update out of a bad state would never begin
     ],
 )
-def test_groups_that_are_away_already_count(ready_: tuple[bool, ...], partition: int):
+def test_groups_that_are_away_already_count(are_ready: tuple[bool, ...], partition: int):
     rollout = Rollout(replicas=3, unavailable=1, surge=0, partition=0)
-    assert next_step(rollout, [Group(ready=one, updated=False) for one in ready_], 3) == (partition, 3)
+    assert next_step(rollout, [Group(ready=one, updated=False) for one in are_ready], 3) == (partition, 3)
 
 
 def test_an_update_with_surge_waits_where_there_is_no_room_for_one_more():

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from eks_inference import diff_command, plan_command
 from eks_inference.clients import chat
 from eks_inference.github import command as diff_comment
+from eks_inference.interrupts import EXIT_CODE
 from eks_inference.loadtest.report import command as loadtest
 from eks_inference.output import colour, write
 from eks_inference.preflight import command as check
 from eks_inference.simulate import command as simulate
 from eks_inference.simulate import tools_command as cluster_tools
+from eks_inference.simulate.replay import command as replay
 from eks_inference.verify import command as verify
 
 # Only what every command needs is imported here; the rest costs start-up time and comes with the command that uses it.
@@ -42,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PreviewError as error:
         _report(error, debug=getattr(options, "debug", False))
         return 2
+    except KeyboardInterrupt:
+        print("\nended by Ctrl-C", file=sys.stderr)
+        return EXIT_CODE
     except BrokenPipeError:
         # The reader went away (`… | head`). Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -75,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     cluster_tools.configure(
         commands.add_parser("cluster-tools", help="build the programs that `simulate` and `replay` run, once")
+    )
+    replay.configure(
+        commands.add_parser("replay", help="how an autoscaled server scales, on a real control plane and Prometheus"),
+        _recorded_stack,
+        write,
     )
     verify.add_parser(commands, _recorded_stack)
     diff_comment.configure(commands.add_parser("diff-comment", help="in a GitHub workflow: post a diff on its pull request"))

@@ -1,7 +1,10 @@
-"""Ctrl-C, a cancelled job and a closed terminal, for commands that have something to clean up."""
+"""Ctrl-C, a cancelled job and a closed terminal: for what has something to clean up, and for what has not."""
 
 import contextlib
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -22,3 +25,23 @@ def ending_cleanly() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process there and then. For what runs in event loops and callbacks, where a ``KeyboardInterrupt`` gets lost
+    or leaves threads waiting for each other, and leaves nothing behind. Has no effect outside the main thread.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        print("\nended by Ctrl-C", file=sys.stderr, flush=True)
+        os._exit(EXIT_CODE)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault, SpecError, format_path
+from eks_inference.interrupts import ending_at_once
 from eks_inference.preview.collector import collector_off
 from eks_inference.preview.errors import PreviewError, Problem, ProgramError
 from eks_inference.preview.project import Document, Project, StackConfig, find_project
@@ -50,7 +51,7 @@ class StackProgram:
         """
         from eks_inference.preview.lazy_sdk import lazy_sdks
 
-        with collector_off(), lazy_sdks():
+        with ending_at_once(), collector_off(), lazy_sdks():
             return self._record(strict, digest)
 
     def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":

@@ -3,23 +3,36 @@
 import copy
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from conftest import STACKS, recorded
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.preflight.pod_facts import requests_of_pod
 from eks_inference.preview.values import at
+from eks_inference.simulate.admit import install_definitions
+from eks_inference.simulate.api import Api
+from eks_inference.simulate.awaits import Seen
+from eks_inference.simulate.changes import images_in, with_other_images
 from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
 from eks_inference.simulate.node_pools import ZONE_LABEL
 from eks_inference.simulate.nodes import HOSTNAME_LABEL
 from eks_inference.simulate.objects import SKIP_AWAIT, ClusterObject
 from eks_inference.simulate.processes import ComponentError
 from eks_inference.simulate.rollout import create, delete, settle, update
+from eks_inference.simulate.simulation import Simulation, simulation
 from eks_inference.simulate.stand_ins.ebs import DRIVERS, EbsVolumes
+from eks_inference.simulate.stand_ins.kuberay import KubeRay
 from eks_inference.simulate.stand_ins.loop import StandIns
 from eks_inference.simulate.toolchain import Toolchain
 from eks_inference.simulate.walk import Outcome, Stall
+from eks_inference.verify.expected import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
+from eks_inference.verify.observed import is_leaving, labels_of, name_of
 
 pytestmark = pytest.mark.cluster
 
@@ -32,7 +45,7 @@ Manifest = dict[str, Any]
 @pytest.fixture(scope="module")
 def plane(toolchain: Toolchain) -> Iterator[ControlPlane]:
     """A control plane with one node that has devices, and one in another zone that has none."""
-    with control_plane(toolchain) as plane, StandIns(plane.api, [EbsVolumes()]):
+    with control_plane(toolchain) as plane, StandIns(plane.api, [EbsVolumes(), KubeRay()]):
         plane.api.create(node("plain", "us-west-2a"))
         plane.api.create(node("inf2", "us-west-2b", **{DEVICE_RESOURCE: str(DEVICES)}))
         yield plane
@@ -153,6 +166,68 @@ def test_a_stack_is_made_changed_and_deleted(plane: ControlPlane):
     assert plane.api.get("namespaces", "whole") is None
 
 
+@pytest.mark.parametrize("name", STACKS)
+def test_a_shipped_stack_is_made_changed_and_deleted(toolchain: Toolchain, name: str):
+    """Jobs complete, Services get endpoints, no server is asked for without devices for it, and nothing is left in the end."""
+    with simulation(recorded(name), toolchain) as simulated:
+        plane, objects, opaque, stood_in = simulated.plane, simulated.objects, simulated.opaque, simulated.stood_in
+
+        def go_on(outcome: Outcome) -> None:
+            assert outcome.is_complete, outcome
+
+        go_on(create(plane, objects, opaque, stood_in=stood_in, observe=simulated.observe))
+        go_on(settle(plane, objects, observe=simulated.observe))
+        watch = Devices(simulated)
+        changed = with_other_images(objects)
+        go_on(update(plane, objects, changed, opaque, observe=watch))
+        go_on(settle(plane, changed, observe=watch))
+        assert not watch.overbooked
+        assert not images(plane.api) & {image for item in objects if not is_held_back(item) for image in images_in(item.manifest)}
+        assert simulated.schedulers.complaints() == ()
+
+        go_on(delete(plane, changed, opaque, stood_in=stood_in, observe=simulated.observe))
+        assert not [name_of(item) for resource in (PODS, VOLUME_CLAIMS, "persistentvolumes") for item in plane.api.list(resource)]
+        namespaces = {name_of(item) for item in plane.api.list(NAMESPACES)}
+        assert namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}
+
+
+def is_held_back(item: ClusterObject) -> bool:
+    """Whether a change waits until somebody deletes the Ray cluster: a second one beside it has no room."""
+    return at(item.manifest, "spec", "upgradeStrategy", "type") == "None"
+
+
+def images(api: Api) -> set[str]:
+    """Those that run, but in stand-ins."""
+    pods = [pod for pod in api.list(PODS) if STANDS_IN_FOR_LABEL not in labels_of(pod)]
+    return {image for pod in pods for image in images_in(pod)}
+
+
+class Devices:
+    """Watches whether servers ever ask for more devices than there are. Jobs may: they have priority over servers."""
+
+    def __init__(self, simulated: Simulation) -> None:
+        self._simulated = simulated
+        self._most: dict[tuple[str, str], int] = {}
+        self.overbooked: list[str] = []
+
+    def __call__(self, seen: Seen) -> None:
+        self._simulated.ensure_alive()
+        for node in self._simulated.plane.api.list(NODES):
+            for resource, count in node["status"]["allocatable"].items():
+                if "/" in resource:
+                    # A device plugin that starts anew takes its devices away for a moment.
+                    key = (resource, name_of(node))
+                    self._most[key] = max(self._most.get(key, 0), int(count))
+        asked: Counter[str] = Counter()
+        for pod in seen[PODS]:
+            if not is_leaving(pod) and not any(owner["kind"] == "Job" for owner in at(pod, "metadata", "ownerReferences") or ()):
+                asked.update({name: int(count) for name, count in requests_of_pod(pod["spec"]).items() if "/" in name})
+        for resource, count in asked.items():
+            there = sum(most for (name, _), most in self._most.items() if name == resource)
+            if count > there:
+                self.overbooked.append(f"{count} of {there} {resource}")
+
+
 # -- what would hang -------------------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +306,29 @@ def test_what_pulumi_does_not_wait_for_is_waited_for_in_the_end(plane: ControlPl
     stalls = {stall.title: stall for stall in settle(plane, stack.all, quiet_seconds=QUIET_SECONDS).stalls}
     assert stalls.keys() == {f"Deployment {stack.namespace}/server", f"Service {stack.namespace}/api", "pods"}
     assert stalls[f"Service {stack.namespace}/api"].waits_for == "no ready pod is behind it"
+
+
+def test_a_second_ray_cluster_has_no_room(plane: ControlPlane, stack: Stack):
+    """Pulumi goes on at once; in the end nothing has come of it."""
+    serve = {"applications": [{"name": "llm", "deployments": [{"name": "llm", "ray_actor_options": {"num_cpus": 1}}]}]}
+    resources = {"limits": {"cpu": "1", DEVICE_RESOURCE: str(DEVICES)}}
+    workers = {"groupName": "inf2", "replicas": 1, "minReplicas": 1, "maxReplicas": 1, "rayStartParams": {}}
+    cluster = {
+        "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": template("head", 0)},
+        "workerGroupSpecs": [{**workers, "template": template("worker", 0, container={"resources": resources})}],
+    }
+    spec = {"serveConfigV2": yaml.dump(serve), "upgradeStrategy": {"type": "NewCluster"}, "rayClusterConfig": cluster}
+    stack.add("ray.io/v1/RayService", "llm", spec=spec)
+    install_definitions(plane, stack.all)
+    assert create(plane, stack.all).is_complete
+    settling = settle(plane, stack.all)
+    assert settling.is_complete, settling
+    other = with_other_images(stack.all)
+    assert update(plane, stack.all, other).is_complete
+    stall = only_stall(settle(plane, other, quiet_seconds=QUIET_SECONDS))
+    assert stall.title == f"RayService {stack.namespace}/llm"
+    assert "its condition UpgradeInProgress is not False" in stall.waits_for
+    assert f"Insufficient {DEVICE_RESOURCE}" in stall.words[0]
 
 
 def test_a_finalizer_that_nobody_takes_away(plane: ControlPlane, stack: Stack):

@@ -27,6 +27,7 @@ Object = Mapping[str, Any]
 Seen = Mapping[str, Sequence[Object]]
 """Objects by resource, as listed at one moment, of all namespaces."""
 
+_NOT_SEEN = "its controller has not seen the change yet"
 _REVISION = "deployment.kubernetes.io/revision"
 _PATH = re.compile(r"jsonpath=\{\s*\$?((?:\.[\w-]+)+)\s*\}(?:=(.+))?")
 
@@ -87,14 +88,18 @@ def state_of(live: Object, seen: Seen) -> State:
 
 def is_settling(manifest: Object) -> bool:
     """Whether an object takes its time at all, waited for or not."""
-    return _kind(manifest) in _RULES
+    return _kind(manifest) in _RULES or _kind(manifest) in _OPERATED
 
 
 def settled(live: Object, seen: Seen) -> State:
     """How far a live object is, whether Pulumi waits for it or not. A Service must have endpoints, too."""
-    if _kind(live) == ("", "Service") and _selects(live) and not any(map(_ready_addresses, _subsets(live, seen))):
+    kind = _kind(live)
+    if kind in _OPERATED:
+        behind = [Waiting(_NOT_SEEN)] if is_stale(live) or at(live, "status", "observedGeneration") is None else []
+        return _all([*behind, *(_expression(live, f"condition={one}") for one in _OPERATED[kind])])
+    if kind == ("", "Service") and _selects(live) and not any(items(at(one, "addresses")) for one in _subsets(live, seen)):
         return Waiting("no ready pod is behind it")
-    return _RULES[_kind(live)].state(live, seen)
+    return _RULES[kind].state(live, seen)
 
 
 # -- annotations -----------------------------------------------------------------------------------------------------------------
@@ -237,10 +242,6 @@ def _subsets(service: Object, seen: Seen) -> list[Object]:
     ]
 
 
-def _ready_addresses(subset: Object) -> Sequence[Object]:
-    return items(at(subset, "addresses"))
-
-
 def _claim(live: Object, seen: Seen) -> State:
     phase = text(at(live, "status", "phase"))
     name = at(live, "spec", "storageClassName")
@@ -273,6 +274,12 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "Pod"): _Rule(_pod),
     ("", "ResourceQuota"): _Rule(_quota),
     ("", "Service"): _Rule(_service, (_ENDPOINTS,)),
+}
+
+# Conditions by which operators say that they are done (KubeRay 1.7, LeaderWorkerSet 0.9).
+_OPERATED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("Available",),
+    ("ray.io", "RayService"): ("Ready", "UpgradeInProgress=False"),
 }
 
 # `allowsSkipAwaitWithDelete` in overrides.go.
@@ -317,7 +324,7 @@ def _replicas(item: Object) -> int:
 def _behind(live: Object) -> str:
     """Words when its controller has not seen the newest change: its status says nothing then."""
     is_new = _kind(live)[0] == "apps" and at(live, "status", "observedGeneration") is None
-    return "its controller has not seen the change yet" if is_new or is_stale(live) else ""
+    return _NOT_SEEN if is_new or is_stale(live) else ""
 
 
 def _pods(count: int) -> str:

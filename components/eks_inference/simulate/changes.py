@@ -23,7 +23,7 @@ def with_other_images(objects: Sequence[ClusterObject]) -> tuple[ClusterObject, 
     image that it builds).
     """
     hashes = {old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for old in _hashes(objects)}
-    images = {image for item in objects for image in _images(item.manifest)}
+    images = {image for item in objects for image in images_in(item.manifest)}
     others = {image: next_image(image) for image in images if _in_text(image, hashes) == image}
     return tuple(
         replace(item, manifest=_rewritten(_with_images(item.manifest, others), hashes), title=_in_text(item.title, hashes))
@@ -42,7 +42,8 @@ def next_image(image: str) -> str:
     return f"{repository}:{tag[: _TAG_LENGTH - len(_NEXT) - 1]}-{_NEXT}"
 
 
-def _images(value: Any) -> Iterator[str]:
+def images_in(value: Any) -> Iterator[str]:
+    """Of every container in an object."""
     for container in _containers(value):
         if isinstance(image := container.get("image"), str):
             yield image

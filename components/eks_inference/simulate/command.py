@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference.interrupts import EXIT_CODE, ending_cleanly
+from eks_inference.interrupts import ending_cleanly
 from eks_inference.output import colour, write
 
 # The parser is built for every command; what a simulation needs is imported when one runs.
@@ -50,15 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
-    try:
-        with ending_cleanly():
-            return _run(options)
-    except KeyboardInterrupt:
-        print("\nended by Ctrl-C; nothing is left behind", file=sys.stderr)
-        return EXIT_CODE
-
-
-def _run(options: argparse.Namespace) -> int:
     from eks_inference.program import program
     from eks_inference.simulate.control_plane import TOOLS
     from eks_inference.simulate.report import render_json, render_text
@@ -69,7 +60,8 @@ def _run(options: argparse.Namespace) -> int:
     for tool in toolchain.asked:
         toolchain.path(tool)
     graph = program(options.stack, options.program).record()
-    with simulation(graph, toolchain, replicas=_wanted(options.scale, graph), tell=_tell) as simulated:
+    replicas = _wanted(options.scale, graph)
+    with ending_cleanly(), simulation(graph, toolchain, replicas=replicas, tell=_tell) as simulated:
         report = rolled_out(simulated, whole=options.rollout)
         text = (
             render_json(report) if options.format == "json" else render_text(report, colour=options.output is None and colour())

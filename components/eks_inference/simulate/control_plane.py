@@ -90,8 +90,7 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
     tokens = {user: secrets.token_hex(16) for user in _USERS}
     rows = (f'{token},{user},{user},"{_USERS[user]}"' for user, token in tokens.items())
     (folder / "tokens.csv").write_text("".join(f"{row}\n" for row in rows))
-    certificate = folder / "certificates" / "apiserver.crt"
-    certificate.unlink(missing_ok=True)
+    certificate = folder / f"certificates-{port}" / "apiserver.crt"
     emulated = [f"--emulated-version={version}"] if version else []
 
     processes.start(
@@ -132,6 +131,7 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
             f"--root-ca-file={certificate}",
             f"--service-account-private-key-file={certificate.with_suffix('.key')}",
             "--use-service-account-credentials=true",
+            "--pvclaimbinder-sync-period=1s",  # claims of static volumes wait for this clock; 15 s of nothing else
             *emulated,
         ],
     )

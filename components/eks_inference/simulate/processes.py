@@ -20,6 +20,7 @@ from eks_inference.simulate import supervisor
 Found = TypeVar("Found")
 
 _LAST_LINES = 8
+_CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
 _END_SECONDS = 20
 
@@ -101,7 +102,7 @@ class Processes:
             if self._exit_file(name).exists():
                 code = int(self._exit_file(name).read_text())
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                last = "\n             ".join(self.log(name).strip().splitlines()[-_LAST_LINES:])
+                last = "\n             ".join(last_words(self.log(name)))
                 problems.append(Problem(f"{name} {how} while the simulation needed it", given=last or "it printed nothing"))
         if not problems and self._supervisor.poll() is not None:
             problems.append(Problem("the supervisor of the simulation's processes is gone", hint="start it again"))
@@ -132,6 +133,13 @@ class Processes:
 
     def _exit_file(self, name: str) -> Path:
         return self.folder / f"{name}{supervisor.EXIT_SUFFIX}"
+
+
+def last_words(log: str) -> list[str]:
+    """The last lines of a log; of a Go program that crashed the first of its report, which says why: registers come last."""
+    lines = log.strip().splitlines()
+    crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASHES)), None)
+    return lines[-_LAST_LINES:] if crash is None else lines[crash : crash + _LAST_LINES]
 
 
 def free_port() -> int:

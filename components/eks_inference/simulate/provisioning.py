@@ -104,7 +104,7 @@ def choose(
     used: Mapping[str, Amounts] | None = None,
     names: Iterable[str] = (),
 ) -> tuple[Start, ...]:
-    """The nodes to start. ``daemons`` are pod specs of DaemonSets; ``standing`` is the room on nodes that are there, which is used
+    """The nodes to start. ``daemons`` are pod specs of DaemonSets; ``standing`` is the room on nodes that are there and is used
     up here; ``used`` is what each pool has started already; ``names`` are names of nodes that are taken.
     """
     used_up = {pool: dict(amounts) for pool, amounts in (used or {}).items()}

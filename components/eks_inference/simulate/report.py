@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
+from eks_inference.accelerators.plan import DEVICE_RESOURCE
 from eks_inference.preflight.pod_facts import number
 from eks_inference.preview.values import joined, unique
 from eks_inference.simulate.admit import Admission
@@ -22,8 +22,13 @@ SCHEMA = 1
 
 _WIDTH = 120
 _MARGIN = 10
+_WIDEST_OWNER = 56
+_MOST_TITLES = 12
+_UNBROKEN = "\u00a0"
 _BOLD, _DIM, _RED, _GREEN = "1", "2", "31", "32"
 _GIB = Decimal(2**30)
+_DISK = "ephemeral-storage"
+_IN_BYTES = ("memory", _DISK)
 
 Painter = Callable[[str, str], str]
 
@@ -79,7 +84,7 @@ class Report:
             "refused by the API server": len(self.admission.refusals),
             "Pending": len(self.landing.pending),
             "forbidden to the stack's own schedulers": len(self.complaints),
-            "unfinished rollout": sum(not phase.is_complete for phase in self.phases),
+            "of the rollouts unfinished": sum(not phase.is_complete for phase in self.phases),
             "not as `verify` expects": sum(check.verdict != "ok" for check in self.checks),
         }
 
@@ -88,29 +93,35 @@ class Report:
 
 
 def render_text(report: Report, *, colour: bool = False) -> str:
+    """The whole report for a terminal, in lines of 120 columns as far as its words allow. ``colour``: with ANSI colours."""
+
     def paint(words: str, style: str) -> str:
         return f"\x1b[{style}m{words}\x1b[0m" if colour and words else words
 
-    lines = [f"{paint(report.stack, _BOLD)} on a simulated cluster of {report.kubernetes}; nothing ran, on AWS or elsewhere", ""]
+    head = _wrapped(f"{report.stack} on a simulated cluster of {report.kubernetes}; nothing ran, on AWS or elsewhere", _WIDTH)
+    lines = [head[0].replace(report.stack, paint(report.stack, _BOLD), 1), *head[1:], ""]
     lines += _admitted(report.admission)
     lines += ["", *_placed(report, paint)]
-    for pending in report.landing.pending:
-        lines += [paint(line, _RED) if number == 0 else line for number, line in enumerate(_pending(pending))]
-    lines += ["", *_phases(report.phases, pending=bool(report.landing.pending))]
-    lines += _block("Verify", [counted(report.checks)])
+    lines += _pending(report.landing.pending, paint)
+    lines += ["", *_phases(report.phases, report.landing.pending)]
+    lines += _block("Verify", [counted(report.checks) or "nothing to look at"])
     for check in report.checks:
         if check.verdict != "ok":
-            lines += _more(f"{check.verdict}  {check.subject}: {check.finding.found}; expected: {check.finding.expected}")
-    for complaint in report.complaints:
-        lines += _block("Denied", [complaint])
+            finding = check.finding
+            expected = f"; expected: {finding.expected}" if finding.expected else ""
+            lines += _more(f"{check.verdict:<9}{check.subject}: {finding.found}{expected}")
+    if report.complaints:
+        lines += _block("Denied", report.complaints)
     lines += ["", *(paint(line, _DIM) for line in _not_real(report))]
-    return "\n".join([*lines, "", _verdict(report, paint)]) + "\n"
+    return "\n".join([*lines, "", *_verdict(report, paint)]) + "\n"
 
 
-def _verdict(report: Report, paint: Painter) -> str:
+def _verdict(report: Report, paint: Painter) -> Iterator[str]:
     if report.is_well:
-        return paint("Everything was admitted, landed and rolled out.", _GREEN)
-    return paint(", ".join(f"{count} {what}" for what, count in report.faults().items() if count), _RED)
+        yield paint("Everything was admitted, landed and rolled out.", _GREEN)
+    else:
+        words = ", ".join(f"{count} {what}" for what, count in report.faults().items() if count)
+        yield from (paint(line, _RED) for line in _wrapped(words, _WIDTH))
 
 
 def _admitted(admission: Admission) -> Iterator[str]:
@@ -118,29 +129,39 @@ def _admitted(admission: Admission) -> Iterator[str]:
     yield from _block(
         "Admitted",
         [
-            f"{taken} of {admission.objects} objects and {admission.templates} pod templates, by strict server-side dry runs",
+            f"{taken} of {_number_of(admission.objects, 'object')} and {_number_of(admission.templates, 'pod template')}, "
+            "by strict server-side dry runs",
             "; ".join(f"{count} by {origin}" for origin, count in admission.origins.items()),
         ],
     )
     for refusal in admission.refusals:
-        yield from _more(f"refused  {refusal.title} ({refusal.source}): {refusal.message}")
+        source = f" ({refusal.source})" if refusal.source else ""
+        yield from _more(f"refused  {refusal.title}{source}: {refusal.message}")
     if admission.unchecked:
-        yield from _more(f"not checked, no schema at hand: {', '.join(admission.unchecked)}")
+        yield from _more(f"not checked, no schema at hand: {_listed(admission.unchecked)}")
 
 
 def _placed(report: Report, paint: Painter) -> Iterator[str]:
     landing = report.landing
     schedulers = " and ".join(report.schedulers)
-    yield from _block("Placed", [f"{landing.placed} pods on {len(landing.nodes)} nodes by {schedulers}"])
+    yield from _block(
+        "Placed", [f"{_number_of(landing.placed, 'pod')} on {_number_of(len(landing.nodes), 'node')} by {schedulers}"]
+    )
     for node in landing.nodes:
         yield ""
         yield paint(f"{'':{_MARGIN}}{joined(node.name, node.type_name, node.zone, by='  ')}", _BOLD)
-        yield f"{'':{_MARGIN}}{', '.join(_shares(node))}"
+        yield from _block("", [_listed(_shares(node))])
         yield from _pods_of(node)
-    idle = landing.idle_devices()
-    words = [f"{count} {name} on {node}" for name, nodes in idle.items() for node, count in nodes.items()]
     yield ""
-    yield from _block("Idle", ["; ".join(words) if words else _no_idle(landing)])
+    yield from _block("Idle", ["; ".join(_idle(landing)) or _no_idle(landing)])
+
+
+def _idle(landing: Landing) -> Iterator[str]:
+    """``1 nvidia.com/gpu on each of gpu-1, gpu-2``"""
+    for resource, counts in landing.idle_devices().items():
+        for count in sorted(set(counts.values()), reverse=True):
+            nodes = [node for node, idle in counts.items() if idle == count]
+            yield f"{count} {resource} on {'each of ' if len(nodes) > 1 else ''}{', '.join(nodes)}"
 
 
 def _no_idle(landing: Landing) -> str:
@@ -158,62 +179,98 @@ def _shares(node: LandedNode) -> Iterator[str]:
 
 
 def _pods_of(node: LandedNode) -> Iterator[str]:
-    servers = [pod for pod in node.pods if not pod.on_each_node and not pod.stands_in_for]
-    width = max((len(pod.owner) for pod in servers), default=0)
-    for owner, pods in groupby(servers, key=lambda pod: pod.owner):
-        for pod in pods:
-            yield f"{'':{_MARGIN + 2}}{owner:<{width}}  {_asked(pod)}".rstrip()
+    servers = Counter(
+        (pod.owner, _asked(pod.requests, pod.devices)) for pod in node.pods if not pod.on_each_node and not pod.stands_in_for
+    )
+    rows = [(_times(count, owner), asked) for (owner, asked), count in servers.items()]
+    width = max((len(title) for title, _ in rows if len(title) <= _WIDEST_OWNER), default=0)
+    for title, asked in rows:
+        if len(title) <= width:
+            yield from _block(f"{'':{_MARGIN + 2}}{title}", [asked], column=_MARGIN + 2 + width + 2)
+        else:
+            yield from (*_more(title, indent=2), *_more(asked, indent=4))
     daemons = [pod for pod in node.pods if pod.on_each_node]
     others = [pod for pod in node.pods if pod.stands_in_for and not pod.on_each_node]
     yield from _together("DaemonSets", daemons)
     yield from _together("charts and add-ons (stand-ins)", others)
     if node.ended:
-        yield from _more(f"ran here and ended: {', '.join(unique(node.ended))}", indent=2)
+        yield from _more(f"ran here and ended: {_listed(unique(node.ended))}", indent=2)
 
 
 def _together(what: str, pods: Sequence[LandedPod]) -> Iterator[str]:
     if not pods:
         return
     names = Counter(pod.owner.rpartition("/")[2] for pod in pods)
-    shown = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
+    shown = ", ".join(_times(count, name) for name, count in names.items())
     cpu, memory = (sum((pod.requests.get(name, Decimal()) for pod in pods), Decimal()) for name in ("cpu", "memory"))
     yield from _more(f"{what}, cpu {number(cpu)}, memory {number(memory / _GIB)} GiB: {shown}", indent=2)
 
 
-def _asked(pod: LandedPod | PendingPod) -> str:
+def _number_of(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} × {what}" if count > 1 else what
+
+
+def _asked(requests: Amounts, devices: Sequence[int] = (), *, disk: bool = False) -> str:
+    """What a pod asks for, in the order of ``_shares``; which devices it has; its disk space only where that matters."""
     parts = []
-    for name, value in pod.requests.items():
-        if name == "memory":
-            parts.append(f"memory {number(value / _GIB)} GiB")
-        elif name != "ephemeral-storage":
-            which = f" ({spans(pod.devices)})" if isinstance(pod, LandedPod) and pod.devices and "/" in name else ""
-            parts.append(f"{name} {number(value)}{which}")
-    return ", ".join(parts)
+    for name in sorted(requests, key=lambda name: ("/" in name, name not in ("cpu", "memory"), name)):
+        value = requests[name]
+        if name in _IN_BYTES or name.startswith("hugepages-"):
+            parts += [f"{name} {number(value / _GIB)} GiB"] if disk or name != _DISK else []
+        else:
+            parts.append(f"{name} {number(value)}{f' ({spans(devices)})' if devices and name == DEVICE_RESOURCE else ''}")
+    return _listed(parts)
 
 
-def _pending(pod: PendingPod) -> Iterator[str]:
-    what = "" if pod.name else ": no pod could be made"
-    yield from _block("Pending", [f"{pod.owner}{what}"])
-    if asked := _asked(pod):
-        yield from _more(f"asks for {asked}")
-    yield from _more(pod.said)
+def _pending(pending: Sequence[PendingPod], paint: Painter) -> Iterator[str]:
+    """Pods that are the same to a reader are told of once."""
+    alike = Counter((pod.owner, bool(pod.name), _asked(pod.requests, disk=True), pod.said) for pod in pending)
+    for (owner, made, asked, said), count in alike.items():
+        title = _times(count, owner) if made else f"{owner}: no further pod could be made"
+        yield ""
+        yield from (paint(line, _RED) for line in _block("Pending", [title]))
+        if asked:
+            yield from _more(f"asks for {asked}")
+        yield from _more(said)
 
 
-def _phases(phases: Sequence[Phase], *, pending: bool) -> Iterator[str]:
+def _phases(phases: Sequence[Phase], pending: Sequence[PendingPod]) -> Iterator[str]:
+    # What keeps pods off nodes was said of them already.
+    told = tuple(f"{f'Pod {pod.namespace}/{pod.name}' if pod.name else pod.owner}: " for pod in pending)
     for phase in phases:
-        took = f"{phase.outcome.duration_s:.1f} s, {len(phase.outcome.steps)} objects"
-        later = f"; every pod and endpoint {phase.settled.duration_s:.1f} s later" if phase.settled else ""
-        yield from _block(phase.name.capitalize(), [f"done in {took}{later}" if phase.is_complete else f"not done after {took}"])
+        yield from _block(phase.name.capitalize(), [_went(phase)])
         for outcome in phase.parts:
             for refusal in outcome.refusals:
                 yield from _more(f"refused  {refusal.title}: {refusal.message}")
             for stall in outcome.stalls:
                 yield from _more(f"waits    {stall.title}: {stall.waits_for}")
-                # What keeps pods off nodes was said of them already.
-                for words in () if pending else stall.words:
-                    yield from _more(words, indent=9)
+                for words in stall.words:
+                    if not words.startswith(told):
+                        yield from _more(words, indent=9)
                 if stall.behind:
-                    yield from _more(f"behind it: {', '.join(stall.behind)}", indent=9)
+                    yield from _more(f"behind it: {_first_of(stall.behind)}", indent=9)
+            behind = {title for stall in outcome.stalls for title in stall.behind}
+            if others := [title for title in outcome.unreached if title not in behind]:
+                yield from _more(f"not reached: {_first_of(others)}")
+
+
+def _went(phase: Phase) -> str:
+    took = f"{phase.outcome.duration_s:.1f} s, {_number_of(len(phase.outcome.steps), 'object')}"
+    if not phase.outcome.is_complete:
+        return f"unfinished after {took} done"
+    if phase.settled is None:
+        return f"done in {took}"
+    later = f"{phase.settled.duration_s:.1f} s later"
+    return f"done in {took}; {'every pod and endpoint' if phase.settled.is_complete else 'not every pod and endpoint was there'} {later}"
+
+
+def _first_of(titles: Sequence[str]) -> str:
+    more = len(titles) - _MOST_TITLES
+    return _listed(titles[:_MOST_TITLES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _not_real(report: Report) -> Iterator[str]:
@@ -222,20 +279,32 @@ def _not_real(report: Report) -> Iterator[str]:
         yield from _block("Differs", report.differs)
 
 
-def _block(heading: str, paragraphs: Iterable[str]) -> Iterator[str]:
-    """Paragraphs beside a heading."""
+def _block(heading: str, paragraphs: Iterable[str], *, column: int = _MARGIN) -> Iterator[str]:
+    """Paragraphs beside a heading, which must be shorter than ``column``."""
     first = heading
     for paragraph in paragraphs:
-        for line in wrap(paragraph, _WIDTH - _MARGIN, break_long_words=False, break_on_hyphens=False):
-            yield f"{first:<{_MARGIN}}{line}"
+        for line in _wrapped(paragraph, _WIDTH - column):
+            yield f"{first:<{column}}{line}"
             first = ""
+    if first:
+        yield first
 
 
 def _more(paragraph: str, *, indent: int = 0) -> Iterator[str]:
     margin = " " * (_MARGIN + indent)
-    yield from wrap(
-        paragraph, _WIDTH, initial_indent=margin, subsequent_indent=f"{margin}  ", break_long_words=False, break_on_hyphens=False
-    )
+    yield from _wrapped(paragraph, _WIDTH, first=margin, others=f"{margin}  ")
+
+
+def _listed(parts: Iterable[str]) -> str:
+    """The parts with commas; lines break between them only."""
+    return ", ".join(part.replace(" ", _UNBROKEN) for part in parts)
+
+
+def _wrapped(paragraph: str, width: int, *, first: str = "", others: str = "") -> list[str]:
+    """Lines of that width, in which words are never cut: names are there to be copied. No letter of it steers a terminal."""
+    harmless = "".join(letter if letter.isprintable() or letter == _UNBROKEN else " " for letter in paragraph)
+    lines = wrap(harmless, width, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_UNBROKEN, " ") for line in lines]
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------------------

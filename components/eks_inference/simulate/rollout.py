@@ -89,7 +89,7 @@ def settle(
         for item in objects
         if is_settling(item.manifest)
     ]
-    tasks.append(Task("", "pods", "settle", frozenset(), [EveryPod()]))
+    tasks.append(Task("", "pods", "settle", frozenset(task.urn for task in tasks), [EveryPod()]))
     return Walk(plane, observe, quiet_seconds).through(tasks)
 
 

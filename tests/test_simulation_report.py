@@ -1,0 +1,409 @@
+"""What ``eks-inference simulate`` says of a simulation: as text for people, as JSON for programs."""
+
+import json
+import re
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from eks_inference.accelerators.efa_plan import EFA_RESOURCE
+from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
+from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
+from eks_inference.simulate.admit import Admission
+from eks_inference.simulate.admit import Refusal as Refused
+from eks_inference.simulate.landing import LandedNode, LandedPod, Landing, PendingPod
+from eks_inference.simulate.report import Phase, Report, render_json, render_text
+from eks_inference.simulate.walk import Outcome, Refusal, Stall, Step
+from eks_inference.verify.verdicts import Check, failed, ok, unknown, wait
+from golden import assert_golden
+
+GIB = 2**30
+
+
+def amounts(cpu: str = "", memory_gib: str = "", **others: int) -> dict[str, Decimal]:
+    named = {"cpu": Decimal(cpu)} if cpu else {}
+    named |= {"memory": Decimal(memory_gib) * GIB} if memory_gib else {}
+    return named | {name: Decimal(count) for name, count in others.items()}
+
+
+def neuron(cpu: str, memory_gib: str, count: int, **others: int) -> dict[str, Decimal]:
+    return {**amounts(cpu, memory_gib), DEVICE_RESOURCE: Decimal(count), **amounts(**others)}
+
+
+def daemon(name: str, cpu: str = "0.1", memory_gib: str = "0.125", stands_in_for: str = "") -> LandedPod:
+    owner = f"DaemonSet kube-system/{name}"
+    return LandedPod("kube-system", f"{name}-x", owner, amounts(cpu, memory_gib), stands_in_for=stands_in_for, on_each_node=True)
+
+
+def router(number: int) -> LandedPod:
+    return LandedPod("demo", f"router-{number}", "Deployment demo/router", amounts("0.5", "1"))
+
+
+def server(number: int, *devices: int) -> LandedPod:
+    requests = {**neuron("63", "233", len(devices)), "ephemeral-storage": Decimal(100 * GIB), EFA_RESOURCE: Decimal(1)}
+    return LandedPod("demo", f"server-{number}", "Deployment demo/server", requests, devices=devices)
+
+
+WORKER = LandedPod(
+    "demo",
+    "llama3-70b-servers-0-1",
+    "LeaderWorkerSet demo/llama3-70b-servers-with-a-long-name (pod 1 of group 0)",
+    {**neuron("160", "1500", 16), EFA_RESOURCE: Decimal(16), "hugepages-2Mi": Decimal(5 * GIB)},
+)
+
+CAPACITY = {**amounts("191.45", "702.136", pods=250), "ephemeral-storage": Decimal(900 * GIB)}
+
+NODES = (
+    LandedNode(
+        "neuron-1",
+        "neuron",
+        "inf2.48xlarge",
+        "us-east-2a",
+        {**CAPACITY, DEVICE_RESOURCE: Decimal(12), CORE_RESOURCE: Decimal(24), EFA_RESOURCE: Decimal(2)},
+        (
+            server(1, 0, 1, 2, 3),
+            server(2, 4, 5, 6, 7),
+            daemon("neuron-device-plugin"),
+            daemon("aws-node", "0.05", "0", "vpc-cni"),
+        ),
+        ended=("Job demo/compile", "Job demo/compile", "Job demo/efa-test"),
+    ),
+    LandedNode(
+        "trn2-1",
+        "trn2",
+        "trn2.48xlarge",
+        "us-east-2c",
+        {**CAPACITY, "memory": Decimal(1900 * GIB), DEVICE_RESOURCE: Decimal(16), EFA_RESOURCE: Decimal(16)},
+        (WORKER,),
+    ),
+    *(LandedNode(f"gpu-{number}", "gpu", "g4dn.xlarge", "", {**CAPACITY, GPU_RESOURCE: Decimal(1)}, ()) for number in (1, 2)),
+    LandedNode("gpu-3", "gpu", "g4dn.12xlarge", "us-east-2b", {**CAPACITY, GPU_RESOURCE: Decimal(4)}, ()),
+    LandedNode(
+        "core-1",
+        "core",
+        "m5.xlarge",
+        "us-east-2a",
+        CAPACITY,
+        (
+            router(1),
+            router(2),
+            LandedPod("demo", "odd", "Pod demo/odd", {}),
+            daemon("monitor"),
+            replace(daemon("monitor"), name="monitor-y", owner="DaemonSet other/monitor"),
+            LandedPod(
+                "kube-system", "coredns-1", "Deployment kube-system/coredns", amounts("0.1", "0.07"), stands_in_for="coredns"
+            ),
+            LandedPod(
+                "kube-system", "coredns-2", "Deployment kube-system/coredns", amounts("0.1", "0.07"), stands_in_for="coredns"
+            ),
+        ),
+    ),
+)
+
+UNSCHEDULABLE = (
+    "0/6 nodes are available: 1 Insufficient aws.amazon.com/neuron, 5 node(s) didn't match Pod's node affinity/selector. "
+    "preemption: 0/6 nodes are available: 1 No preemption victims found for incoming pod, 5 Preemption is not helpful for scheduling."
+)
+QUOTA = 'pods "server-5d" is forbidden: exceeded quota: accelerators, requested: requests.aws.amazon.com/neuron=4, used: 8, limited: 8'
+
+
+def waiting(number: int) -> PendingPod:
+    pod = server(number)
+    return PendingPod("demo", pod.name, pod.owner, {**pod.requests, DEVICE_RESOURCE: Decimal(4)}, UNSCHEDULABLE)
+
+
+PENDING = (
+    PendingPod("demo", "", "Deployment demo/server", {}, QUOTA),
+    waiting(3),
+    waiting(4),
+    PendingPod("demo", "lost", "Pod demo/lost", {}, "no scheduler named nobody has looked at it"),
+)
+
+STEPS = tuple(
+    Step(f"{kind} demo/server", "create", began, 0.5) for began, kind in enumerate(("Namespace", "ConfigMap", "Deployment"))
+)
+UNREACHED = tuple(f"ConfigMap demo/part-{number}" for number in range(15))
+
+CREATE = Phase(
+    "create",
+    Outcome(
+        49.04,
+        STEPS,
+        refusals=(Refusal("Role demo/reader", "create", "Forbidden", 'namespaces "demo" is being terminated'),),
+        stalls=(
+            Stall(
+                "Deployment demo/server",
+                "create",
+                "2 of 4 pods of the newest revision are ready",
+                (
+                    f"Pod demo/server-3: {UNSCHEDULABLE}",
+                    f"Deployment demo/server: {QUOTA}",
+                    "Pod demo/server-2: Back-off pulling image",
+                ),
+                UNREACHED,
+            ),
+        ),
+        unreached=(*UNREACHED, "RoleBinding demo/reader"),
+    ),
+)
+UPDATE = Phase(
+    "update",
+    Outcome(5.0, tuple(replace(step, action="update") for step in STEPS)),
+    Outcome(30.21, (), stalls=(Stall("Service demo/server", "settle", "none of its pods is ready"),)),
+)
+DELETE = Phase("delete", Outcome(26.9, tuple(replace(step, action="delete") for step in reversed(STEPS))))
+
+WELL = Report(
+    stack="inf2-llama2",
+    kubernetes="Kubernetes 1.35.4",
+    admission=Admission(68, 9, {"Kubernetes 1.35.4": 62, "CRD of prometheus-operator v0.85.0": 6}, (), (), ()),
+    phases=(
+        Phase("create", Outcome(5.66, STEPS), Outcome(1.1, ())),
+        Phase("update", Outcome(5.0, STEPS), Outcome(1.4, ())),
+        DELETE,
+    ),
+    landing=Landing((replace(NODES[-1], pods=(router(1),)),), ()),
+    checks=(Check("Nodes", "pool core", ok("1 node")), Check("Workloads", "Deployment demo/router", ok("1 pod"))),
+    schedulers=("default-scheduler",),
+    complaints=(),
+    stands_in=("kwok stands in for the kubelets: pods become ready at once and Jobs end after a second",),
+    differs=(),
+    seconds={"admission": 9.1, "create": 6.76},
+)
+"""All is well, and there are no devices."""
+
+EVERYTHING = Report(
+    stack="trn2-di-pair",
+    kubernetes="Kubernetes 1.34, spoken by programs of 1.35.4",
+    admission=Admission(
+        54,
+        12,
+        {"Kubernetes 1.34 as 1.35.4 speaks it": 48, "schema of ours, after the API reference of LeaderWorkerSet 0.9.0": 1},
+        (
+            Refused(
+                "urn:1",
+                "Deployment demo/typo",
+                "BadRequest",
+                "failed to create typed patch object (demo/typo; apps/v1, Kind=Deployment): .spec.template.spec.node_selector: "
+                "field not declared in schema",
+                "infra/__main__.py:12",
+            ),
+            Refused(
+                "urn:1", "a pod of Deployment demo/typo", "Forbidden", 'violates PodSecurity\n"restricted:latest"\x1b[2J', ""
+            ),
+        ),
+        ("Widget demo/one (Widget of example.com/v1)", "Widget demo/two (Widget of example.com/v1)"),
+        (),
+    ),
+    phases=(CREATE, UPDATE, DELETE),
+    landing=Landing(NODES, PENDING),
+    checks=(
+        Check("Nodes", "pool neuron", ok("1 node")),
+        Check("Workloads", "Deployment demo/server", wait("2 of 4 pods ready", "4 pods ready", "kubectl get pods")),
+        Check("Releases", "release kuberay-operator", failed("1.2.0", "1.7.0")),
+        Check("Cluster", "version", unknown("could not be looked at")),
+    ),
+    schedulers=("default-scheduler", "my-scheduler"),
+    complaints=(
+        'my-scheduler: pods is forbidden: User "system:serviceaccount:kube-system:my-scheduler" cannot list resource "pods" '
+        'in API group "" at the cluster scope',
+        "my-scheduler: leases.coordination.k8s.io is forbidden",
+    ),
+    stands_in=(
+        "kwok stands in for the kubelets: pods become ready at once and Jobs end after a second; nothing is pulled or started",
+        "also stand-ins: device plugins; they prove how things fit, not the real programs",
+    ),
+    differs=("pool default: it may choose instance types that the catalog does not know: Karpenter starts none of those here",),
+    seconds={"admission": 9.123, "create": 49.04},
+)
+"""Nothing is well."""
+
+
+@pytest.mark.parametrize(("name", "report"), [("everything", EVERYTHING), ("well", WELL)])
+def test_reports_as_they_are(name: str, report: Report):
+    assert_golden(f"simulate/{name}.txt", render_text(report))
+    assert_golden(f"simulate/{name}.json", render_json(report))
+
+
+# -- what is well ----------------------------------------------------------------------------------------------------------------
+
+
+FAULTS = {
+    "refused by the API server": replace(WELL, admission=EVERYTHING.admission),
+    "Pending": replace(WELL, landing=replace(WELL.landing, pending=PENDING)),
+    "forbidden to the stack's own schedulers": replace(WELL, complaints=EVERYTHING.complaints),
+    "unfinished rollout": replace(WELL, phases=(CREATE,)),
+    "not as `verify` expects": replace(WELL, checks=EVERYTHING.checks),
+}
+
+
+@pytest.mark.parametrize("words", FAULTS)
+def test_each_fault_alone_is_told_and_is_not_well(words: str):
+    report = FAULTS[words]
+    assert not report.is_well
+    assert json.loads(render_json(report))["well"] is False
+    assert re.fullmatch(rf"\d+ {re.escape(words)}", render_text(report).splitlines()[-1])
+
+
+def test_every_kind_of_fault_is_among_these():
+    assert set(FAULTS) == set(WELL.faults())
+    assert WELL.is_well
+    assert render_text(WELL).endswith("\nEverything was admitted, landed and rolled out.\n")
+
+
+def test_what_comes_after_pulumi_counts_too():
+    """Pods and endpoints that Pulumi does not wait for."""
+    report = replace(WELL, phases=(UPDATE,))
+    assert report.faults()["unfinished rollout"] == 1
+    (line,) = [line for line in render_text(report).splitlines() if line.startswith("Update")]
+    assert line == "Update    done in 5.0 s, 3 objects; not every pod and endpoint 30.2 s later"
+    assert "waits    Service demo/server: none of its pods is ready" in render_text(report)
+
+
+@pytest.mark.parametrize("verdict", [wait("a", "b"), failed("a", "b"), unknown("a")])
+def test_every_verdict_but_ok_counts(verdict):
+    assert not replace(WELL, checks=(Check("Nodes", "pool core", verdict),)).is_well
+
+
+def test_a_stack_that_is_not_verified_is_told():
+    assert "Verify    nothing to look at\n" in render_text(replace(WELL, checks=()))
+
+
+# -- the form of the text --------------------------------------------------------------------------------------------------------
+
+
+def texts() -> dict[str, str]:
+    return {"everything": render_text(EVERYTHING), "well": render_text(WELL)}
+
+
+@pytest.mark.parametrize("name", texts())
+def test_no_line_is_wider_than_a_terminal_or_ends_in_spaces(name: str):
+    for line in texts()[name].splitlines():
+        assert len(line) <= 120 or len(line.split()) == 1
+        assert line == line.rstrip()
+
+
+def test_long_words_are_whole_and_nothing_breaks_on_them():
+    name = "n" * 140
+    pod = LandedPod("demo", name, f"Deployment demo/{name}", neuron("1", "1", 1))
+    landing = Landing((replace(NODES[0], pods=(pod,), ended=(name,)),), (PendingPod("demo", name, name, {}, f"why {name} why"),))
+    text = render_text(replace(WELL, stack=name, kubernetes=name, landing=landing))
+    assert text.count(name) == 6
+    below = text.partition(f"Deployment demo/{name}\n")[2].partition("\n")[0]
+    assert below.strip() == f"cpu 1, memory 1 GiB, {DEVICE_RESOURCE} 1"
+
+
+def test_numbers_stay_with_what_they_count():
+    for line in render_text(EVERYTHING).splitlines():
+        assert not re.search(r"(cpu|memory|pods|of|neuron|efa)$", line)
+        assert (
+            not re.match(r" +(\d|GiB|of |\()", line)
+            or " aws." in line
+            or "nvidia" in line
+            or "coredns" in line
+            or "objects" in line
+        )
+
+
+def test_nothing_in_a_report_steers_a_terminal():
+    text = render_text(EVERYTHING)
+    assert "\x1b" not in text
+    assert 'violates PodSecurity "restricted:latest" [2J' in text
+
+
+@pytest.mark.parametrize("report", [EVERYTHING, WELL])
+def test_colours_change_no_word(report: Report):
+    coloured = render_text(report, colour=True)
+    assert re.sub("\x1b\\[[0-9]+m", "", coloured) == render_text(report)
+    assert ("\x1b[32m" in coloured) == report.is_well
+    assert ("\x1b[31m" in coloured) == (not report.is_well)
+    assert f"\x1b[1m{report.stack}\x1b[0m on a" in coloured
+
+
+# -- pods and devices ------------------------------------------------------------------------------------------------------------
+
+
+def part_of(text: str, heading: str) -> str:
+    """From a heading to the next."""
+    return re.split(r"\n(?=\S)", text.partition(f"\n{heading}")[2])[0]
+
+
+def test_alike_pods_are_one_line_and_their_devices_are_not():
+    placed = part_of(render_text(EVERYTHING), "Placed")
+    assert placed.count("2 × Deployment demo/router  cpu 0.5, memory 1 GiB") == 1
+    assert f"Deployment demo/server  cpu 63, memory 233 GiB, {DEVICE_RESOURCE} 4 (0-3)" in placed
+    assert f"Deployment demo/server  cpu 63, memory 233 GiB, {DEVICE_RESOURCE} 4 (4-7)" in placed
+    assert "(0-3), vpc.amazonaws.com/efa 1\n" in placed  # the scheduler extension gave no interfaces
+    assert "Pod demo/odd\n" in placed
+    assert "2 × monitor" in placed
+    assert "2 × coredns" in placed
+    assert "ran here and ended: Job demo/compile, Job demo/efa-test" in placed
+
+
+def test_cores_are_told_of_only_where_they_are_used():
+    """A NeuronCore is a part of a device: it is not idle beside one that is taken."""
+    assert CORE_RESOURCE not in render_text(EVERYTHING)
+    assert CORE_RESOURCE in render_json(EVERYTHING)
+    pod = LandedPod("demo", "cores", "Pod demo/cores", {CORE_RESOURCE: Decimal(2)})
+    text = render_text(replace(WELL, landing=Landing((replace(NODES[0], pods=(pod,)),), ())))
+    assert f"{CORE_RESOURCE} 2 of 24" in text
+    assert f"22 {CORE_RESOURCE} on neuron-1" in text
+
+
+def test_idle_devices_are_told_by_node():
+    idle = " ".join(part_of(render_text(EVERYTHING), "Idle").split())
+    assert idle == f"4 {DEVICE_RESOURCE} on neuron-1; 4 {GPU_RESOURCE} on gpu-3; 1 {GPU_RESOURCE} on each of gpu-1, gpu-2"
+    assert "\nIdle      there are no devices\n" in render_text(WELL)
+    full = replace(NODES[0], pods=(server(1, *range(12)), server(2)))
+    assert "\nIdle      no device\n" in render_text(replace(WELL, landing=Landing((full,), ())))
+
+
+def test_pending_pods_are_told_with_what_they_ask_for_and_the_clusters_words():
+    text = render_text(EVERYTHING)
+    assert text.count("\nPending ") == 3
+    assert "\nPending   Deployment demo/server: no further pod could be made\n" in text
+    assert "\nPending   2 × Deployment demo/server\n" in text
+    (asks,) = [line for line in text.splitlines() if "asks for" in line]
+    assert "cpu 63, ephemeral-storage 100 GiB, memory 233 GiB, " in asks
+    assert "no scheduler named nobody" in part_of(text, "Pending   Pod demo/lost")
+    assert " ".join(text.split()).count(UNSCHEDULABLE) == 1
+
+
+# -- rollouts --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stall_tells_what_is_not_told_yet():
+    """Words about pods that are Pending are said of them; those about others belong to what waits."""
+    create = part_of(render_text(EVERYTHING), "Create")
+    assert "Back-off pulling image" in create
+    assert "exceeded quota" not in create
+    assert "Insufficient" not in create
+    alone = render_text(replace(EVERYTHING, landing=Landing(NODES, ())))
+    assert "exceeded quota" in part_of(alone, "Create")
+    assert "Insufficient" in part_of(alone, "Create")
+
+
+def test_what_had_no_turn_is_told_with_its_reason():
+    create = " ".join(part_of(render_text(EVERYTHING), "Create").split())
+    assert "behind it: ConfigMap demo/part-0, ConfigMap demo/part-1," in create
+    assert "ConfigMap demo/part-11 and 3 more" in create
+    assert "part-12" not in create
+    assert create.endswith("not reached: RoleBinding demo/reader")
+
+
+def test_the_json_has_everything_at_length():
+    document = json.loads(render_json(EVERYTHING))
+    create, update, delete = document["rollout"]
+    assert create["unreached"] == [*UNREACHED, "RoleBinding demo/reader"]
+    assert create["stalls"][0]["behind"] == list(UNREACHED)
+    assert [phase["complete"] for phase in (create, update, delete)] == [False, False, True]
+    assert update["stalls"] == [
+        {"object": "Service demo/server", "waitsFor": "none of its pods is ready", "words": [], "behind": []}
+    ]
+    assert (update["settledSeconds"], delete["settledSeconds"]) == (30.21, None)
+    assert [pod["pod"] for pod in document["pending"]] == ["", "server-3", "server-4", "lost"]
+    assert document["nodes"][0]["taken"][DEVICE_RESOURCE] == 8
+    assert document["nodes"][0]["pods"][1]["devices"] == [4, 5, 6, 7]
+    assert document["nodes"][0]["pods"][1]["requests"]["memory"] == 233 * GIB
+    assert document["nodes"][0]["taken"]["cpu"] == 126.15
