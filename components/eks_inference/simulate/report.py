@@ -10,12 +10,13 @@ from typing import Any
 
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
 from eks_inference.preflight.pod_facts import number
+from eks_inference.preview.phrases import counted
 from eks_inference.preview.values import joined, unique
 from eks_inference.simulate.admit import Admission
 from eks_inference.simulate.device_sets import spans
 from eks_inference.simulate.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
 from eks_inference.simulate.walk import Outcome
-from eks_inference.verify.report import counted
+from eks_inference.verify.report import counted as verdicts
 from eks_inference.verify.verdicts import Check
 
 SCHEMA = 1
@@ -104,7 +105,7 @@ def render_text(report: Report, *, colour: bool = False) -> str:
     lines += ["", *_placed(report, paint)]
     lines += _pending(report.landing.pending, paint)
     lines += ["", *_phases(report.phases, report.landing.pending)]
-    lines += _block("Verify", [counted(report.checks) or "nothing to look at"])
+    lines += _block("Verify", [verdicts(report.checks) or "nothing to look at"])
     for check in report.checks:
         if check.verdict != "ok":
             finding = check.finding
@@ -129,7 +130,7 @@ def _admitted(admission: Admission) -> Iterator[str]:
     yield from _block(
         "Admitted",
         [
-            f"{taken} of {_number_of(admission.objects, 'object')} and {_number_of(admission.templates, 'pod template')}, "
+            f"{taken} of {counted(admission.objects, 'object')} and {counted(admission.templates, 'pod template')}, "
             "by strict server-side dry runs",
             "; ".join(f"{count} by {origin}" for origin, count in admission.origins.items()),
         ],
@@ -144,9 +145,7 @@ def _admitted(admission: Admission) -> Iterator[str]:
 def _placed(report: Report, paint: Painter) -> Iterator[str]:
     landing = report.landing
     schedulers = " and ".join(report.schedulers)
-    yield from _block(
-        "Placed", [f"{_number_of(landing.placed, 'pod')} on {_number_of(len(landing.nodes), 'node')} by {schedulers}"]
-    )
+    yield from _block("Placed", [f"{counted(landing.placed, 'pod')} on {counted(len(landing.nodes), 'node')} by {schedulers}"])
     for node in landing.nodes:
         yield ""
         yield paint(f"{'':{_MARGIN}}{joined(node.name, node.type_name, node.zone, by='  ')}", _BOLD)
@@ -206,10 +205,6 @@ def _together(what: str, pods: Sequence[LandedPod]) -> Iterator[str]:
     yield from _more(f"{what}, cpu {number(cpu)}, memory {number(memory / _GIB)} GiB: {shown}", indent=2)
 
 
-def _number_of(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _times(count: int, what: str) -> str:
     return f"{count} × {what}" if count > 1 else what
 
@@ -259,13 +254,13 @@ def _phases(phases: Sequence[Phase], pending: Sequence[PendingPod]) -> Iterator[
 
 
 def _went(phase: Phase) -> str:
-    took = f"{phase.outcome.duration_s:.1f} s, {_number_of(len(phase.outcome.steps), 'object')}"
+    took = f"{phase.outcome.duration_s:.1f} s, {counted(len(phase.outcome.steps), 'object')}"
     if not phase.outcome.is_complete:
         return f"unfinished after {took} done"
     if phase.settled is None:
         return f"done in {took}"
-    later = f"{phase.settled.duration_s:.1f} s later"
-    return f"done in {took}; {'every pod and endpoint' if phase.settled.is_complete else 'not every pod and endpoint was there'} {later}"
+    what = "every pod and endpoint" if phase.settled.is_complete else "not every pod and endpoint was there"
+    return f"done in {took}; {what} {phase.settled.duration_s:.1f} s later"
 
 
 def _first_of(titles: Sequence[str]) -> str:
