@@ -21,14 +21,12 @@ from golden import assert_golden
 GIB = 2**30
 
 
-def amounts(cpu: str = "", memory_gib: str = "", **others: int) -> dict[str, Decimal]:
-    named = {"cpu": Decimal(cpu)} if cpu else {}
-    named |= {"memory": Decimal(memory_gib) * GIB} if memory_gib else {}
-    return named | {name: Decimal(count) for name, count in others.items()}
+def amounts(cpu: str, memory_gib: str) -> dict[str, Decimal]:
+    return {"cpu": Decimal(cpu), "memory": Decimal(memory_gib) * GIB}
 
 
-def neuron(cpu: str, memory_gib: str, count: int, **others: int) -> dict[str, Decimal]:
-    return {**amounts(cpu, memory_gib), DEVICE_RESOURCE: Decimal(count), **amounts(**others)}
+def neuron(cpu: str, memory_gib: str, count: int) -> dict[str, Decimal]:
+    return {**amounts(cpu, memory_gib), DEVICE_RESOURCE: Decimal(count)}
 
 
 def daemon(name: str, cpu: str = "0.1", memory_gib: str = "0.125", stands_in_for: str = "") -> LandedPod:
@@ -52,7 +50,7 @@ WORKER = LandedPod(
     {**neuron("160", "1500", 16), EFA_RESOURCE: Decimal(16), "hugepages-2Mi": Decimal(5 * GIB)},
 )
 
-CAPACITY = {**amounts("191.45", "702.136", pods=250), "ephemeral-storage": Decimal(900 * GIB)}
+CAPACITY = {**amounts("191.45", "702.125"), "pods": Decimal(250), "ephemeral-storage": Decimal(900 * GIB)}
 
 NODES = (
     LandedNode(

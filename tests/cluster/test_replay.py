@@ -1,4 +1,4 @@
-"""The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of seven minutes serves all tests."""
+"""The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of eight minutes serves all tests."""
 
 import argparse
 import json

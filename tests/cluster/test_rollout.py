@@ -228,6 +228,16 @@ class Devices:
                 self.overbooked.append(f"{count} of {there} {resource}")
 
 
+def test_a_job_with_priority_takes_the_devices_of_a_server(plane: ControlPlane, stack: Stack):
+    """As the pair's compilation does; the server comes back after it."""
+    stack.serve("server", DEVICES)
+    stack.add("scheduling.k8s.io/v1/PriorityClass", "urgent", value=1000)
+    devices = {"resources": {"limits": {DEVICE_RESOURCE: str(DEVICES)}}}
+    stack.run("compile", "server", "urgent", priorityClassName="urgent", container=devices)
+    for outcome in (create(plane, stack.all), settle(plane, stack.all)):
+        assert outcome.is_complete, outcome
+
+
 # -- what would hang -------------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -49,16 +49,20 @@ class ControlPlane:
         return _kubeconfig(self.processes.folder / f"kubeconfig-{secrets.token_hex(4)}", self.url, self.certificate, token)
 
 
+Preparation = Callable[[ControlPlane], object]
+
+
 @contextmanager
-def control_plane(toolchain: Toolchain, *, version: str = "") -> Iterator[ControlPlane]:
+def control_plane(toolchain: Toolchain, *, version: str = "", prepare: Preparation | None = None) -> Iterator[ControlPlane]:
     """Starts a control plane and ends it with the context, with everything it wrote.
 
     ``version`` is the minor version of Kubernetes to speak (default: the tools' own): older ones are emulated by the tools
-    (Kubernetes, "Compatibility Version For Kubernetes Control Plane Components"). Raises ``ComponentError`` with the words of
-    the component that did not start.
+    (Kubernetes, "Compatibility Version For Kubernetes Control Plane Components"). ``prepare`` is called when the API server serves
+    and no controller runs yet: the garbage collector looks for new kinds every 30 s only, and until then holds up deletions of
+    objects whose definition came later. Raises ``ComponentError`` with the words of the component that did not start.
     """
     with Processes() as processes:
-        plane = _start(processes, toolchain, version)
+        plane = _start(processes, toolchain, version, prepare or (lambda plane: None))
         try:
             yield plane
         except requests.RequestException as error:
@@ -69,11 +73,11 @@ def control_plane(toolchain: Toolchain, *, version: str = "") -> Iterator[Contro
             plane.api.close()
 
 
-def _start(processes: Processes, toolchain: Toolchain, version: str) -> ControlPlane:
+def _start(processes: Processes, toolchain: Toolchain, version: str, prepare: Preparation) -> ControlPlane:
     """A port that was free may be taken a moment later, so that is tried again with others."""
     for attempt in range(_ATTEMPTS):
         try:
-            return _start_on_free_ports(processes, toolchain, version)
+            return _start_on_free_ports(processes, toolchain, version, prepare)
         except ComponentError:
             taken = [name for name in TOOLS if _PORT_TAKEN in processes.log(name)]
             if not taken or attempt == _ATTEMPTS - 1:
@@ -83,7 +87,7 @@ def _start(processes: Processes, toolchain: Toolchain, version: str) -> ControlP
     raise AssertionError("every attempt returns or raises")
 
 
-def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: str) -> ControlPlane:
+def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: str, prepare: Preparation) -> ControlPlane:
     folder = processes.folder
     etcd, port = _start_etcd(processes, toolchain), free_port()
     url = f"https://127.0.0.1:{port}"
@@ -121,6 +125,18 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
         user: _kubeconfig(folder / f"kubeconfig-{user.rpartition(':')[2]}", url, certificate, token)
         for user, token in tokens.items()
     }
+    api = Api(url, tokens["admin"], certificate)
+    plane = ControlPlane(
+        api=api,
+        url=url,
+        version=version,
+        kubeconfig=kubeconfigs["admin"],
+        certificate=certificate,
+        processes=processes,
+        toolchain=toolchain,
+    )
+    processes.wait_until(lambda: _serves(api), seconds=_START_SECONDS, what="the API server")
+    prepare(plane)
     processes.start(
         "kube-controller-manager",
         [
@@ -145,17 +161,7 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
             *emulated,
         ],
     )
-    api = Api(url, tokens["admin"], certificate)
-    plane = ControlPlane(
-        api=api,
-        url=url,
-        version=version,
-        kubeconfig=kubeconfigs["admin"],
-        certificate=certificate,
-        processes=processes,
-        toolchain=toolchain,
-    )
-    processes.wait_until(lambda: _is_ready(api), seconds=_START_SECONDS, what="the API server")
+    processes.wait_until(lambda: _is_controlled(api), seconds=_START_SECONDS, what="the controller manager")
     _start_kwok(plane)
     return plane
 
@@ -194,12 +200,16 @@ def _start_kwok(plane: ControlPlane) -> None:
     )
 
 
-def _is_ready(api: Api) -> bool:
-    """Whether the API server serves and the controllers have begun: pods need the ServiceAccount they make."""
+def _serves(api: Api) -> bool:
     try:
-        return api.raw("GET", "/readyz") == "ok" and api.get("serviceaccounts", "default", "default") is not None
+        return api.raw("GET", "/readyz") == "ok"
     except (ApiRefusal, requests.RequestException):
         return False
+
+
+def _is_controlled(api: Api) -> bool:
+    """Whether the controllers have begun: pods need the ServiceAccount they make."""
+    return api.get("serviceaccounts", "default", "default") is not None
 
 
 def _kubeconfig(path: Path, url: str, certificate: Path, token: str) -> Path:

@@ -121,7 +121,7 @@ def _verdict(report: Report, paint: Painter) -> Iterator[str]:
     if report.is_well:
         yield paint("Everything was admitted, landed and rolled out.", _GREEN)
     else:
-        words = ", ".join(f"{count} {what}" for what, count in report.faults().items() if count)
+        words = _listed(f"{count} {what}" for what, count in report.faults().items() if count)
         yield from (paint(line, _RED) for line in _wrapped(words, _WIDTH))
 
 
@@ -187,7 +187,7 @@ def _pods_of(node: LandedNode) -> Iterator[str]:
         if len(title) <= width:
             yield from _block(f"{'':{_MARGIN + 2}}{title}", [asked], column=_MARGIN + 2 + width + 2)
         else:
-            yield from (*_more(title, indent=2), *_more(asked, indent=4))
+            yield from (*_more(_listed([title]), indent=2), *_more(asked, indent=4))
     daemons = [pod for pod in node.pods if pod.on_each_node]
     others = [pod for pod in node.pods if pod.stands_in_for and not pod.on_each_node]
     yield from _together("DaemonSets", daemons)

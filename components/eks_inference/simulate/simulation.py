@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.values import unique
@@ -125,9 +126,9 @@ def simulation(
         admission = admit(plane, graph)
     admitted = time.monotonic()
     tell("starting a control plane")
-    with control_plane(toolchain, version=version) as plane, Schedulers(plane) as schedulers:
+    definitions = partial(install_definitions, objects=objects)
+    with control_plane(toolchain, version=version, prepare=definitions) as plane, Schedulers(plane) as schedulers:
         ready = time.monotonic()
-        install_definitions(plane, objects)
         for node in nodes.managed_nodes(graph):
             plane.api.create(nodes.manifest(node))
         parts = (*_controllers(graph, objects), *((schedulers,) if second_schedulers(graph) else ()))

@@ -139,7 +139,8 @@ class RayServeVllmSpec(Spec):
         description=(
             "What a change of images, resources or scripts does. new_cluster: KubeRay starts a second Ray cluster and moves "
             "over, which takes as many accelerators again. none: nothing, until somebody deletes the RayCluster. Changes of the "
-            "model and its settings need neither: Serve replaces replicas in place."
+            "model and its settings need neither: Serve replaces replicas in place. A change of the worker's initial, min or max "
+            "alone reaches a running Ray cluster with neither (KubeRay 1.7 compares clusters without them)."
         ),
     )
     evictions: Literal["refused", "allowed"] = Field(

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser, record: Record, write: Write) -> 
     """Adds the options of ``replay`` and what runs it."""
     parser.description = (
         "Replays the autoscaler of a Triton server: a real Prometheus with the stack's own rules reads simulated servers, and "
-        "the real controller scales by the stack's own object, while users come and go. Takes seven to eight minutes."
+        "the real controller scales by the stack's own object, while users come and go. Takes seven to nine minutes."
     )
     parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. gpu-opt350m")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")

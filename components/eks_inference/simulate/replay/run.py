@@ -56,7 +56,7 @@ def replay(
         metrics = stack.enter_context(custom_metrics.registered(plane, subject, server))
         loop = _Loop(plane, subject, fleet, exporters, metrics)
         # As in the stack, where it comes after everything it needs.
-        plane.processes.wait_until(loop.has_metric, seconds=_SETTLE_SECONDS, what=f"a value of {subject.metric}")
+        plane.processes.wait_until(loop.knows_metric, seconds=_SETTLE_SECONDS, what=f"a series for {subject.metric}")
         plane.api.apply(subject.autoscaler)
         taken = []
         for sample in loop.run(timeline):
@@ -117,10 +117,10 @@ class _Loop:
         self._pods = 0
         self._last = time.monotonic()
 
-    def has_metric(self) -> bool:
-        """Whether a pod is scraped, and the adapter knows of it."""
+    def knows_metric(self) -> bool:
+        """Whether a pod has been scraped, and the adapter has listed its series."""
         pods = self._share_out()
-        return bool(self._values(list(pods)))
+        return self._values(list(pods)) is not None
 
     def run(self, timeline: Sequence[Phase]) -> Iterator[Sample]:
         start, end = time.monotonic(), 0.0

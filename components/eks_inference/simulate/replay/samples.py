@@ -25,12 +25,12 @@ TIMELINE = (
     Phase(20, users=0),
     Phase(40, users=32),
     Phase(95, users=128),
-    Phase(325, users=2, silent=True, until_least=True),
+    Phase(365, users=2, silent=True, until_least=True),
 )
-"""Idle; what takes two pods; more than all of them do; so little that pods have nothing to do. Eight minutes at most.
+"""Idle; what takes two pods; more than all of them do; so little that pods have nothing to do. Nine minutes at most.
 
 The last takes two windows of scaling in: Kubernetes reckons with a missing pod as if it were at the target, and so keeps one pod
-more until that is seen again or gone.
+more until a window after that one is seen again or gone.
 """
 
 
