@@ -152,9 +152,8 @@ def test_what_depends_on_a_chart_waits_for_what_stands_in_for_it():
     behind = thing("behind")
     behind = ClusterObject(behind.urn, behind.manifest, frozenset({"chart"}), behind.title)
     stands_in = job("stands-in").manifest
-    stalled = create(
-        memory.plane, [behind, thing("first")], [chart], stood_in={"chart": [stands_in]}, quiet_seconds=QUIET_SECONDS
-    )
+    objects, stood_in = [behind, thing("first")], {"chart": [stands_in]}
+    stalled = create(memory.plane, objects, [chart], stood_in=stood_in, quiet_seconds=QUIET_SECONDS)
     assert memory.calls == ["apply first", "apply stands-in"]
     (stall,) = stalled.stalls
     assert (stall.title, stall.behind) == ("chart monitoring: Job demo/stands-in", ("ConfigMap demo/behind",))

@@ -5,6 +5,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,7 +46,10 @@ Manifest = dict[str, Any]
 @pytest.fixture(scope="module")
 def plane(toolchain: Toolchain) -> Iterator[ControlPlane]:
     """A control plane with one node that has devices, and one in another zone that has none."""
-    with control_plane(toolchain) as plane, StandIns(plane.api, [EbsVolumes(), KubeRay()]):
+    custom = Stack("custom")
+    custom.serve_with_ray("llm", 1)
+    definitions = partial(install_definitions, objects=custom.all)
+    with control_plane(toolchain, prepare=definitions) as plane, StandIns(plane.api, [EbsVolumes(), KubeRay()]):
         plane.api.create(node("plain", "us-west-2a"))
         plane.api.create(node("inf2", "us-west-2b", **{DEVICE_RESOURCE: str(DEVICES)}))
         yield plane
@@ -88,6 +92,18 @@ class Stack:
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge}}
         spec = {"replicas": replicas, "strategy": strategy, "selector": {"matchLabels": {"app": name}}}
         self.add("apps/v1/Deployment", name, *after, spec={**spec, "template": template(name, devices, **pod)})
+
+    def serve_with_ray(self, name: str, devices: int) -> None:
+        """A RayService with one worker, which is upgraded by a second cluster beside the first."""
+        serve = {"applications": [{"name": name, "deployments": [{"name": name, "ray_actor_options": {"num_cpus": 1}}]}]}
+        worker = template("worker", 0, container={"resources": {"limits": {"cpu": "1", DEVICE_RESOURCE: str(devices)}}})
+        group = {"groupName": "group", "replicas": 1, "minReplicas": 1, "maxReplicas": 1, "rayStartParams": {}}
+        cluster = {
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": template("head", 0)},
+            "workerGroupSpecs": [{**group, "template": worker}],
+        }
+        spec = {"serveConfigV2": yaml.dump(serve), "upgradeStrategy": {"type": "NewCluster"}, "rayClusterConfig": cluster}
+        self.add("ray.io/v1/RayService", name, spec=spec)
 
     def run(self, name: str, *after: str, metadata: Manifest | None = None, **pod: Any) -> None:
         """A Job."""
@@ -320,19 +336,9 @@ def test_what_pulumi_does_not_wait_for_is_waited_for_in_the_end(plane: ControlPl
 
 def test_a_second_ray_cluster_has_no_room(plane: ControlPlane, stack: Stack):
     """Pulumi goes on at once; in the end nothing has come of it."""
-    serve = {"applications": [{"name": "llm", "deployments": [{"name": "llm", "ray_actor_options": {"num_cpus": 1}}]}]}
-    resources = {"limits": {"cpu": "1", DEVICE_RESOURCE: str(DEVICES)}}
-    workers = {"groupName": "inf2", "replicas": 1, "minReplicas": 1, "maxReplicas": 1, "rayStartParams": {}}
-    cluster = {
-        "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": template("head", 0)},
-        "workerGroupSpecs": [{**workers, "template": template("worker", 0, container={"resources": resources})}],
-    }
-    spec = {"serveConfigV2": yaml.dump(serve), "upgradeStrategy": {"type": "NewCluster"}, "rayClusterConfig": cluster}
-    stack.add("ray.io/v1/RayService", "llm", spec=spec)
-    install_definitions(plane, stack.all)
-    assert create(plane, stack.all).is_complete
-    settling = settle(plane, stack.all)
-    assert settling.is_complete, settling
+    stack.serve_with_ray("llm", DEVICES)
+    for outcome in (create(plane, stack.all), settle(plane, stack.all)):
+        assert outcome.is_complete, outcome
     other = with_other_images(stack.all)
     assert update(plane, stack.all, other).is_complete
     stall = only_stall(settle(plane, other, quiet_seconds=QUIET_SECONDS))

@@ -14,11 +14,9 @@ from eks_inference.simulate.operations import NotYet, OfObject, Operation, title
 from eks_inference.verify.expected import PODS
 from eks_inference.verify.observed import condition_of, identity_of
 
-QUIET_SECONDS = 35.0
-"""When nothing has moved for so long, nothing will. The longest pauses of what moves things: 30 s after which the garbage
-collector looks for new kinds, until when nothing of them is deleted in the foreground; 15 s after which volumes and claims are
-looked at again (kube-controller-manager, ``--pvclaimbinder-sync-period``); 10 s after which a pod is tried again
-(kube-scheduler, ``podMaxBackoffSeconds``).
+QUIET_SECONDS = 15.0
+"""When nothing has moved for so long, nothing will: the longest pause of what moves things is the 10 s after which kube-scheduler
+tries a pod again (KubeSchedulerConfiguration, ``podMaxBackoffSeconds``). ``control_plane`` sees to those that are longer.
 """
 
 LIMIT_SECONDS = 600.0
