@@ -36,10 +36,11 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev ## Speed and memory of the preview, what the rules cost of it, speed of the diff, as ratios
+bench: .venv/.dev cluster-tools ## Speed and memory of preview, rules, diff and simulation, as ratios
 	$(BIN)/python bench/preview.py
 	$(BIN)/python bench/rules.py
 	$(BIN)/python bench/diff.py
+	$(BIN)/python bench/simulate.py
 
 golden: .venv/.dev ## Write golden files anew and print what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest

@@ -34,12 +34,14 @@ def shell(heading: str) -> list[str]:
 
 
 def test_every_block_is_run_by_a_test():
-    """The languages and sections that the tests of this file and of test_wheel.py run."""
+    """The languages and sections that the tests of this file, of test_wheel.py and of cluster/test_simulate.py run."""
     run = {
         ("sh", "See it"),
         ("text", "See it"),
         ("sh", "Check it"),
         ("text", "Check it"),
+        ("sh", "Simulate it"),
+        ("text", "Simulate it"),
         ("sh", "Deploy it"),
         ("sh", "Change it"),
         ("python", "In your own Pulumi program"),

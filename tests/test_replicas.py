@@ -5,7 +5,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 
@@ -59,11 +58,8 @@ def test_a_stateful_set_is_scaled_too():
     def build() -> None:
         labels = {"app": "store"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "store", "image": "store:1"}]}}
-        k8s.apps.v1.StatefulSet(
-            "store",
-            metadata={"name": "store", "namespace": "demo"},
-            spec={"service_name": "store", "selector": {"match_labels": labels}, "template": template},
-        )
+        spec: Any = {"service_name": "store", "selector": {"match_labels": labels}, "template": template}
+        k8s.apps.v1.StatefulSet("store", metadata={"name": "store", "namespace": "demo"}, spec=spec)
 
     objects = cluster_objects(record(build))
     assert named(with_replicas(objects, {"demo/store": 3}), "demo/store")["replicas"] == 3
@@ -104,7 +100,7 @@ def test_what_has_no_replicas_cannot_be_scaled():
     assert problem.allowed == "nothing in this stack"
 
 
-# -- the most ----------------------------------------------------------------------------------------------------------------------
+# -- the most --------------------------------------------------------------------------------------------------------------------
 
 
 def scaled_by(build: Callable[[], Any]) -> dict[str, int]:
@@ -112,15 +108,10 @@ def scaled_by(build: Callable[[], Any]) -> dict[str, int]:
 
 
 def autoscaler(minimum: int | None = 1, maximum: Any = 4, name: str = "server") -> None:
-    k8s.autoscaling.v2.HorizontalPodAutoscaler(
-        name,
-        metadata={"name": name, "namespace": "demo"},
-        spec={
-            "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": name},
-            "max_replicas": maximum,
-            **({} if minimum is None else {"min_replicas": minimum}),
-        },
-    )
+    spec: Any = {"scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": name}, "max_replicas": maximum}
+    if minimum is not None:
+        spec["min_replicas"] = minimum
+    k8s.autoscaling.v2.HorizontalPodAutoscaler(name, metadata={"name": name, "namespace": "demo"}, spec=spec)
 
 
 def test_the_most_is_the_autoscalers_upper_bound():

@@ -330,7 +330,7 @@ def test_what_pulumi_does_not_wait_for_is_waited_for_in_the_end(plane: ControlPl
     stack.add("v1/Service", "api", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})
     assert create(plane, stack.all).is_complete
     stalls = {stall.title: stall for stall in settle(plane, stack.all, quiet_seconds=QUIET_SECONDS).stalls}
-    assert stalls.keys() == {f"Deployment {stack.namespace}/server", f"Service {stack.namespace}/api", "pods"}
+    assert stalls.keys() == {f"Deployment {stack.namespace}/server", f"Service {stack.namespace}/api"}
     assert stalls[f"Service {stack.namespace}/api"].waits_for == "no ready pod is behind it"
 
 

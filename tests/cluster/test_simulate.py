@@ -1,6 +1,8 @@
 """``eks-inference simulate`` as a user runs it: every shipped stack lands, and what does not is told."""
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from eks_inference.accelerators.efa_plan import EFA_RESOURCE
 from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
 from eks_inference.cli import main
+from readme import README, blocks
+
+SIMULATE_PAGE = ROOT / "docs" / "simulate.md"
 
 pytestmark = pytest.mark.cluster
 
@@ -90,3 +95,34 @@ def test_karpenter_starts_a_node_for_each_worker(tmp_path: Path):
     assert code == 0
     assert list(devices(report, DEVICE_RESOURCE).values()) == [(1, 1)] * 3
     assert {node["instanceType"] for node in report["nodes"] if DEVICE_RESOURCE in node["allocatable"]} == {"inf2.8xlarge"}
+
+
+# -- the documents ---------------------------------------------------------------------------------------------------------------
+
+
+def without_device_numbers(text: str) -> str:
+    """Which server gets which devices is a matter of who comes first."""
+    return re.sub(r"\(\d+-\d+\)", "(…)", text)
+
+
+def commands(document: Path, heading: str) -> list[list[str]]:
+    lines = [line for b in blocks(document) if (b.language, b.heading) == ("sh", heading) for line in b.text.splitlines()]
+    assert lines[0] == "make cluster-tools"
+    return [line.split()[1:] for line in lines[1:]]
+
+
+@pytest.mark.parametrize(("document", "heading"), [(README, "Simulate it"), (SIMULATE_PAGE, "Simulating a stack")])
+def test_the_commands_and_outputs_of_the_documents(document: Path, heading: str, tmp_path: Path, capsys):
+    """The excerpt is of the command that ends with exit code 1: parts of its output, in their order, with […] between them."""
+    (shown,) = (b.text for b in blocks(document) if (b.language, b.heading) == ("text", heading))
+    for arguments in commands(document, heading):
+        to_file = [str(tmp_path / Path(word).name) if before == "-o" else word for before, word in pairwise(["", *arguments])]
+        code = main(to_file)
+        rest = without_device_numbers(capsys.readouterr().out)
+        if not any("=" in word for word in arguments):
+            assert code == 0, arguments
+            continue
+        assert code == 1
+        for part in without_device_numbers(shown).split("[…]\n"):
+            _, found, rest = rest.partition(part)
+            assert found, f"not in the output any more, or not in this order:\n{part}"
