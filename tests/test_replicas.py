@@ -1,6 +1,5 @@
 """Other numbers of replicas in a simulation: what ``--scale`` sets, and the most that autoscalers may ask for."""
 
-import argparse
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +9,7 @@ import pytest
 
 from conftest import STACKS, recorded
 from eks_inference.preview.errors import PreviewError, Problem
-from eks_inference.preview.graph import Graph
 from eks_inference.preview.recording import record
-from eks_inference.simulate import command
 from eks_inference.simulate.objects import ClusterObject, cluster_objects
 from eks_inference.simulate.replicas import most_replicas, with_replicas
 
@@ -168,41 +165,3 @@ def test_the_most_of_the_shipped_stacks():
         "gpu-opt350m": {"triton-server/triton-server": 4},
         "inf2-llama3": {RAY: 3},
     }
-
-
-# -- on the command line ---------------------------------------------------------------------------------------------------------
-
-
-def parsed(*given: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    command.configure(parser)
-    return parser.parse_args(["stack", *given])
-
-
-def wanted(graph: Graph, *given: str) -> dict[str, int]:
-    return command._wanted(parsed(*(word for one in given for word in ("--scale", one))).scale, graph)
-
-
-def test_without_scale_nothing_is_scaled():
-    assert wanted(recorded("gpu-opt350m")) == {}
-
-
-def test_numbers_are_taken_by_name_and_the_last_one_counts():
-    found = wanted(recorded("gpu-opt350m"), "a/b=2", "c/d=0", "a/b=3")
-    assert found == {"a/b": 3, "c/d": 0}
-
-
-@pytest.mark.parametrize("order", [("max", "triton-server/triton-server=2"), ("triton-server/triton-server=2", "max")])
-def test_a_name_wins_over_max(order: tuple[str, ...]):
-    graph = recorded("gpu-opt350m")
-    assert wanted(graph, "max") == {"triton-server/triton-server": 4}
-    assert wanted(graph, *order) == {"triton-server/triton-server": 2}
-
-
-@pytest.mark.parametrize(
-    "given", ["server=2", "demo/server", "demo/server=", "demo/server=two", "demo/server=-1", "demo/server=1.5", "", "most"]
-)
-def test_what_is_no_scale_is_told_with_its_form(given: str):
-    with pytest.raises(argparse.ArgumentError, match=r"is neither NAMESPACE/NAME=N nor 'max'") as error:
-        parsed("--scale", given)
-    assert f"'{given}'" in str(error.value)

@@ -1,6 +1,7 @@
 """The order of a rollout, what Pulumi waits for, and what a change makes of it: without a cluster."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -279,6 +280,14 @@ def test_another_name_is_made_before_the_old_one_goes(memory: Memory):
         ("Job demo/job-aaaaaaaa", "delete"),
     ]
     assert memory.calls == ["apply job-bbbbbbbb", "patch behind", "delete job-aaaaaaaa"]
+
+
+def test_what_says_so_is_deleted_first_whatever_its_name(memory: Memory):
+    """``deleteBeforeReplace``, which the load test's Job has."""
+    before = [job("job", called="job-aaaaaaaa")]
+    after = [dataclasses.replace(job("job", called="job-bbbbbbbb", image="tool:2"), delete_first=True)]
+    assert changed(memory, before, after) == [("Job demo/job-bbbbbbbb", "replace")]
+    assert memory.calls == ["delete job-aaaaaaaa", "apply job-bbbbbbbb"]
 
 
 def test_data_of_a_config_map_is_replaced(memory: Memory):

@@ -64,8 +64,8 @@ class ClusterObject:
 
     ``manifest`` has apiVersion, kind, metadata.name and, where the kind has one, metadata.namespace. ``after`` holds the URNs of
     the objects and opaque resources that must be there (and ready, unless they skip that) before Pulumi makes this one; deletion
-    goes the other way. ``unsure`` are the paths of the manifest whose value only a deployment knows and whose form is not known
-    either: it is guessed there, or left out.
+    goes the other way. ``delete_first`` is the option ``deleteBeforeReplace``. ``unsure`` are the paths of the manifest whose
+    value only a deployment knows and whose form is not known either: it is guessed there, or left out.
     """
 
     urn: str
@@ -73,6 +73,7 @@ class ClusterObject:
     after: frozenset[str]
     title: str
     skip_await: bool = False
+    delete_first: bool = False
     unsure: tuple[str, ...] = ()
 
     @property
@@ -188,6 +189,7 @@ def _object(graph: Graph, resource: Resource, placeholders: Placeholders) -> Clu
         after=frozenset(_after(graph, resource.urn)),
         title=_title(resource, filled),
         skip_await=text(at(metadata, "annotations", SKIP_AWAIT)) == "true",
+        delete_first=resource.options.get("deleteBeforeReplace") is True,
         unsure=unsure,
     )
 

@@ -122,6 +122,6 @@ def _change(old: ClusterObject | None, new: ClusterObject) -> tuple[str, list[Op
     type_ = new.urn.split("::")[2].rpartition("$")[2]
     if not any(replacing(type_, old.manifest, new.manifest, {})):
         return "update", [Update(new.manifest)]
-    if (old.namespace, old.name) == (new.namespace, new.name):
+    if new.delete_first or (old.namespace, old.name) == (new.namespace, new.name):
         return "replace", [Removal(old.manifest), Creation(new.manifest)]
     return "replace", [Creation(new.manifest)]

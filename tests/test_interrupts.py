@@ -1,0 +1,106 @@
+"""One way to end by Ctrl-C, a cancelled job and a closed terminal."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from eks_inference.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def handlers() -> dict[signal.Signals, object]:
+    return {number: signal.getsignal(number) for number in HANDLED}
+
+
+def interrupted(number: signal.Signals) -> list[str]:
+    """What happens in order when a signal comes."""
+    said = []
+    with ending_cleanly():
+        try:
+            os.kill(os.getpid(), number)
+            said.append("went on")
+        except KeyboardInterrupt:
+            said.append("interrupted")
+        finally:
+            said.append("cleaned up")
+    return said
+
+
+@pytest.mark.parametrize("number", HANDLED)
+def test_each_signal_is_an_interrupt_and_lets_clean_up(number: signal.Signals):
+    assert interrupted(number) == ["interrupted", "cleaned up"]
+
+
+def test_the_handlers_before_are_there_again():
+    before = handlers()
+    with ending_cleanly():
+        assert handlers()[signal.SIGINT] is before[signal.SIGINT]
+        assert all(handlers()[number] is not before[number] for number in (signal.SIGTERM, signal.SIGHUP))
+    assert handlers() == before
+
+
+def test_they_are_there_again_after_an_interrupt():
+    before = handlers()
+    with pytest.raises(KeyboardInterrupt), ending_cleanly():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert handlers() == before
+
+
+# -- at once ---------------------------------------------------------------------------------------------------------------------
+
+SWALLOWING = """
+import os, signal, time
+from eks_inference.interrupts import ending_at_once
+
+with ending_at_once():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    except BaseException:
+        print("caught")
+    finally:
+        print("cleaned up")
+print("went on")
+"""
+
+
+def test_ctrl_c_is_the_end_wherever_it_comes():
+    """Also in code that would take a ``KeyboardInterrupt`` for its own business."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWING], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (EXIT_CODE, "")
+    assert done.stderr == "\nended by Ctrl-C\n"
+
+
+def test_nothing_is_different_afterwards():
+    before = handlers()
+    with ending_at_once():
+        assert handlers()[signal.SIGINT] != before[signal.SIGINT]
+        assert handlers()[signal.SIGTERM] == before[signal.SIGTERM]
+    assert handlers() == before
+    with pytest.raises(ValueError, match="its own"), ending_at_once():
+        raise ValueError("its own")
+    assert handlers() == before
+
+
+def test_a_thread_beside_the_main_one_may_use_it():
+    """Python sets handlers in the main thread only."""
+    seen: list[object] = []
+
+    def inside() -> None:
+        with ending_at_once():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_the_exit_code_is_that_of_shells():
+    assert EXIT_CODE == 128 + signal.SIGINT
