@@ -1,5 +1,6 @@
 """The graphs of the shipped stacks, recorded once for all tests."""
 
+import signal
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from eks_inference.preview.project import find_project
 from eks_inference.preview.recording import record
 
 ROOT = Path(__file__).parents[1]
+
+# What a shell starts in the background ignores Ctrl-C and hands that on; tests send it to programs of theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 STACKS = find_project(ROOT).stacks()
 
 
