@@ -59,7 +59,7 @@ def control_plane(toolchain: Toolchain, *, version: str = "", prepare: Preparati
     ``version`` is the minor version of Kubernetes to speak (default: the tools' own): older ones are emulated by the tools
     (Kubernetes, "Compatibility Version For Kubernetes Control Plane Components"). ``prepare`` is called when the API server
     serves and no controller runs yet: the garbage collector looks for new kinds every 30 s only, and until then holds up
-    deletions of objects whose definition came later. Raises ``ComponentError`` with the words of the component that did not start.
+    deletions of objects whose definition came later. Raises ``ComponentError`` with the words of what did not start.
     """
     with Processes() as processes:
         plane = _start(processes, toolchain, version, prepare or (lambda plane: None))
