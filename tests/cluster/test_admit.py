@@ -20,6 +20,7 @@ from eks_inference.simulate.control_plane import ControlPlane, control_plane
 from eks_inference.simulate.objects import cluster_objects, opaque_of
 from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
 from eks_inference.simulate.toolchain import Toolchain
+from variants import recorded_with
 
 pytestmark = pytest.mark.cluster
 
@@ -92,6 +93,21 @@ def test_every_object_of_a_stack_is_admitted(plane: ControlPlane, stack: str) ->
     assert admission.objects == sum(admission.origins.values()) == len(cluster_objects(graph))
     assert admission.templates
     assert any(origin.startswith("Kubernetes 1.") for origin in admission.origins)
+
+
+def test_what_keda_scales_by_is_judged_by_kedas_definition(plane: ControlPlane) -> None:
+    """No shipped stack uses KEDA; this is one with it, and then with a number where KEDA wants a text."""
+    graph = recorded_with({"servers": {"llama2-a": {"autoscaling": {"kind": "keda", "min": 1, "max": 2}}}}, "inf2-llama2")
+    admission = admit(plane, graph)
+    assert not admission.refusals
+    assert [count for origin, count in admission.origins.items() if origin.startswith("CRD of keda ")] == [1]
+    (scaled,) = graph.of_type("kubernetes:keda.sh/v1alpha1:ScaledObject")
+    wrong = copy.deepcopy(dict(scaled.inputs))
+    wrong["spec"]["triggers"][0]["metadata"]["threshold"] = 3
+    changed = replace(scaled, inputs=wrong)
+    edited = replace(graph, resources=tuple(changed if one is scaled else one for one in graph.resources))
+    (refusal,) = admit(plane, edited).refusals
+    assert ".spec.triggers[0].metadata.threshold: expected string" in refusal.message
 
 
 def test_it_is_said_whose_schema_judged_what(plane: ControlPlane) -> None:
