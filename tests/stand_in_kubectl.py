@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     if words == ["config", "view", "-o", "json"]:
         json.dump(state["config"], sys.stdout)
     elif words == ["get", "--raw", "/version"]:
-        json.dump({"major": "1", "minor": "35", "gitVersion": state["server_version"]}, sys.stdout)
+        json.dump({"major": "1", "minor": "35", "gitVersion": state["server_version"], **state.get("emulates", {})}, sys.stdout)
     elif words[:2] == ["get", "secrets"]:
         assert words[2:] == ["--all-namespaces", "-l", "owner=helm", "-L", "status", "--no-headers"]
         sys.stdout.writelines(f"{line}\n" for line in state["releases"])

@@ -92,6 +92,14 @@ def test_the_command_passes_a_healthy_cluster(cli, llama3, cluster):
     assert cli.err == ""
 
 
+@pytest.mark.parametrize(("minor", "code"), [("35", 0), ("34", 1)])
+def test_the_version_that_counts_is_the_one_a_server_speaks(cli, cluster, minor, code):
+    """Since 1.33 an API server says in ``/version`` which one it emulates; most emulate their own."""
+    cli.answer({**cluster.state(), "emulates": {"emulationMajor": "1", "emulationMinor": minor}})
+    assert cli.run() == code
+    assert (f"v1.34, spoken by {cluster.version}" in cli.out) == (code == 1)
+
+
 def test_the_command_only_reads_and_reads_each_thing_once(cli, cluster):
     cli.answer(cluster.state())
     cli.run()
