@@ -16,13 +16,13 @@ from eks_inference.simulate.api import ApiRefusal
 from eks_inference.simulate.extender import (
     DEVICES_ANNOTATION,
     USAGE_ANNOTATION,
-    ExtenderServer,
     NeuronExtension,
     Refused,
     ServicePort,
     pod_behind,
     service_of,
 )
+from eks_inference.simulate.loopback import serving
 
 NODE = "inf2-1"
 SERVICE = ServicePort("kube-system", "k8s-neuron-scheduler", 12345)
@@ -114,11 +114,8 @@ def cluster() -> Cluster:
 @pytest.fixture
 def call(cluster: Cluster) -> Iterator[Callable[..., requests.Response]]:
     """Posts to the stand-in over loopback."""
-    server = ExtenderServer(NeuronExtension(lambda: cluster))
-    try:
-        yield lambda verb, body: requests.post(f"{server.url}/{verb}", json=body, timeout=10)
-    finally:
-        server.close()
+    with serving(NeuronExtension(lambda: cluster).answer) as port:
+        yield lambda verb, body: requests.post(f"http://127.0.0.1:{port}/{verb}", json=body, timeout=10)
 
 
 # -- filter ----------------------------------------------------------------------------------------------------------------------
@@ -286,6 +283,11 @@ def test_it_answers_the_verbs_of_aws_only(call, verb):
     assert answer.json() == {"Error": f"the Neuron extension knows filter and bind, not /{verb}"}
 
 
+def test_it_answers_no_other_method(call):
+    answer = requests.get(call("filter", {}).url, timeout=10)
+    assert (answer.status_code, answer.json()) == (405, {"Error": "the Neuron extension knows POST, not GET"})
+
+
 def test_bad_requests_are_refused(cluster, call):
     url = call("filter", {}).url
     answer = requests.post(url, data="{", timeout=10)
@@ -297,20 +299,10 @@ def test_an_api_server_that_is_gone_is_no_traceback(capsys):
     def gone() -> Cluster:
         raise requests.ConnectionError("connection refused")
 
-    server = ExtenderServer(NeuronExtension(gone))
-    try:
-        answer = requests.post(f"{server.url}/bind", json=binding("a"), timeout=10)
-    finally:
-        server.close()
+    with serving(NeuronExtension(gone).answer) as port:
+        answer = requests.post(f"http://127.0.0.1:{port}/bind", json=binding("a"), timeout=10)
     assert (answer.status_code, answer.json()) == (503, {"Error": "connection refused"})
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_closed_server_listens_no_more(cluster):
-    server = ExtenderServer(NeuronExtension(lambda: cluster))
-    server.close()
-    with pytest.raises(requests.ConnectionError):
-        requests.post(f"{server.url}/filter", json={}, timeout=10)
 
 
 # -- its Service -----------------------------------------------------------------------------------------------------------------

@@ -5,12 +5,23 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from eks_inference.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def harmless() -> Iterator[list[int]]:
+    """Signals that nobody else takes are noted; they would end the tests otherwise."""
+    noted: list[int] = []
+    before = {number: signal.signal(number, lambda got, frame: noted.append(got)) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield noted
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def handlers() -> dict[signal.Signals, object]:
@@ -44,11 +55,25 @@ def test_the_handlers_before_are_there_again():
     assert handlers() == before
 
 
-def test_they_are_there_again_after_an_interrupt():
+def test_they_are_there_again_after_an_interrupt(harmless: list[int]):
     before = handlers()
     with pytest.raises(KeyboardInterrupt), ending_cleanly():
         os.kill(os.getpid(), signal.SIGTERM)
     assert handlers() == before
+    assert harmless == []
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert harmless == [signal.SIGTERM]
+
+
+def test_what_is_ignored_stays_ignored():
+    """``nohup`` has a program ignore the end of its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_cleanly():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert handlers()[signal.SIGHUP] is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # -- at once ---------------------------------------------------------------------------------------------------------------------

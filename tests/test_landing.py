@@ -296,3 +296,11 @@ def test_other_events_are_not_about_pods_that_were_not_made():
 def test_pending_pods_are_in_the_order_of_their_owners():
     pods = [pod("b-1", owner=("Job", "b")), pod("a-2", owner=("Job", "a")), pod("a-1", owner=("Job", "a"))]
     assert [one.name for one in landed(*pods).pending] == ["a-1", "a-2", "b-1"]
+
+
+@pytest.mark.parametrize(("made", "pending"), [("2026-11-22T10:00:00Z", 1), ("2026-11-22T10:00:02Z", 0)])
+def test_a_job_whose_pod_was_made_in_the_end_is_no_fault(made: str, pending: int):
+    failed = {**event("Job", "compile"), "lastTimestamp": "2026-11-22T10:00:01Z"}
+    one = pod(owner=("Job", "compile"), on="core-1")
+    one["metadata"]["creationTimestamp"] = made
+    assert len(landed(failed, one).pending) == pending

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -12,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,55 +135,72 @@ with Processes() as processes:
 """
 
 
+@contextmanager
+def program() -> Iterator[tuple[subprocess.Popen[str], Path, list[int]]]:
+    """It runs as a process group of its own, with its folder and the pids of the supervisor, two processes and a child."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as running:
+        try:
+            assert running.stdout is not None
+            folder, pids = json.loads(running.stdout.readline())
+            yield running, Path(folder), pids
+        finally:
+            running.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGSEGV])
 def test_whatever_ends_the_program_ends_its_processes(number: signal.Signals):
     """Even what no program can see coming."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as program:
-        assert program.stdout is not None
-        folder, pids = json.loads(program.stdout.readline())
+    with program() as (running, folder, pids):
         assert len(pids) == 4
         assert all(is_running(pid) for pid in pids)
-        program.send_signal(number)
-        assert program.wait(SECONDS) != 0
+        running.send_signal(number)
+        assert running.wait(SECONDS) != 0
     wait_for_end(*pids)
-    until(lambda: not Path(folder).exists(), "the end of the folder")
+    until(lambda: not folder.exists(), "the end of the folder")
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_program_alone():
     """A terminal interrupts the whole process group; the processes end when the program says so."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    ) as program:
-        assert program.stdout is not None
-        _, pids = json.loads(program.stdout.readline())
-        groups = [os.getpgid(pid) for pid in pids]
-        assert program.pid not in groups
-        supervisor, parent, stubborn, child = groups
-        assert len({supervisor, parent, stubborn}) == 3
+    with program() as (running, _, pids):
+        supervisor, parent, stubborn, child = (os.getpgid(pid) for pid in pids)
+        assert len({running.pid, supervisor, parent, stubborn}) == 4
         assert child == parent
-        os.killpg(program.pid, signal.SIGINT)
-        program.wait(SECONDS)
+        os.killpg(running.pid, signal.SIGINT)
+        running.wait(SECONDS)
     wait_for_end(*pids)
 
 
-def test_the_supervisor_is_not_interrupted(processes: Processes):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_supervisor_is_not_interrupted(processes: Processes, number: signal.Signals):
+    """Whoever ends all processes of a session, as systems of CI do, leaves it the time to clean up."""
     processes.start("one", FOREVER)
-    os.kill(processes.pids()[0], signal.SIGINT)
+    os.kill(processes.pids()[0], number)
     processes.start("two", FOREVER)
     assert is_running(processes.pid("one"))
     assert is_running(processes.pid("two"))
 
 
-def test_a_supervisor_that_is_gone_is_told(processes: Processes):
-    processes.start("one", FOREVER)
-    os.kill(processes.pids()[0], signal.SIGKILL)
-    try:
+def test_a_supervisor_that_is_gone_is_told_and_leaves_nothing():
+    with Processes() as processes:
+        processes.start("parent", PARENT)
+        child, pids, folder = int(printed(processes, "parent")), processes.pids(), processes.folder
+        os.kill(pids[0], signal.SIGKILL)
         assert "the supervisor of the simulation's processes is gone" in ended(processes)
-    finally:
-        os.kill(processes.pid("one"), signal.SIGKILL)
-        shutil.rmtree(processes.folder)
+        with pytest.raises(ComponentError, match="supervisor of the simulation's processes is gone"):
+            processes.start("two", FOREVER)
+    wait_for_end(*pids, child)
+    assert not folder.exists()
+
+
+def test_a_name_is_one_process(processes: Processes):
+    """Nobody would end the first one."""
+    processes.start("one", FOREVER)
+    first = processes.pid("one")
+    with pytest.raises(ComponentError, match="one cannot be started: it is running already"):
+        processes.start("one", FOREVER)
+    assert processes.pid("one") == first
 
 
 # -- one process -----------------------------------------------------------------------------------------------------------------
@@ -277,12 +295,21 @@ def test_a_program_that_is_not_there_is_told_and_others_can_be_started(processes
     assert is_running(processes.pid("one"))
 
 
-def test_several_threads_may_start_processes_at_once(processes: Processes):
-    names = [f"one-{number}" for number in range(8)]
-    with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(lambda name: processes.start(name, ("sh", "-c", f"echo {name} $$; exec sleep 3600")), names))
+def test_several_threads_may_start_processes_at_once(processes: Processes, monkeypatch: pytest.MonkeyPatch):
+    """Each gets the answer to its own order, also when the first to ask is the last to read."""
+    delays = iter((0.2, 0.1, 0.0, 0.0))
+    read = processes._answers.readline
+
+    def slowly() -> str:
+        time.sleep(next(delays))
+        return read()
+
+    names = ("one", "two", "three", "four")
+    with monkeypatch.context() as slow, ThreadPoolExecutor(len(names)) as pool:
+        slow.setattr(processes, "_answers", SimpleNamespace(readline=slowly))
+        list(pool.map(lambda name: processes.start(name, ("sh", "-c", "echo $$; exec sleep 3600")), names))
     for name in names:
-        assert printed(processes, name) == f"{name} {processes.pid(name)}"
+        assert printed(processes, name) == str(processes.pid(name))
 
 
 # -- what a process gets ---------------------------------------------------------------------------------------------------------

@@ -12,15 +12,14 @@ from conftest import recorded
 from eks_inference.accelerators.efa_plan import EFA_RESOURCE
 from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.pools.placement import POOL_LABEL
+from eks_inference.pools.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.preflight.placement_rules import OFFERED_BY
 from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.values import at
 from eks_inference.quantity import amount as quantity
 from eks_inference.simulate.api import Api
 from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL, footprints
-from eks_inference.simulate.node_pools import ZONE_LABEL
-from eks_inference.simulate.nodes import HOSTNAME_LABEL, NodeKind, karpenter_kinds, managed_nodes, manifest
+from eks_inference.simulate.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference.simulate.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
 from eks_inference.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference.simulate.stand_ins.karpenter import Karpenter

@@ -3,12 +3,9 @@
 import argparse
 import json
 import math
-import ssl
-import urllib.request
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
-from urllib.error import HTTPError
 
 import pytest
 
@@ -17,6 +14,7 @@ from eks_inference.output import write
 from eks_inference.preview.errors import PreviewError
 from eks_inference.preview.graph import Graph
 from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
+from eks_inference.simulate.loopback import Request
 from eks_inference.simulate.replay import command, run
 from eks_inference.simulate.replay.adapter_rules import adapter_rule
 from eks_inference.simulate.replay.custom_metrics import CustomMetrics, registration
@@ -26,7 +24,6 @@ from eks_inference.simulate.replay.plot import render_plot
 from eks_inference.simulate.replay.prometheus import configuration
 from eks_inference.simulate.replay.report import WIDTH, Report, render_text
 from eks_inference.simulate.replay.samples import TIMELINE, Sample, steps
-from eks_inference.simulate.replay.serving import plain, serving
 from eks_inference.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
 from eks_inference.simulate.replay.triton import SUCCESS, Exporters, Fleet
 
@@ -228,7 +225,7 @@ def test_exporters_answer_for_each_pod_at_its_own_address() -> None:
     fleet.serve(["a", "b"])
     exporters = Exporters(fleet)
     exporters.update({"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.3": "gone"}, silent=["b"])
-    answered = exporters.answer("http://10.0.0.1:8002/metrics")
+    answered = exporters.answer(Request("GET", "http://10.0.0.1:8002/metrics"))
     assert answered.status == 200
     assert f'{QUEUE_COUNTER}{{model="opt",version="1"}} 0' in answered.body.decode()
     refused = (
@@ -238,7 +235,8 @@ def test_exporters_answer_for_each_pod_at_its_own_address() -> None:
         "10.0.0.1:8002/",
         "10.0.0.3:8002/metrics",
     )
-    assert all(exporters.answer(f"http://{target}").status in (404, 502) for target in refused)
+    assert all(exporters.answer(Request("GET", f"http://{target}")).status in (404, 502) for target in refused)
+    assert exporters.answer(Request("POST", "http://10.0.0.1:8002/metrics")).status == 404
 
 
 # -- configuration of Prometheus -------------------------------------------------------------------------------------------------
@@ -368,13 +366,12 @@ def custom_metrics(values: dict[str, float]) -> CustomMetrics:
 
 
 ROOT = "/apis/custom.metrics.k8s.io/v1beta1"
+VALUES = f"{ROOT}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
 
 
 def test_values_as_the_controller_gets_them() -> None:
     """A pod without a value is left out, one of another name is not let in, and NaN is 0, as in the adapter."""
-    answered = custom_metrics({"a": 1.2345, "b": math.nan, "other": 7}).answer(
-        f"{ROOT}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
-    )
+    answered = custom_metrics({"a": 1.2345, "b": math.nan, "other": 7}).answer(Request("GET", VALUES))
     found = json.loads(answered.body)
     assert (answered.status, found["kind"]) == (200, "MetricValueList")
     assert {item["describedObject"]["name"]: item["value"] for item in found["items"]} == {"a": "1234m", "b": "0m"}
@@ -382,16 +379,17 @@ def test_values_as_the_controller_gets_them() -> None:
 
 
 def test_discovery_has_the_metrics_that_have_series() -> None:
-    found = json.loads(custom_metrics({}).answer(ROOT).body)
+    found = json.loads(custom_metrics({}).answer(Request("GET", ROOT)).body)
     assert [resource["name"] for resource in found["resources"]] == [f"pods/{SUBJECT.metric}"]
 
 
 def test_unknown_metrics_and_other_paths_are_not_found() -> None:
     metrics = custom_metrics({})
     for path in (f"{ROOT}/namespaces/t/pods/%2A/unknown?labelSelector=app%3Dt", f"{ROOT}/nodes/n/x", "/openapi/v2"):
-        answered = metrics.answer(path)
+        answered = metrics.answer(Request("GET", path))
         assert answered.status == 404
         assert json.loads(answered.body)["kind"] == "Status"
+    assert metrics.answer(Request("POST", VALUES)).status == 405
 
 
 def test_a_prometheus_that_does_not_answer_is_an_error_to_the_controller() -> None:
@@ -403,28 +401,13 @@ def test_a_prometheus_that_does_not_answer_is_an_error_to_the_controller() -> No
         raise requests.ConnectionError
 
     metrics._prometheus.query = query  # type: ignore[method-assign]
-    assert metrics.answer(f"{ROOT}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt").status == 500
+    assert metrics.answer(Request("GET", VALUES)).status == 500
 
 
 def test_the_registration_leads_to_loopback() -> None:
     _, service, api_service = registration("monitoring", 1234)
     assert service["spec"] == {"type": "ExternalName", "externalName": "localhost"}
     assert api_service["spec"]["service"] == {"name": service["metadata"]["name"], "namespace": "monitoring", "port": 1234}
-
-
-def test_a_server_on_loopback_is_gone_with_its_context() -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with serving(lambda target: plain(200 if target == "/x" else 404, target)) as port:
-        assert opener.open(f"http://127.0.0.1:{port}/x").read() == b"/x"
-        with pytest.raises(HTTPError, match="404"):
-            opener.open(f"http://127.0.0.1:{port}/y")
-    with pytest.raises(OSError, match="refused"):
-        opener.open(f"http://127.0.0.1:{port}/x")
-
-
-def test_a_certificate_that_cannot_be_read_leaves_no_server(tmp_path: Path) -> None:
-    with pytest.raises((OSError, ssl.SSLError)), serving(lambda target: plain(200, ""), certificate=tmp_path / "none.crt"):
-        pass
 
 
 # -- judgements ------------------------------------------------------------------------------------------------------------------

@@ -165,3 +165,9 @@ def test_the_most_of_the_shipped_stacks():
         "gpu-opt350m": {"triton-server/triton-server": 4},
         "inf2-llama3": {RAY: 3},
     }
+
+
+def test_fewer_ray_workers_than_the_least_can_be_asked_for():
+    (item,) = [item for item in with_replicas(cluster_objects(recorded("inf2-llama3")), {RAY: 0}) if item.kind == "RayService"]
+    (group,) = item.manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    assert (group["replicas"], group["minReplicas"]) == (0, 0)

@@ -10,7 +10,8 @@ import yaml
 from conftest import recorded
 from eks_inference.accelerators.plan import SCHEDULER_CONFIG_FILE, SCHEDULER_NAME, scheduler_configuration
 from eks_inference.preview.graph import Graph, Resource
-from eks_inference.simulate.schedulers import SecondScheduler, Unsimulated, forbidden, rewritten, scheduler_of, second_schedulers
+from eks_inference.simulate.schedulers import SecondScheduler, forbidden, rewritten, scheduler_of, second_schedulers
+from eks_inference.simulate.unsimulated import Unsimulated
 
 CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 URL = "http://k8s-neuron-scheduler.kube-system.svc.cluster.local:12345"
@@ -115,7 +116,7 @@ def test_what_cannot_be_followed_is_told():
     def why(*words: str, **more: Any) -> str:
         found = read(spec({"command": ["kube-scheduler", *words]}, **more.pop("pod", {})), **more)
         assert isinstance(found, Unsimulated)
-        assert found.title == "Deployment demo/second"
+        assert found.subject == "Deployment demo/second"
         return found.why
 
     config = "--config=/etc/conf/s.yaml"

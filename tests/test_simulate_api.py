@@ -233,7 +233,8 @@ def test_a_busy_server_is_asked_again(server: KubernetesApi, api: Api):
 
 def test_a_server_that_stays_busy_is_told(server: KubernetesApi, api: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
-    server.answers("GET", f"{PODS}/one", (429, status(429, "TooManyRequests", "later")))
+    later = (429, status(429, "TooManyRequests", "later"))
+    server.answers("GET", f"{PODS}/one", *[later] * 200, (200, POD))
     assert refusal(lambda: api.get("pods", "one", "demo")).message == "later"
     assert len(server.requests) > 3
 
@@ -293,6 +294,14 @@ def test_a_kind_that_is_new_is_found_soon(server: KubernetesApi, api: Api, monke
         time.sleep(0.02)
     assert server.discoveries == 2  # not with every question
     assert api.resource_of({"apiVersion": "ray.io/v1", "kind": "RayService"}) == "rayservices.ray.io"
+
+
+def test_what_is_not_served_is_not_asked_about_all_the_time(server: KubernetesApi, api: Api, monkeypatch: pytest.MonkeyPatch):
+    """The loop of stand-ins asks for every kind of theirs four times a second."""
+    monkeypatch.setattr(module, "_REDISCOVERY_SECONDS", 60)
+    for _ in range(5):
+        assert api.list("rayservices.ray.io") == []
+    assert server.discoveries == 1
 
 
 def test_several_threads_share_a_client(server: KubernetesApi, api: Api):

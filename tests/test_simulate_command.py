@@ -51,6 +51,13 @@ def test_a_name_wins_over_max(order: tuple[str, ...]):
     assert wanted(graph, *order) == {"triton-server/triton-server": 2}
 
 
+def test_max_is_about_what_the_stack_makes():
+    """An autoscaler may have the Deployment of a chart for its target."""
+    graph = recorded("gpu-opt350m")
+    without = replace(graph, resources=tuple(one for one in graph.resources if one.type != "kubernetes:apps/v1:Deployment"))
+    assert wanted(without, "max") == {}
+
+
 @pytest.mark.parametrize(
     "given", ["server=2", "demo/server", "demo/server=", "demo/server=two", "demo/server=-1", "demo/server=1.5", "", "most"]
 )
@@ -130,7 +137,7 @@ def test_it_writes_to_a_file(stage: Stage, tmp_path: Path, capsys: pytest.Captur
 
 def test_a_file_that_cannot_be_written_is_exit_code_2(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")]) == 2
-    assert "cannot write here" in capsys.readouterr().err
+    assert "there is no such folder" in capsys.readouterr().err
     assert not stage.running
 
 

@@ -14,12 +14,11 @@ from eks_inference.accelerators.efa_plan import EFA_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.pools import plan
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.preflight.pod_facts import quantity
 from eks_inference.preview.graph import Graph, Resource
-from eks_inference.simulate.node_pools import ZONE_ID_LABEL, ZONE_LABEL
-from eks_inference.simulate.nodes import NODE_GROUP_LABEL, SimulatedNode, karpenter_kinds, managed_nodes, manifest
+from eks_inference.simulate.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
 from eks_inference.simulate.unsimulated import unsimulated
 from eks_inference.simulate.user_data import UserData, user_data
 from vectors.graph import cluster, graph, node_group, resource, template, trn2_group
@@ -36,7 +35,7 @@ def nodes_of(*resources: Resource) -> tuple[SimulatedNode, ...]:
 
 
 def whys(*resources: Resource) -> str:
-    return "\n".join(f"{one.pool}: {one.why}" for one in unsimulated(graph_of(*resources)))
+    return "\n".join(f"{one.subject}: {one.why}" for one in unsimulated(graph_of(*resources)))
 
 
 def sized(desired: Any, *instance_types: str, **changes: Any) -> Resource:
@@ -109,8 +108,8 @@ def test_devices_wait_for_their_plugin() -> None:
 
 
 def test_nothing_of_a_shipped_stack_is_left_out_but_sizes_that_the_catalog_lacks(shipped: Graph) -> None:
-    known = {"default: it may choose instance types that the catalog does not know: Karpenter starts none of those here"}
-    assert {f"{one.pool}: {one.why}" for one in unsimulated(shipped)} == (known if shipped.stack == "inf2-llama3" else set())
+    known = {"pool default: it may choose instance types that the catalog does not know: Karpenter starts none of those here"}
+    assert {f"{one.subject}: {one.why}" for one in unsimulated(shipped)} == (known if shipped.stack == "inf2-llama3" else set())
 
 
 # -- managed node groups ---------------------------------------------------------------------------------------------------------

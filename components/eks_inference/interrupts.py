@@ -14,12 +14,15 @@ EXIT_CODE = 130
 
 @contextlib.contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise ``KeyboardInterrupt``, too, so that there is one way to end."""
+    """SIGTERM and SIGHUP raise ``KeyboardInterrupt``, too, so that there is one way to end. What is ignored stays ignored, for
+    ``nohup``.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ending = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in ending}
     try:
         yield
     finally:

@@ -11,6 +11,15 @@ def colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
+def refuse_missing_folders(*files: Path | None) -> None:
+    """Raises ``PreviewError`` where a file could not be written, for commands that take minutes to have something to write."""
+    missing = [file.parent for file in files if file and not file.parent.is_dir()]
+    if missing:
+        from eks_inference.preview.errors import PreviewError, Problem
+
+        raise PreviewError([Problem("there is no such folder", file=str(folder)) for folder in missing])
+
+
 def write(text: str, output: Path | None) -> None:
     """To standard output, or to a file that is complete or not there at all."""
     if output is None:

@@ -1,17 +1,18 @@
 """A stack's nodes beside the real scheduler: pods in the place of charts, devices, and nodes that Karpenter starts."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from cluster.running import Running
 from conftest import recorded
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
 from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference.preview.values import at
 from eks_inference.simulate.api import Api, ApiRefusal
-from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.control_plane import control_plane
 from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference.simulate.nodes import managed_nodes, manifest
 from eks_inference.simulate.objects import cluster_objects
@@ -34,23 +35,6 @@ POOL = "inferentia-inf2"
 _KINDS = ("Namespace", "StorageClass", "ServiceAccount", "NodePool", "EC2NodeClass", "DaemonSet")
 
 
-class Running:
-    """A control plane with the stack's nodes and what stands in for its charts."""
-
-    def __init__(self, plane: ControlPlane, stand_ins: StandIns) -> None:
-        self.plane, self.api, self._stand_ins = plane, plane.api, stand_ins
-
-    def until(self, check: Callable[[], bool], what: str) -> None:
-        def checked() -> bool:
-            self._stand_ins.ensure_alive()
-            return check()
-
-        self.plane.processes.wait_until(checked, seconds=60, what=what)
-
-    def pods(self, **labels: str) -> list[dict[str, Any]]:
-        return [pod for pod in self.api.list(PODS) if labels.items() <= labels_of(pod).items()]
-
-
 @pytest.fixture(scope="module")
 def running(toolchain: Toolchain) -> Iterator[Running]:
     graph = recorded(STACK)
@@ -69,7 +53,7 @@ def running(toolchain: Toolchain) -> Iterator[Running]:
             for made in footprints(graph).values():
                 for item in made:
                     plane.api.apply(item)
-            yield Running(plane, stand_ins)
+            yield Running(plane, stand_ins, seconds=60)
 
 
 def serves(api: Api, resource: str) -> bool:

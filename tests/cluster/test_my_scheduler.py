@@ -22,9 +22,10 @@ from eks_inference.simulate.control_plane import ControlPlane, control_plane
 from eks_inference.simulate.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
 from eks_inference.simulate.objects import ClusterObject, cluster_objects
 from eks_inference.simulate.processes import free_port
-from eks_inference.simulate.schedulers import Schedulers, Unsimulated
+from eks_inference.simulate.schedulers import Schedulers
 from eks_inference.simulate.stand_ins.loop import StandIns
 from eks_inference.simulate.toolchain import Toolchain
+from eks_inference.simulate.unsimulated import Unsimulated
 
 pytestmark = pytest.mark.cluster
 

@@ -13,6 +13,7 @@ import yaml
 
 from conftest import STACKS, recorded
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.pools.placement import HOSTNAME_LABEL, ZONE_LABEL
 from eks_inference.preflight.pod_facts import requests_of_pod
 from eks_inference.preview.values import at
 from eks_inference.simulate.admit import install_definitions
@@ -21,8 +22,6 @@ from eks_inference.simulate.awaits import Seen
 from eks_inference.simulate.changes import images_in, with_other_images
 from eks_inference.simulate.control_plane import ControlPlane, control_plane
 from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
-from eks_inference.simulate.node_pools import ZONE_LABEL
-from eks_inference.simulate.nodes import HOSTNAME_LABEL
 from eks_inference.simulate.objects import SKIP_AWAIT, ClusterObject
 from eks_inference.simulate.processes import ComponentError
 from eks_inference.simulate.rollout import create, delete, settle, update

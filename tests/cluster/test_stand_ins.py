@@ -2,14 +2,15 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from cluster.running import Running
 from conftest import recorded
 from eks_inference.simulate.api import Api, ApiRefusal
-from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.control_plane import control_plane
 from eks_inference.simulate.objects import ClusterObject, cluster_objects
 from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
 from eks_inference.simulate.stand_ins.ebs import EbsVolumes
@@ -34,20 +35,6 @@ LWS = "leaderworkersets.leaderworkerset.x-k8s.io"
 Object = dict[str, Any]
 
 
-class Running:
-    """A control plane with stand-ins at work."""
-
-    def __init__(self, plane: ControlPlane, stand_ins: StandIns) -> None:
-        self.plane, self.api, self._stand_ins = plane, plane.api, stand_ins
-
-    def until(self, check: Callable[[], bool], what: str) -> None:
-        def checked() -> bool:
-            self._stand_ins.ensure_alive()
-            return check()
-
-        self.plane.processes.wait_until(checked, seconds=40, what=what)
-
-
 @pytest.fixture(scope="module")
 def cluster(toolchain: Toolchain) -> Iterator[Running]:
     with control_plane(toolchain) as plane:
@@ -58,7 +45,7 @@ def cluster(toolchain: Toolchain) -> Iterator[Running]:
                 plane.api.apply(definition.manifest)
         plane.processes.wait_until(lambda: all(serves(plane.api, one) for one in (RAY, LWS)), seconds=30, what="definitions")
         with StandIns(plane.api, [KubeRay(), LeaderWorkerSets(), EbsVolumes()]) as stand_ins:
-            yield Running(plane, stand_ins)
+            yield Running(plane, stand_ins, seconds=40)
 
 
 def serves(api: Api, resource: str) -> bool:

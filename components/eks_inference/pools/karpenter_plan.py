@@ -5,7 +5,13 @@ from typing import Any
 
 from eks_inference import iam
 from eks_inference.pools import plan
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, Placement
+from eks_inference.pools.placement import (
+    ARCHITECTURE_LABEL,
+    CAPACITY_TYPE_LABEL,
+    INSTANCE_TYPE_LABEL,
+    KARPENTER_POOL_LABEL,
+    Placement,
+)
 from eks_inference.pools.spec import KarpenterPoolSpec, ReleaseAmi
 from eks_inference.settings import StackSettings
 
@@ -58,12 +64,11 @@ def _nodes_policy(cluster: str, settings: StackSettings) -> iam.Document:
 
     launch = ["ec2:RunInstances", "ec2:CreateFleet"]
     made = ec2("fleet", "instance", "launch-template", "network-interface", "spot-instances-request", "volume")
-    any_pool = "karpenter.sh/nodepool"
     new = {**_owned(cluster, "RequestTag"), "aws:RequestTag/eks:eks-cluster-name": cluster}
-    new_in_pool = {f"aws:RequestTag/{any_pool}": "*"}
+    new_in_pool = {f"aws:RequestTag/{KARPENTER_POOL_LABEL}": "*"}
     own = {
         "StringEquals": _owned(cluster, "ResourceTag"),
-        "StringLike": {f"aws:ResourceTag/{any_pool}": "*"},
+        "StringLike": {f"aws:ResourceTag/{KARPENTER_POOL_LABEL}": "*"},
     }
     return iam.document(
         iam.allow(
@@ -311,9 +316,9 @@ def node_pool(spec: KarpenterPoolSpec, *, pool: str) -> dict[str, Any]:
     architecture = _KUBERNETES_ARCHITECTURES[spec.instances()[0].architecture]
     requirements = (
         choice,
-        ("kubernetes.io/arch", (architecture,)),
+        (ARCHITECTURE_LABEL, (architecture,)),
         ("kubernetes.io/os", ("linux",)),
-        ("karpenter.sh/capacity-type", tuple(capacity.replace("_", "-") for capacity in spec.capacity_types)),
+        (CAPACITY_TYPE_LABEL, tuple(capacity.replace("_", "-") for capacity in spec.capacity_types)),
     )
     node: dict[str, Any] = {
         "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": pool},

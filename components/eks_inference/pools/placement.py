@@ -12,8 +12,21 @@ if TYPE_CHECKING:  # specs and plans use taints and labels, and must not import 
 POOL_LABEL = "eks-inference/pool"
 """The label both kinds of pool put on their nodes and every placement selects."""
 
+ARCHITECTURE_LABEL = "kubernetes.io/arch"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
-"""Well-known label of Kubernetes."""
+ZONE_LABEL = "topology.kubernetes.io/zone"
+"""Well-known labels of Kubernetes. An architecture has the name that Go gives it."""
+
+ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
+"""Of nodes on EC2."""
+
+NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
+"""EKS's, on the nodes of a managed node group: the group's name."""
+
+CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
+KARPENTER_POOL_LABEL = "karpenter.sh/nodepool"
+"""Karpenter's, on the nodes it starts: ``on-demand``, ``spot`` or ``reserved``; the NodePool's name."""
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 

@@ -13,7 +13,16 @@ from eks_inference.accelerators.efa_plan import EFA_RESOURCE
 from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, Taint
+from eks_inference.pools.placement import (
+    ARCHITECTURE_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    KARPENTER_POOL_LABEL,
+    POOL_LABEL,
+    ZONE_ID_LABEL,
+    ZONE_LABEL,
+    Taint,
+)
 from eks_inference.pools.plan import allocatable
 from eks_inference.preview.composition import is_read
 from eks_inference.preview.describe import is_kubernetes_object, taint_effect
@@ -27,15 +36,12 @@ Values = frozenset[str] | None
 
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 
-_ZONE_LABEL = "topology.kubernetes.io/zone"
-_ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
-_ARCHITECTURE_LABEL = "kubernetes.io/arch"
 _OS_LABEL = "kubernetes.io/os"
 _FAMILY_LABEL = "karpenter.k8s.aws/instance-family"
 _SIZE_LABEL = "karpenter.k8s.aws/instance-size"
 _CPU_LABEL = "karpenter.k8s.aws/instance-cpu"
 
-# kubernetes.io/arch has Go's names.
+# Names in the catalog to those in the label.
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 # Labels that the kubelet, the cloud controller, EKS, Karpenter and the discovery of devices put on nodes.
@@ -47,7 +53,7 @@ _PUT_ON_BY_OTHERS = (
     "k8s.amazonaws.com/",
     "karpenter.k8s.aws/",
     "karpenter.sh/",
-    "kubernetes.io/hostname",
+    HOSTNAME_LABEL,
     "node-role.kubernetes.io/",
     "node.kubernetes.io/",
     "nvidia.com/",
@@ -178,7 +184,7 @@ def _of_group(
     labels = inputs.get("labels")
     known: dict[str, Values] = {
         **_zones(group, "subnetIds", len(items(inputs.get("subnetIds"))), subnets),
-        _ARCHITECTURE_LABEL: None,
+        ARCHITECTURE_LABEL: None,
         _OS_LABEL: frozenset(["windows" if text(inputs.get("amiType")).startswith("WINDOWS") else "linux"]),
         "eks.amazonaws.com/capacityType": _value(inputs.get("capacityType") or "ON_DEMAND"),
         **_labels(labels),
@@ -222,9 +228,9 @@ def _of_node_pool(
         instance=None,
         labels={
             **zones,
-            _ARCHITECTURE_LABEL: None,
+            ARCHITECTURE_LABEL: None,
             _OS_LABEL: None,
-            "karpenter.sh/nodepool": _value(name),
+            KARPENTER_POOL_LABEL: _value(name),
             **_labels(labels),
         },
         anything=is_token(labels) or is_token(template),
@@ -294,7 +300,7 @@ def _on(base: NodeShape, name: str) -> NodeShape:
     if base.by_karpenter:
         labels |= {_FAMILY_LABEL: frozenset([family]), _SIZE_LABEL: frozenset([size])}
     if instance:
-        labels[_ARCHITECTURE_LABEL] = frozenset([_ARCHITECTURES[instance.architecture]])
+        labels[ARCHITECTURE_LABEL] = frozenset([_ARCHITECTURES[instance.architecture]])
         if base.by_karpenter:
             labels[_CPU_LABEL] = frozenset([str(instance.vcpus)])
     return replace(base, type_name=name, instance=instance, labels=labels)
@@ -322,7 +328,7 @@ def _zones(resource: Resource, property_: str, count: int, subnets: Mapping[str,
     """Zones the subnets of a property are in, when the graph makes them all."""
     used = [subnets[urn] for urn in resource.property_dependencies.get(property_, ()) if urn in subnets]
     found: dict[str, Values] = {}
-    for key, label in (("availabilityZone", _ZONE_LABEL), ("availabilityZoneId", _ZONE_ID_LABEL)):
+    for key, label in (("availabilityZone", ZONE_LABEL), ("availabilityZoneId", ZONE_ID_LABEL)):
         zones = [zone for subnet in used if (zone := text(subnet.get(key))) and not is_token(zone)]
         if zones and len(zones) == count:
             found[label] = frozenset(zones)

@@ -7,6 +7,7 @@ from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import DEVICE_RESOURCE
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.pools.placement import ZONE_LABEL
 from eks_inference.serving.node_share import share
 
 SERVER_LABEL = "eks-inference/server"
@@ -61,7 +62,7 @@ def spread_over_zones(labels: Mapping[str, str]) -> list[dict[str, Any]]:
     return [
         {
             "maxSkew": 1,
-            "topologyKey": "topology.kubernetes.io/zone",
+            "topologyKey": ZONE_LABEL,
             "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": dict(labels)},
         }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eks_inference.interrupts import ending_cleanly
-from eks_inference.output import colour, write
+from eks_inference.output import colour, refuse_missing_folders, write
 
 # The parser is built for every command; what a simulation needs is imported when one runs.
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference.simulate.simulation import rolled_out, simulation
     from eks_inference.simulate.toolchain import DEFINITIONS, installed
 
+    refuse_missing_folders(options.output)
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)
@@ -83,11 +84,15 @@ def _replicas(given: str) -> tuple[str, int | None]:
 
 
 def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str, int]:
-    """Replicas by name; what is given by name wins over ``max``."""
-    from eks_inference.simulate.replicas import most_replicas
+    """Replicas by name; what is given by name wins over ``max``, which is about what the stack itself makes."""
+    from eks_inference.simulate.objects import cluster_objects
+    from eks_inference.simulate.replicas import most_replicas, scalable
 
-    wanted = dict(most_replicas(graph)) if any(count is None for _, count in given) else {}
-    return wanted | {name: count for name, count in given if count is not None}
+    named = {name: count for name, count in given if count is not None}
+    if all(count is not None for _, count in given):
+        return named
+    known = scalable(cluster_objects(graph))
+    return {name: most for name, most in most_replicas(graph).items() if name in known} | named
 
 
 def _tell(words: str) -> None:

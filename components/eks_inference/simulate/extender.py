@@ -10,11 +10,9 @@ clusters show its name. "Neuron scheduler extension", Troubleshooting, there nam
 
 import json
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -27,6 +25,7 @@ from eks_inference.preflight.pod_facts import requests_of_pod
 from eks_inference.preview.values import at, items, table, text
 from eks_inference.simulate.api import ApiRefusal, Object
 from eks_inference.simulate.device_sets import allocate, device_sets, shortage
+from eks_inference.simulate.loopback import Answer, Request, document
 
 DEVICES_ANNOTATION = "AWS_NEURON_IDS"
 """On a pod: the devices it got, ``0,1,2,3``."""
@@ -143,6 +142,23 @@ class NeuronExtension:
                 return self._error(refusal)
         return {}
 
+    def answer(self, request: Request) -> Answer:
+        """Answers a request of a scheduler."""
+        if request.method != "POST":
+            return document(405, {"Error": f"the Neuron extension knows POST, not {request.method}"})
+        verbs = {FILTER_VERB: self.filter, BIND_VERB: self.bind}
+        verb = verbs.get(request.target.removeprefix("/"))
+        if verb is None:
+            return document(404, {"Error": f"the Neuron extension knows {' and '.join(verbs)}, not {request.target}"})
+        try:
+            body = table(json.loads(request.body))
+        except ValueError:
+            return document(400, {"Error": "the request is no JSON"})
+        try:
+            return document(200, verb(body))
+        except requests.RequestException as error:  # the API server is gone, or about to go
+            return document(503, {"Error": str(error)})
+
     def _error(self, refusal: Refused | ApiRefusal) -> dict[str, Any]:
         if isinstance(refusal, ApiRefusal) and refusal.status == 403:
             self.forbidden[refusal.message] = None
@@ -234,64 +250,3 @@ def _listens_at(pod: Mapping[str, Any]) -> str | None:
     """The port AWS's program is told to listen at (``PORT`` in its manifests); None where no container is told one."""
     variables = (one for container in items(at(pod, "spec", "containers")) for one in items(at(container, "env")))
     return next((text(at(one, "value")) for one in variables if at(one, "name") == "PORT"), None)
-
-
-# -- HTTP ------------------------------------------------------------------------------------------------------------------------
-
-
-class ExtenderServer:
-    """Serves an extension on a free port of loopback, in threads of its own. ``url`` is its address."""
-
-    def __init__(self, extension: NeuronExtension) -> None:
-        self._server = _Server(("127.0.0.1", 0), _handler({FILTER_VERB: extension.filter, BIND_VERB: extension.bind}))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="neuron-extension", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A scheduler that was ended in the middle of a call is no fault."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-def _handler(verbs: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            verb = verbs.get(self.path.removeprefix("/"))
-            if verb is None:
-                self._answer(404, {"Error": f"the Neuron extension knows {' and '.join(verbs)}, not {self.path}"})
-                return
-            try:
-                asked = table(json.loads(body))
-            except ValueError:
-                self._answer(400, {"Error": "the request is no JSON"})
-                return
-            try:
-                self._answer(200, verb(asked))
-            except requests.RequestException as error:  # the API server is gone, or about to go
-                self._answer(503, {"Error": str(error)})
-
-        def _answer(self, status: int, document: Mapping[str, Any]) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing is printed: what went wrong is in the answer."""
-
-    return Handler

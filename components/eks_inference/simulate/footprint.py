@@ -15,15 +15,14 @@ from eks_inference.catalog import versions
 from eks_inference.catalog.footprints import ContainerFootprint, WorkloadFootprint
 from eks_inference.merge import merged
 from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
+from eks_inference.pools.placement import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from eks_inference.preflight.graph_facts import V4_CHART_TYPE, is_true
 from eks_inference.preview.composition import is_read
 from eks_inference.preview.describe import CHART_TYPE
 from eks_inference.preview.graph import Graph, Resource
 from eks_inference.preview.values import at, items, table, text
 from eks_inference.preview.workloads import whole
-from eks_inference.simulate.node_pools import ZONE_LABEL, configuration_of
-from eks_inference.simulate.nodes import HOSTNAME_LABEL
+from eks_inference.simulate.node_pools import configuration_of
 from eks_inference.simulate.placeholders import Placeholders
 from eks_inference.verify.expected import ADDON_TYPE
 

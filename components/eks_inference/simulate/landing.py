@@ -1,20 +1,19 @@
 """Where pods landed: what nodes have, what pods took of it, what is left, and why a pod is on none. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from eks_inference.accelerators.plan import CORE_RESOURCE
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.preflight.pod_facts import quantity, requests_of_pod
 from eks_inference.preview.values import at, items, joined, table, text
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference.simulate.extender import DEVICES_ANNOTATION
 from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
-from eks_inference.simulate.node_pools import ZONE_LABEL
 from eks_inference.simulate.stand_ins.leader_worker_groups import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
 from eks_inference.simulate.stand_ins.ray_cluster import GROUP_LABEL
 
@@ -100,6 +99,9 @@ class Landing:
         return found
 
 
+# What Kubernetes puts before the words of an event that came often.
+_COMBINED = "(combined from similar events): "
+
 READS = ("nodes", "pods", "events", "replicasets.apps")
 """The resources that ``landing`` is made of."""
 
@@ -119,7 +121,7 @@ def landing(seen: Mapping[str, Sequence[Object]]) -> Landing:
             here.setdefault(node, []).append(_landed(pod, owner))
         else:
             pending.append(PendingPod(*_identity(pod), owner, requests_of_pod(pod["spec"]), _scheduler_said(pod)))
-    pending += _never_made(seen["events"], seen["replicasets.apps"], makers)
+    pending += _never_made(seen, makers)
     nodes = (_node(node, here, ended) for node in seen["nodes"])
     return Landing(
         nodes=tuple(sorted(nodes, key=lambda node: (not node.devices, node.pool, node.name))),
@@ -147,7 +149,7 @@ def _landed(pod: Object, owner: str) -> LandedPod:
         *_identity(pod),
         owner=owner,
         requests=requests_of_pod(pod["spec"]),
-        devices=tuple(int(device) for device in text(annotations.get(DEVICES_ANNOTATION)).split(",") if device),
+        devices=tuple(int(device) for device in text(annotations.get(DEVICES_ANNOTATION)).split(",") if device.isdecimal()),
         stands_in_for=text(labels.get(STANDS_IN_FOR_LABEL)),
         on_each_node=owner.startswith("DaemonSet "),
     )
@@ -162,18 +164,22 @@ def _scheduler_said(pod: Object) -> str:
     return f"held back by scheduling gates: {gates}" if gates else f"no scheduler named {scheduler} has looked at it"
 
 
-def _never_made(
-    events: Iterable[Object], replica_sets: Iterable[Object], makers: Mapping[tuple[str, str], str]
-) -> Iterator[PendingPod]:
-    """Pods that a controller could not make: quota, Pod Security, a ServiceAccount that is missing."""
-    short = {_identity(one) for one in replica_sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
+def _never_made(seen: Mapping[str, Sequence[Object]], makers: Mapping[tuple[str, str], str]) -> Iterator[PendingPod]:
+    """Pods that a controller could not make and has not made since: quota, Pod Security, a ServiceAccount that is missing."""
+    sets = seen["replicasets.apps"]
+    short = {_identity(one) for one in sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
+    newest: dict[str, str] = {}
+    for pod in seen["pods"]:
+        newest[_maker(pod)] = max(newest.get(_maker(pod), ""), text(at(pod, "metadata", "creationTimestamp")))
     last: dict[tuple[str, str, str], str] = {}
-    for event in events:
+    for event in seen["events"]:
         about = at(event, "involvedObject")
         kind, namespace, name = (text(at(about, key)) for key in ("kind", "namespace", "name"))
-        if at(event, "reason") != "FailedCreate" or (kind == "ReplicaSet" and (namespace, name) not in short):
-            continue
-        last[kind, namespace, name] = text(at(event, "message"))
+        when = text(at(event, "lastTimestamp")) or text(at(event, "metadata", "creationTimestamp"))
+        since = newest.get(f"{kind} {namespace}/{name}", "")
+        over = (namespace, name) not in short if kind == "ReplicaSet" else bool(since) and when <= since
+        if at(event, "reason") == "FailedCreate" and not over:
+            last[kind, namespace, name] = text(at(event, "message")).removeprefix(_COMBINED)
     for (kind, namespace, name), said in last.items():
         owner = makers.get((namespace, name)) if kind == "ReplicaSet" else None
         yield PendingPod(namespace, "", owner or f"{kind} {namespace}/{name}", {}, said)

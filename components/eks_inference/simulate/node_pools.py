@@ -13,7 +13,7 @@ from typing import Any
 
 from eks_inference.catalog import zones as catalog_zones
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.pools.placement import Taint
+from eks_inference.pools.placement import ZONE_ID_LABEL, ZONE_LABEL, Taint
 from eks_inference.preflight.node_shapes import SUBNET_TYPE, NodeShape, efa_count, launch_template, node_shapes
 from eks_inference.preflight.pod_facts import quantity
 from eks_inference.preview.describe import taint_effect
@@ -23,9 +23,6 @@ from eks_inference.preview.values import at, is_token, items, table, text
 from eks_inference.preview.workloads import whole
 from eks_inference.simulate.user_data import UserData, user_data
 from eks_inference.verify.expected import ADDON_TYPE
-
-ZONE_LABEL = "topology.kubernetes.io/zone"
-ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
 
 GIB = 2**30
 

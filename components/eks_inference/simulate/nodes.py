@@ -22,16 +22,13 @@ from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
 from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.tables import version_numbers
-from eks_inference.pools.placement import Taint
+from eks_inference.pools.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
 from eks_inference.pools.plan import allocatable
 from eks_inference.preflight.node_shapes import NodeShape, Values
 from eks_inference.preview.graph import Graph
 from eks_inference.preview.values import at, items, text, texts
 from eks_inference.simulate.node_pools import GIB, KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
 
-HOSTNAME_LABEL = "kubernetes.io/hostname"
-NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
-CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
 DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE)
 """Resources that a node has once a device plugin offers them."""
 HARDWARE_ANNOTATION = "eks-inference/hardware"

@@ -1,8 +1,10 @@
 """The processes of a simulation: started on loopback, watched, and gone when it ends, however it ends."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -65,9 +67,15 @@ class Processes:
 
     def close(self) -> None:
         """Ends every process and removes the folder. A second Ctrl-C does not leave anything either: the supervisor goes on."""
-        self._orders.close()
-        self._supervisor.wait(_END_SECONDS)
+        with contextlib.suppress(BrokenPipeError):
+            self._orders.close()
+        code = self._supervisor.wait(_END_SECONDS)
         self._answers.close()
+        if code < 0:  # it was killed itself, so nobody does its work
+            for pid in self._started.values():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, name: str, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
         """Starts a process. ``env`` is its whole environment, by default nothing but PATH and HOME: no credential goes along."""

@@ -16,20 +16,13 @@ from itertools import product
 from typing import Any
 
 from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.pools.placement import Taint
+from eks_inference.pools.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, Taint
 from eks_inference.preflight.node_shapes import NodeShape, Values
 from eks_inference.preflight.pod_facts import quantity, requests_of_pod
 from eks_inference.preflight.scheduling import chosen_labels, obstacles
 from eks_inference.preview.values import at, items, table, text
 from eks_inference.simulate.node_pools import Zone
-from eks_inference.simulate.nodes import (
-    CAPACITY_TYPE_LABEL,
-    HOSTNAME_LABEL,
-    NodeKind,
-    SimulatedNode,
-    by_preference,
-    node_name,
-)
+from eks_inference.simulate.nodes import NodeKind, SimulatedNode, by_preference, node_name
 
 Amounts = Mapping[str, Decimal]
 

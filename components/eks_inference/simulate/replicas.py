@@ -17,17 +17,17 @@ def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -
     """The objects with other replicas. ``wanted`` is by ``namespace/name`` of a Deployment, StatefulSet, LeaderWorkerSet or
     RayService; of the last it is the number of workers in each group. Raises ``PreviewError`` for what is not among them.
     """
-    scalable = {_name(item): item for item in objects if item.kind in _SETTERS}
+    known = scalable(objects)
     problems = [
         Problem(
             "there is nothing of this name whose replicas can be set",
             key="--scale",
             given=name,
-            allowed=", ".join(sorted(scalable)) or "nothing in this stack",
-            hint=f"did you mean '{near[0]}'?" if (near := get_close_matches(name, scalable, n=1)) else "",
+            allowed=", ".join(sorted(known)) or "nothing in this stack",
+            hint=f"did you mean '{near[0]}'?" if (near := get_close_matches(name, known, n=1)) else "",
         )
         for name in wanted
-        if name not in scalable
+        if name not in known
     ]
     if problems:
         raise PreviewError(problems)
@@ -36,8 +36,16 @@ def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -
     )
 
 
+def scalable(objects: Sequence[ClusterObject]) -> frozenset[str]:
+    """Everything whose replicas can be set, as ``namespace/name``."""
+    return frozenset(_name(item) for item in objects if item.kind in _SETTERS)
+
+
 def most_replicas(graph: Graph) -> Mapping[str, int]:
-    """As many as the graph's autoscalers may ask for, by ``namespace/name``; Ray's own autoscaler included."""
+    """As many as the graph's autoscalers may ask for, by ``namespace/name``; Ray's own autoscaler included.
+
+    They may scale what the graph does not make, e.g. a Deployment of a chart.
+    """
     return dict(_most(graph))
 
 
@@ -72,6 +80,7 @@ def _set_replicas(spec: dict[str, Any], count: int) -> None:
 def _set_workers(spec: dict[str, Any], count: int) -> None:
     for group in spec["rayClusterConfig"].get("workerGroupSpecs", ()):
         group["replicas"] = count
+        group["minReplicas"] = min(count, group.get("minReplicas", count))
         group["maxReplicas"] = max(count, group.get("maxReplicas", count))
 
 

@@ -26,9 +26,11 @@ from eks_inference.preview.values import at, is_token, items, joined, table, tex
 from eks_inference.preview.workloads import group_kind, pod_templates
 from eks_inference.simulate.api import Api, Object
 from eks_inference.simulate.control_plane import ControlPlane
-from eks_inference.simulate.extender import ExtenderServer, NeuronExtension, ServicePort, pod_behind, service_of
+from eks_inference.simulate.extender import NeuronExtension, ServicePort, pod_behind, service_of
+from eks_inference.simulate.loopback import serving
 from eks_inference.simulate.processes import ComponentError, free_port
 from eks_inference.simulate.stand_ins.loop import Seen
+from eks_inference.simulate.unsimulated import Unsimulated
 
 PROGRAM = "kube-scheduler"
 _DEFAULT = "default-scheduler"
@@ -92,14 +94,6 @@ class SecondScheduler:
     @property
     def extenders(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(table(one) for one in items(self.configuration.get("extenders")))
-
-
-@dataclass(frozen=True)
-class Unsimulated:
-    """A scheduler, or one of its extenders, that does not take part in the simulation, and why."""
-
-    title: str
-    why: str
 
 
 class _Unreadable(Exception):
@@ -270,7 +264,9 @@ class Schedulers:
         self._names: dict[str, str] = {}
         """What made their pods, by the names of all processes that there were."""
         self._unsimulated: dict[tuple[str, str], Unsimulated] = {}
-        self._extensions: dict[ServicePort, tuple[NeuronExtension, ExtenderServer]] = {}
+        self._extensions: dict[ServicePort, tuple[NeuronExtension, str]] = {}
+        """With their addresses on loopback."""
+        self._servers = contextlib.ExitStack()
         self._apis: dict[str, Api] = {}
 
     def __enter__(self) -> "Schedulers":
@@ -284,8 +280,7 @@ class Schedulers:
         with contextlib.suppress(ComponentError):  # without their supervisor, they are gone
             for name in self._running.values():
                 self._plane.processes.stop(name)
-        for _, server in self._extensions.values():
-            server.close()
+        self._servers.close()
         for api in self._apis.values():
             api.close()
 
@@ -376,15 +371,16 @@ class Schedulers:
             elif service is None:
                 why = "its address is not that of a Service: pods are placed without asking it"
             else:
-                found[url] = self._extension(service).url + urlsplit(url).path
+                found[url] = self._extension_url(service) + urlsplit(url).path
                 continue
             self._unsimulated[uid, url] = Unsimulated(f"extender {url} of {joined(*scheduler.names, by=', ')}", why)
         return found
 
-    def _extension(self, service: ServicePort) -> ExtenderServer:
+    def _extension_url(self, service: ServicePort) -> str:
         if service not in self._extensions:
             extension = NeuronExtension(lambda: self._api_of(pod_behind(service, self._plane.api)))
-            self._extensions[service] = (extension, ExtenderServer(extension))
+            port = self._servers.enter_context(serving(extension.answer))
+            self._extensions[service] = (extension, f"http://127.0.0.1:{port}")
         return self._extensions[service][1]
 
     def _api_of(self, pod: Object) -> Api:

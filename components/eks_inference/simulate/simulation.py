@@ -222,7 +222,8 @@ def _stands_in(simulated: Simulation) -> Iterator[str]:
             "objects inside charts and add-ons are out of reach, pods with the catalog's requests stand in for theirs: "
             + ", ".join(names)
         )
-    yield f"also stand-ins: {', '.join(part.title for part in simulated.parts)}; they prove how things fit, not the real programs"
+    titles = ", ".join(part.title.removeprefix("the stand-in of ") for part in simulated.parts)
+    yield f"also stand-ins: {titles}; they prove how things fit, not the real programs"
 
 
 def _differs(simulated: Simulation) -> Iterator[str]:
@@ -231,9 +232,9 @@ def _differs(simulated: Simulation) -> Iterator[str]:
     wanted = expected_of(graph).version
     if wanted and _minor(wanted) > _minor(simulated.plane.toolchain.versions[_SERVER]):
         yield f"the stack runs Kubernetes {wanted}, which is newer than what is simulated"
-    yield from (f"pool {one.pool}: {one.why}" if one.pool else one.why for one in unsimulated(graph))
+    yield from (f"{one.subject}: {one.why}" if one.subject else one.why for one in unsimulated(graph))
     yield from (f"{name}: the catalog does not know what it runs" for name in without_footprint(graph))
     yield from (f"{one.title} is left out: {one.reason}" for one in left_out(graph))
     unheard = [one for one in second_schedulers(graph) if not isinstance(one, SecondScheduler)]
-    yield from unique(f"{one.title}: {one.why}" for one in (*unheard, *simulated.schedulers.unsimulated()))
+    yield from unique(f"{one.subject}: {one.why}" for one in (*unheard, *simulated.schedulers.unsimulated()))
     yield from simulated.admission.assumed

@@ -23,7 +23,10 @@ _REAP_SECONDS = 0.1
 
 
 def main(folder: Path) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whoever ends everything ends the parent, too, and then there is work to do. Ignoring them would be handed on to what is
+    # started here, and a shell cannot trap what was ignored before it; a handler is not.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         _serve(folder, running)
@@ -61,6 +64,8 @@ def _obey(order: dict, folder: Path, running: dict[str, subprocess.Popen[bytes]]
         _kill(process)
         return {"pid": process.pid}
     name = order["name"]
+    if name in running:
+        return {"error": "it is running already"}
     try:
         with (folder / f"{name}{LOG_SUFFIX}").open("wb") as log:
             process = subprocess.Popen(

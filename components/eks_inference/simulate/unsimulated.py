@@ -1,4 +1,4 @@
-"""What simulated nodes, and the pods in the place of charts, leave out or take for granted, said in words. Pure."""
+"""What a simulation leaves out or takes for granted, said in words: of nodes, and of pods in the place of charts. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,9 +23,12 @@ _MADE_UP_ZONES = "the zones of its subnets are not in the graph: those of its no
 
 @dataclass(frozen=True)
 class Unsimulated:
-    """How a pool's nodes may differ from those of a simulation. ``pool`` is empty where it is about the whole graph."""
+    """What differs from a real cluster or takes no part in the simulation, and why.
 
-    pool: str
+    ``subject`` is ``pool default``, ``scheduler volcano``; empty where it is about all nodes.
+    """
+
+    subject: str
     why: str
 
 
@@ -33,9 +36,9 @@ def unsimulated(graph: Graph) -> tuple[Unsimulated, ...]:
     """What is left out or taken for granted, each once."""
     found = [Unsimulated("", why) for why in _of_graph(graph)]
     for group in managed_groups(graph):
-        found += (Unsimulated(group.pool, why) for why in _of_group(group))
+        found += (Unsimulated(f"pool {group.pool}", why) for why in _of_group(group))
     for pool in karpenter_pools(graph):
-        found += (Unsimulated(pool.pool, why) for why in _of_karpenter_pool(pool))
+        found += (Unsimulated(f"pool {pool.pool}", why) for why in _of_karpenter_pool(pool))
     return tuple(dict.fromkeys(found))
 
 

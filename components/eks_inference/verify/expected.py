@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from eks_inference.pools.placement import POOL_LABEL
+from eks_inference.pools.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
 from eks_inference.preview.composition import Composition, is_component, is_read
 from eks_inference.preview.describe import CHART_TYPE, is_kubernetes_object, short_component_type, short_type
 from eks_inference.preview.facts import Facts, facts_of
@@ -223,9 +223,9 @@ def _pools(graph: Graph, facts: Facts) -> Iterator[ExpectedPool]:
         if POOL_LABEL in capacity.labels:
             selector = {POOL_LABEL: capacity.labels[POOL_LABEL]}
         elif capacity.manager == "Karpenter":
-            selector = {"karpenter.sh/nodepool": capacity.name}
+            selector = {KARPENTER_POOL_LABEL: capacity.name}
         else:
-            selector = {"eks.amazonaws.com/nodegroup": capacity.name}
+            selector = {NODE_GROUP_LABEL: capacity.name}
         yield ExpectedPool(
             name=next(iter(selector.values())),
             selector=selector,

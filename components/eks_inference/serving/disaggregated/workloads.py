@@ -20,7 +20,7 @@ from typing import Any
 from eks_inference.accelerators.efa_plan import EFA_RESOURCE
 from eks_inference.network.policy import DNS, allow_from, allow_to, network_policy, pods
 from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
-from eks_inference.pools.placement import Placement
+from eks_inference.pools.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving import protection
 from eks_inference.serving.disaggregated.artifact import STORE
 from eks_inference.serving.disaggregated.servers import (
@@ -405,7 +405,7 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
 
 
 def _beside(wanted: Mapping[str, str]) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": dict(wanted)}, "topologyKey": "kubernetes.io/hostname"}
+    term = {"labelSelector": {"matchLabels": dict(wanted)}, "topologyKey": HOSTNAME_LABEL}
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 

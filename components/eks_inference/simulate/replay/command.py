@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference.output import refuse_missing_folders
+
 # The parser is built for every command; what a replay needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference.preview.graph import Graph
@@ -40,21 +42,12 @@ def configure(parser: argparse.ArgumentParser, record: Record, write: Write) -> 
 def run(options: argparse.Namespace, record: Record, write: Write) -> int:
     from eks_inference.simulate.replay.plot import render_plot
 
-    _refuse_missing_folders(options.output, options.plot)
+    refuse_missing_folders(options.output, options.plot)
     report = _report(record(options))
     write(_render(report, options.format), options.output)
     if options.plot:
         write(render_plot(report.samples, report.subject), options.plot)
     return 0 if report.holds else 1
-
-
-def _refuse_missing_folders(*paths: Path | None) -> None:
-    """Before the minutes are spent."""
-    from eks_inference.preview.errors import PreviewError, Problem
-
-    missing = [path.parent for path in paths if path and not path.parent.is_dir()]
-    if missing:
-        raise PreviewError([Problem("there is no such folder", file=str(folder)) for folder in missing])
 
 
 def _report(graph: "Graph") -> "Report":

@@ -22,9 +22,9 @@ import requests
 from eks_inference.scaling.prometheus_adapter import RELEASE
 from eks_inference.simulate.api import Api, ApiRefusal
 from eks_inference.simulate.control_plane import ControlPlane
+from eks_inference.simulate.loopback import Answer, Request, document, serving
 from eks_inference.simulate.replay.adapter_rules import AdapterRule
 from eks_inference.simulate.replay.prometheus import Prometheus
-from eks_inference.simulate.replay.serving import Answer, document, serving
 from eks_inference.simulate.replay.subject import Subject
 
 GROUP = "custom.metrics.k8s.io"
@@ -69,9 +69,11 @@ class CustomMetrics:
         label = rule.labels["pod"]
         return {labels[label]: value for labels, value in found if labels.get(label) in pods}
 
-    def answer(self, target: str) -> Answer:
+    def answer(self, request: Request) -> Answer:
         """Answers a request of the API server."""
-        asked = urlsplit(target)
+        if request.method != "GET":
+            return _refusal(405, "MethodNotAllowed", "the stand-in is only read")
+        asked = urlsplit(request.target)
         parts = [unquote(part) for part in asked.path.strip("/").split("/")]
         if parts == _ROOT:
             return document(200, self._resources())

@@ -13,6 +13,7 @@ from eks_inference.preview.values import at
 from eks_inference.quantity import amount
 from eks_inference.simulate.control_plane import TOOLS as CONTROL_PLANE_TOOLS
 from eks_inference.simulate.control_plane import ControlPlane, control_plane
+from eks_inference.simulate.loopback import serving
 from eks_inference.simulate.nodes import SimulatedNode, managed_nodes, manifest
 from eks_inference.simulate.objects import cluster_objects
 from eks_inference.simulate.processes import ComponentError
@@ -20,7 +21,6 @@ from eks_inference.simulate.replay import custom_metrics, prometheus
 from eks_inference.simulate.replay.custom_metrics import CustomMetrics
 from eks_inference.simulate.replay.model import FIGURES, Replica
 from eks_inference.simulate.replay.samples import TIMELINE, Phase, Sample
-from eks_inference.simulate.replay.serving import serving
 from eks_inference.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, RULE_TYPE, Subject
 from eks_inference.simulate.replay.triton import Exporters, Fleet
 from eks_inference.simulate.toolchain import Toolchain

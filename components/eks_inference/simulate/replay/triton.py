@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from eks_inference.scaling.plan import QUEUE_COUNTER
 from eks_inference.serving.triton.plan import PORTS
+from eks_inference.simulate.loopback import Answer, Request, plain
 from eks_inference.simulate.replay.model import Replica
-from eks_inference.simulate.replay.serving import Answer, plain
 
 SUCCESS, FAILURE, PENDING = "nv_inference_request_success", "nv_inference_request_failure", "nv_inference_pending_request_count"
 
@@ -149,12 +149,12 @@ class Exporters:
         """``pods`` are names by IP address; those in ``silent`` do not answer."""
         self._pods, self._silent = dict(pods), frozenset(silent)
 
-    def answer(self, url: str) -> Answer:
-        asked = urlsplit(url)
+    def answer(self, request: Request) -> Answer:
+        asked = urlsplit(request.target)
         pod = self._pods.get(asked.hostname or "")
         if pod is None or asked.port != PORTS["metrics"] or pod in self._silent:
             return plain(502, "nobody listens there\n")
         text = self._fleet.exposition(pod)
-        if text is None or asked.path != METRICS_PATH:
+        if text is None or (request.method, asked.path) != ("GET", METRICS_PATH):
             return plain(404, "not found\n")
         return plain(200, text)

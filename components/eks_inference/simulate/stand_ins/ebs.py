@@ -13,10 +13,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+from eks_inference.pools.placement import ZONE_LABEL
 from eks_inference.preview.values import at, items, table, text
 from eks_inference.quantity import memory_mib
 from eks_inference.simulate.api import Api, Object
-from eks_inference.simulate.node_pools import ZONE_LABEL
 from eks_inference.simulate.stand_ins.controllers import tell
 from eks_inference.simulate.stand_ins.loop import Seen
 from eks_inference.verify.expected import NODES, STORAGE_CLASSES, VOLUME_CLAIMS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
+from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL
 from eks_inference.preflight.graph_facts import GraphFacts
 from eks_inference.preflight.pod_facts import quantity
 from eks_inference.preview.graph import Graph
@@ -26,7 +26,6 @@ from eks_inference.verify.expected import DAEMON_SETS, NODE_CLASSES, NODE_POOLS,
 from eks_inference.verify.observed import condition_of, identity_of, is_leaving, labels_of, name_of
 
 CHART = "karpenter"
-POOL_LABEL = "karpenter.sh/nodepool"
 
 _VOLUMES = "persistentvolumes"
 
@@ -117,7 +116,7 @@ def _judge(item: Object, seen: Seen, api: Api) -> None:
     ready = condition("Ready", True, "Ready", "")
     status["conditions"] = conditions(items(status.get("conditions")), [ready], generation)
     if item.get("kind") == "NodePool":
-        status["nodes"] = sum(labels_of(node).get(POOL_LABEL) == name_of(item) for node in seen[NODES])
+        status["nodes"] = sum(labels_of(node).get(KARPENTER_POOL_LABEL) == name_of(item) for node in seen[NODES])
     set_status(api, item, status)
 
 
@@ -199,7 +198,7 @@ def _rooms(seen: Seen, daemons: Iterable[Mapping[str, Any]]) -> Iterator[Room]:
         labels = labels_of(node)
         shape = exact_shape(labels, (taint for taint in taints_of(node) if taint.key not in _STARTING))
         free = _amounts(at(node, "status", "allocatable"))
-        if POOL_LABEL in labels:
+        if KARPENTER_POOL_LABEL in labels:
             free |= _amounts(hardware_of(node))
         for name, amount in overhead(shape, specs).items():
             free[name] = free.get(name, Decimal()) - amount
@@ -215,7 +214,7 @@ def _used(nodes: Iterable[Object], kinds: Iterable[NodeKind]) -> dict[str, dict[
     used: dict[str, dict[str, Decimal]] = {}
     for node in nodes:
         labels = labels_of(node)
-        pool = text(labels.get(POOL_LABEL))
+        pool = text(labels.get(KARPENTER_POOL_LABEL))
         amounts = by_type.get((pool, text(labels.get(INSTANCE_TYPE_LABEL))), _amounts(at(node, "status", "capacity")))
         if pool:
             total = used.setdefault(pool, {})

@@ -72,7 +72,7 @@ class StandIns:
                     except ApiRefusal as refusal:
                         if refusal.status not in (404, 409):
                             raise
-            except requests.ConnectionError as error:
+            except requests.RequestException as error:
                 # The API server is gone: its own exit is told by whoever watches the processes.
                 self._failed, self._error = "the connection to the API server", error
                 return

@@ -14,6 +14,14 @@ from eks_inference.preview.errors import Problem
 from eks_inference.simulate.processes import ComponentError
 
 
+class Request(NamedTuple):
+    """``GET`` or ``POST`` of a target, as the client wrote it: a path, of a proxy a URL."""
+
+    method: str
+    target: str
+    body: bytes = b""
+
+
 class Answer(NamedTuple):
     status: int
     kind: str
@@ -29,8 +37,8 @@ def document(status: int, content: Any) -> Answer:
 
 
 @contextmanager
-def serving(answer: Callable[[str], Answer], *, certificate: Path | None = None) -> Iterator[int]:
-    """Answers every GET with what ``answer`` makes of the request's target; yields the port.
+def serving(answer: Callable[[Request], Answer], *, certificate: Path | None = None) -> Iterator[int]:
+    """Answers every GET and POST as ``answer`` says, which several threads may ask at once; yields the port.
 
     With ``certificate``, whose key lies beside it as ``.key``, over TLS.
     """
@@ -63,13 +71,20 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _handler(answer: Callable[[str], Answer]) -> type[BaseHTTPRequestHandler]:
+def _handler(answer: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60
 
         def do_GET(self) -> None:
-            found = answer(self.path)
+            self._answer()
+
+        def do_POST(self) -> None:
+            self._answer()
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            found = answer(Request(self.command, self.path, body))
             self.send_response(found.status)
             self.send_header("Content-Type", found.kind)
             self.send_header("Content-Length", str(len(found.body)))

@@ -1,0 +1,34 @@
+"""A control plane with stand-ins at work, as several tests use it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from eks_inference.simulate.api import Api
+from eks_inference.simulate.control_plane import ControlPlane
+from eks_inference.simulate.stand_ins.loop import StandIns
+from eks_inference.verify.expected import PODS
+from eks_inference.verify.observed import labels_of
+
+
+@dataclass(frozen=True)
+class Running:
+    """``seconds`` is how long ``until`` waits."""
+
+    plane: ControlPlane
+    stand_ins: StandIns
+    seconds: float
+
+    @property
+    def api(self) -> Api:
+        return self.plane.api
+
+    def until(self, check: Callable[[], bool], what: str) -> None:
+        def checked() -> bool:
+            self.stand_ins.ensure_alive()
+            return check()
+
+        self.plane.processes.wait_until(checked, seconds=self.seconds, what=what)
+
+    def pods(self, **labels: str) -> list[dict[str, Any]]:
+        return [pod for pod in self.api.list(PODS) if labels.items() <= labels_of(pod).items()]
