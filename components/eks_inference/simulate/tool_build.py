@@ -72,7 +72,7 @@ def build(show: Show, waiting: Callable[[], None]) -> None:
     folder = user_cache("tools")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _only_one(folder / "lock", waiting), _workplace(folder / "unfinished") as unfinished:
+        with _only_one(folder / "lock", waiting), _work_folder(folder / "unfinished") as unfinished:
             if absent := installed().absent:
                 _make(absent, unfinished, show)
                 _forget_old(folder)
@@ -273,7 +273,7 @@ def _only_one(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _workplace(folder: Path) -> Iterator[Path]:
+def _work_folder(folder: Path) -> Iterator[Path]:
     """A folder on the same disk, with nothing in it that an earlier build left there when it was killed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
