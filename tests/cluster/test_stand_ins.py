@@ -130,7 +130,7 @@ def test_a_ray_service_runs_is_updated_beside_itself_and_goes(cluster: Running):
 
     def stuck() -> list[Object]:
         found = cluster.api.list("pods", space, fieldSelector="status.phase=Pending")
-        return [one for pod in found for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+        return [one for pod in found for one in pod["status"].get("conditions", ()) if one.get("reason") == "Unschedulable"]
 
     cluster.until(lambda: bool(stuck()), "the second cluster's worker")
     assert "Insufficient aws.amazon.com/neuron" in stuck()[0]["message"]

@@ -138,7 +138,7 @@ def _node(node: Object, here: Mapping[str, list[LandedPod]], ended: Mapping[str,
         type_name=text(labels.get(INSTANCE_TYPE_LABEL)),
         zone=text(labels.get(ZONE_LABEL)),
         allocatable=_amounts(at(node, "status", "allocatable")),
-        pods=tuple(sorted(pods, key=lambda pod: (pod.on_each_node, bool(pod.stands_in_for), pod.devices, pod.owner, pod.name))),
+        pods=tuple(sorted(pods, key=lambda pod: (pod.on_each_node, bool(pod.stands_in_for), pod.owner, pod.devices, pod.name))),
         ended=tuple(sorted(ended.get(name, ()))),
     )
 
