@@ -16,6 +16,7 @@ from eks_inference.simulate.extender import DEVICES_ANNOTATION
 from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
 from eks_inference.simulate.stand_ins.leader_worker_groups import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
 from eks_inference.simulate.stand_ins.ray_cluster import GROUP_LABEL
+from eks_inference.verify.observed import annotations_of, condition_of, identity_of, labels_of
 
 Object = Mapping[str, Any]
 Amounts = Mapping[str, Decimal]
@@ -108,7 +109,7 @@ READS = ("nodes", "pods", "events", "replicasets.apps")
 
 def landing(seen: Mapping[str, Sequence[Object]]) -> Landing:
     """From lists of objects by resource (``READS``)."""
-    makers = {_identity(replicas): _maker(replicas) for replicas in seen["replicasets.apps"]}
+    makers = {identity_of(replicas): _maker(replicas) for replicas in seen["replicasets.apps"]}
     here: dict[str, list[LandedPod]] = {}
     ended: dict[str, list[str]] = {}
     pending: list[PendingPod] = []
@@ -120,7 +121,7 @@ def landing(seen: Mapping[str, Sequence[Object]]) -> Landing:
         elif node:
             here.setdefault(node, []).append(_landed(pod, owner))
         else:
-            pending.append(PendingPod(*_identity(pod), owner, requests_of_pod(pod["spec"]), _scheduler_said(pod)))
+            pending.append(PendingPod(*identity_of(pod), owner, requests_of_pod(pod["spec"]), _scheduler_said(pod)))
     pending += _never_made(seen, makers)
     nodes = (_node(node, here, ended) for node in seen["nodes"])
     return Landing(
@@ -130,7 +131,7 @@ def landing(seen: Mapping[str, Sequence[Object]]) -> Landing:
 
 
 def _node(node: Object, here: Mapping[str, list[LandedPod]], ended: Mapping[str, list[str]]) -> LandedNode:
-    name, labels = _identity(node)[1], table(at(node, "metadata", "labels"))
+    name, labels = identity_of(node)[1], labels_of(node)
     pods = here.get(name, [])
     return LandedNode(
         name=name,
@@ -144,9 +145,9 @@ def _node(node: Object, here: Mapping[str, list[LandedPod]], ended: Mapping[str,
 
 
 def _landed(pod: Object, owner: str) -> LandedPod:
-    annotations, labels = (table(at(pod, "metadata", part)) for part in ("annotations", "labels"))
+    annotations, labels = annotations_of(pod), labels_of(pod)
     return LandedPod(
-        *_identity(pod),
+        *identity_of(pod),
         owner=owner,
         requests=requests_of_pod(pod["spec"]),
         devices=tuple(int(device) for device in text(annotations.get(DEVICES_ANNOTATION)).split(",") if device.isdecimal()),
@@ -156,9 +157,9 @@ def _landed(pod: Object, owner: str) -> LandedPod:
 
 
 def _scheduler_said(pod: Object) -> str:
-    for condition in items(at(pod, "status", "conditions")):
-        if at(condition, "type") == "PodScheduled" and at(condition, "status") == "False":
-            return text(at(condition, "message")) or text(at(condition, "reason"))
+    condition = condition_of(pod, "PodScheduled")
+    if condition is not None and condition.get("status") == "False":
+        return text(condition.get("message")) or text(condition.get("reason"))
     gates = ", ".join(text(at(gate, "name")) for gate in items(at(pod, "spec", "schedulingGates")))
     scheduler = text(at(pod, "spec", "schedulerName"))
     return f"held back by scheduling gates: {gates}" if gates else f"no scheduler named {scheduler} has looked at it"
@@ -167,7 +168,7 @@ def _scheduler_said(pod: Object) -> str:
 def _never_made(seen: Mapping[str, Sequence[Object]], makers: Mapping[tuple[str, str], str]) -> Iterator[PendingPod]:
     """Pods that a controller could not make and has not made since: quota, Pod Security, a ServiceAccount that is missing."""
     sets = seen["replicasets.apps"]
-    short = {_identity(one) for one in sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
+    short = {identity_of(one) for one in sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
     newest: dict[str, str] = {}
     for pod in seen["pods"]:
         newest[_maker(pod)] = max(newest.get(_maker(pod), ""), text(at(pod, "metadata", "creationTimestamp")))
@@ -187,7 +188,7 @@ def _never_made(seen: Mapping[str, Sequence[Object]], makers: Mapping[tuple[str,
 
 def _maker(item: Object) -> str:
     """What controls an object, in words."""
-    namespace, name = _identity(item)
+    namespace, name = identity_of(item)
     for reference in items(at(item, "metadata", "ownerReferences")):
         if at(reference, "controller") is True:
             return f"{text(at(reference, 'kind'))} {namespace}/{text(at(reference, 'name'))}"
@@ -197,7 +198,7 @@ def _maker(item: Object) -> str:
 def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
     """What made a pod: of a ReplicaSet its Deployment, of the sets of a LeaderWorkerSet that one; with the pod's part in it."""
     made_by = _maker(pod)
-    namespace, labels = _identity(pod)[0], table(at(pod, "metadata", "labels"))
+    namespace, labels = identity_of(pod)[0], labels_of(pod)
     if role := text(labels.get(NODE_TYPE_LABEL)):
         return f"{made_by} ({role if role == 'head' else joined(role, labels.get(GROUP_LABEL))})"
     if name := text(labels.get(NAME_LABEL)):
@@ -206,10 +207,6 @@ def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
         )
     match = re.fullmatch(r"ReplicaSet ([^/]*)/(.*)", made_by)
     return makers.get((match[1], match[2]), made_by) if match else made_by
-
-
-def _identity(item: Object) -> tuple[str, str]:
-    return text(at(item, "metadata", "namespace")), text(at(item, "metadata", "name"))
 
 
 def _amounts(value: Any) -> dict[str, Decimal]:
