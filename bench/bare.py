@@ -12,7 +12,7 @@ from typing import Any
 from pulumi import _types
 from pulumi.runtime import rpc
 
-from eks_inference.preview.graph import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
+from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 
 _CUSTOM_RESOURCE = ("pulumi_kubernetes.apiextensions", "CustomResource")
 _OPTIONS = ("deleteBeforeReplace", "ignoreChanges", "protect", "replaceOnChanges", "retainOnDelete")

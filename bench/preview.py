@@ -27,9 +27,9 @@ _MANY = 1000
 
 _WITHOUT_LAZY_SDKS = """
 import contextlib, sys
-from eks_inference.preview import lazy_sdk
+from stackgraph.views import lazy_sdk
 lazy_sdk.lazy_sdks = contextlib.nullcontext
-from eks_inference.cli import main
+from eks_inference_tools.cli import main
 sys.exit(main())
 """
 
@@ -134,7 +134,7 @@ def _scale(stack: str, pairs: int) -> Iterator[dict[str, Any]]:
     from bare import bare_program
 
     from eks_inference import InferencePlatform
-    from eks_inference.preview.recording import record
+    from stackgraph.recorder.recording import record
 
     config = yaml.safe_load(Path(f"stacks/Pulumi.{stack}.yaml").read_text(encoding="utf-8"))["config"]
 

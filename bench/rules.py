@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 _CHILD = """
 import contextlib, io, json, sys, time
-from eks_inference.preflight import check
+from eks_inference_tools.check import check
 spent = {}
 def timed(name):
     judge = getattr(check, name)
@@ -29,7 +29,7 @@ def timed(name):
     setattr(check, name, run)
 timed("check_spec")
 timed("check_graph")
-from eks_inference.cli import main
+from eks_inference_tools.cli import main
 shown = io.StringIO()
 with contextlib.redirect_stdout(shown):
     assert main(["preview", sys.argv[1], "--format", "json"]) == 0

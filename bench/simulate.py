@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from eks_inference.preview.project import find_project
+from stackgraph.recorder.project import find_project
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SAMPLE_SECONDS = 0.2

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.project import find_project
-from eks_inference.preview.recording import record
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.project import find_project
+from stackgraph.recorder.recording import record
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,12 +6,12 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from eks_inference.preview.diff import lists
-from eks_inference.preview.diff.comparing import ABSENT, Path, PropertyChange, normal, opened
-from eks_inference.preview.diff.graphs import StackDiff, inputs_of
-from eks_inference.preview.diff.moves import Pairing
-from eks_inference.preview.diff.saved import read_graph
-from eks_inference.preview.graph import STACK_TYPE, Graph, Resource
+from stackgraph.diff import lists
+from stackgraph.diff.comparing import ABSENT, Path, PropertyChange, normal, opened
+from stackgraph.diff.graphs import StackDiff, inputs_of
+from stackgraph.diff.moves import Pairing
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.saved import read_graph
 
 
 def meaning(graph: Graph) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Questions to a recorded graph, in words."""
 
-from eks_inference.preview.graph import Graph, Resource
+from stackgraph.graph.document import Graph, Resource
 
 
 def stands_on(graph: Graph, upper: Resource, lower: Resource) -> bool:

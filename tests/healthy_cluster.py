@@ -13,8 +13,8 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.catalog.instances import instance_type
-from eks_inference.preview.graph import Graph
-from eks_inference.verify.observed import Observed, ReleaseRecord
+from eks_inference_tools.reading.observed import Observed, ReleaseRecord
+from stackgraph.graph.document import Graph
 
 DATA = ROOT / "tests" / "data" / "verify"
 # The workloads that charts and add-ons of the shipped stacks run; upstream names them.

@@ -6,14 +6,14 @@ from typing import Any
 
 import yaml
 
-from eks_inference.accelerators.handle import ExistingNeuronScheduler
-from eks_inference.pools.placement import Placement, Taint
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
+from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
+from eks_inference.placement import Placement, Taint
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from handles import existing_cluster, placement
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
 
 IMAGE = "registry.example/vllm-ray-neuron:1"
 NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")

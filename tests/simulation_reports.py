@@ -3,15 +3,15 @@
 from dataclasses import replace
 from decimal import Decimal
 
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
-from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.simulate.admit import Admission
-from eks_inference.simulate.admit import Refusal as Refused
-from eks_inference.simulate.landing import LandedNode, LandedPod, Landing, PendingPod
-from eks_inference.simulate.report import Phase, Report
-from eks_inference.simulate.walk import Outcome, Refusal, Stall, Step
-from eks_inference.verify.verdicts import Check, failed, ok, unknown, wait
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
+from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference_tools.simulate.landing import LandedNode, LandedPod, Landing, PendingPod
+from eks_inference_tools.simulate.report import Phase, Report
+from eks_inference_tools.simulate.rollout.walk import Outcome, Refusal, Stall, Step
+from eks_inference_tools.simulate.world.admit import Admission
+from eks_inference_tools.simulate.world.admit import Refusal as Refused
+from eks_inference_tools.verify.verdicts import Check, failed, ok, unknown, wait
 
 GIB = 2**30
 

@@ -5,17 +5,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference.accelerators import plan
-from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
-from eks_inference.accelerators.handle import DeviceScheduler, ExistingNeuronScheduler
-from eks_inference.accelerators.spec import NeuronSpec
+from eks_inference.accelerators.neuron import plan
+from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
+from eks_inference.accelerators.neuron.handle import DeviceScheduler, ExistingNeuronScheduler
+from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.pools.placement import Taint
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
+from eks_inference.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 
 NEURON_SHAPES = [shape for shape in instance_types().values() if shape.accelerator == "neuron"]
 neuron_shapes = st.sampled_from(NEURON_SHAPES)
@@ -167,7 +167,7 @@ def test_a_changed_scheduler_configuration_restarts_the_scheduler(monkeypatch: p
 
     before = annotations()
     changed = {**plan.scheduler_configuration(), "parallelism": 8}
-    monkeypatch.setattr("eks_inference.accelerators.component.scheduler_configuration", lambda: changed)
+    monkeypatch.setattr("eks_inference.accelerators.neuron.component.scheduler_configuration", lambda: changed)
     assert annotations() != before
 
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from conftest import STACKS
-from eks_inference.cli import main
 from eks_inference.faults import SpecError, format_path
-from eks_inference.stack import parse_stack
+from eks_inference.stack.spec import parse_stack
+from eks_inference_tools.cli import main
 from mutations import Mutation, change_value, mutate
 
 ROOT = Path(__file__).parents[1]

@@ -15,13 +15,13 @@ import yaml
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
-from eks_inference.cli import main
 from eks_inference.faults import SpecError
 from eks_inference.platform import InferencePlatform
-from eks_inference.preflight import registry
-from eks_inference.preflight.check import check_spec
-from eks_inference.preview.recording import record
-from eks_inference.stack import StackSpec, parse_stack
+from eks_inference.stack import registry
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.spec import StackSpec, parse_stack
+from eks_inference_tools.cli import main
+from stackgraph.recorder.recording import record
 
 STACK = "inf2-llama3"
 SERVER = "vllm-llama3-inf2"

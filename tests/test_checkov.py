@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from conftest import ROOT, STACKS, recorded
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.manifests import render_manifests
-from eks_inference.preview.workloads import PodTemplate, group_kind, pod_templates
+from eks_inference_tools.reading.workloads import PodTemplate, group_kind, pod_templates
+from stackgraph.graph.document import Graph
+from stackgraph.views.manifests import render_manifests
 
 _OWN = ROOT / ".venv-checkov" / "bin" / "checkov"
 CHECKOV = os.environ.get("CHECKOV") or (str(_OWN) if _OWN.exists() else shutil.which("checkov"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, recorded
-from eks_inference.cli import main
+from eks_inference_tools.cli import main
 
 COMMAND = [sys.executable, "-m", "eks_inference"]
 STACK = "inf2-llama3"

@@ -24,14 +24,14 @@ from eks_inference.clients.chat import EXAMPLES, Answer, Chat, GivenError, Quest
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.spec import ClientsSpec, OpenWebUISpec, SmokeTestSpec
 from eks_inference.faults import SpecError
-from eks_inference.pools.placement import Placement, Taint
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
-from eks_inference.secrets import SecretRef
+from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.placement import Placement, Taint
 from golden import assert_golden
 from handles import existing_cluster, placement
 from openai_server import Fault, OpenAIServer
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 
 SCRIPT = Path(chat.__file__)
 ASKED = Question("", "How are you?", parameters={"max_tokens": 8})

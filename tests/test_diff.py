@@ -11,13 +11,13 @@ import pytest
 
 from conftest import STACKS, recorded
 from diff_edits import applied, edited, meaning
-from eks_inference.preview.diff import replacements
-from eks_inference.preview.diff.comparing import ABSENT, differences, opened
-from eks_inference.preview.diff.dangers import dangers, is_wide
-from eks_inference.preview.diff.graphs import ResourceChange, StackDiff, compare
-from eks_inference.preview.diff.merging import property_lines
-from eks_inference.preview.graph import STACK_TYPE, Graph, Resource
-from eks_inference.preview.recording import record
+from stackgraph.diff import replacements
+from stackgraph.diff.comparing import ABSENT, differences, opened
+from stackgraph.diff.dangers import dangers, is_wide
+from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
+from stackgraph.diff.merging import property_lines
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.recorder.recording import record
 from variants import recorded_with
 
 BUCKET = "aws:s3/bucket:Bucket"

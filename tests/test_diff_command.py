@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from eks_inference.cli import main
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.recording import record
+from eks_inference_tools.cli import main
+from stackgraph.problems import PreviewError
+from stackgraph.recorder.recording import record
 
 PROGRAM = '''
 """Buckets that the configuration names."""
@@ -408,7 +408,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
 
 
 def test_files_of_another_schema_are_refused(tmp_path):
-    from eks_inference.preview.diff.saved import read_graph
+    from stackgraph.graph.saved import read_graph
 
     with pytest.raises(PreviewError, match="another schema"):
         read_graph({"schema": 99, "resources": []}, "x.json")

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
-from eks_inference.diff_command import GITHUB_LIMIT
-from eks_inference.preview.diff.document import document, render_json
-from eks_inference.preview.diff.markdown import _code, _escaped, _fence, render_markdown
-from eks_inference.preview.diff.merging import sections
-from eks_inference.preview.diff.page import render_page
-from eks_inference.preview.diff.report import FindingText, Recorded, Report, Revision, StackReport
-from eks_inference.preview.diff.text import render_text
-from eks_inference.preview.errors import Problem
-from eks_inference.preview.graph import Graph, Resource
+from eks_inference_tools.commands.diff import GITHUB_LIMIT
 from golden import assert_golden
+from stackgraph.diff.document import document, render_json
+from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
+from stackgraph.diff.merging import sections
+from stackgraph.diff.page import render_page
+from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
+from stackgraph.diff.text import render_text
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import Problem
 from test_preview_views import PLANTED, odd_graphs
 from variants import recorded_with
 

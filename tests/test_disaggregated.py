@@ -21,12 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.efa import ExistingEfaPlugin
+from eks_inference.accelerators.efa.component import ExistingEfaPlugin
 from eks_inference.clients.chat import Chat, Question
-from eks_inference.pools.placement import Placement
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
+from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.disaggregated import artifact, jobs, rules, servers, workloads
 from eks_inference.serving.disaggregated.assets import router as router_script
@@ -39,6 +36,9 @@ from golden import assert_golden
 from graphs import of_kind, stands_on
 from handles import existing_cluster, placement
 from openai_server import OpenAIServer
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes
 from vectors.disaggregated import MODEL, VECTORS, pair, pool
 from vectors.disaggregated import placement as placed_on

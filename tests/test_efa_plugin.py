@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 import yaml
 
-from eks_inference.accelerators.efa import EfaDevices, EfaPlugin, ExistingEfaPlugin
-from eks_inference.accelerators.efa_plan import EFA_PLUGIN_NAME, EFA_RESOURCE, daemon_set, efa_instance_types
+from eks_inference.accelerators.efa.component import EfaDevices, EfaPlugin, ExistingEfaPlugin
+from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE, daemon_set, efa_instance_types
 from eks_inference.catalog import versions
 from eks_inference.catalog.instances import instance_types
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.recording import record
+from eks_inference.placement import INSTANCE_TYPE_LABEL
 from golden import assert_golden
 from handles import existing_cluster
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
 
 
 def the_plugin(**settings: Any) -> Graph:

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from eks_inference.preview import wire
-from eks_inference.preview.graph import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
-from eks_inference.preview.project import Project, find_project
-from eks_inference.preview.recording import record
-from eks_inference.secrets import CONFIG_SECRETS
+from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from engine import cli
+from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
+from stackgraph.recorder import wire
+from stackgraph.recorder.project import Project, find_project
+from stackgraph.recorder.recording import record
 
 pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 

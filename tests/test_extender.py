@@ -10,10 +10,11 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
-from eks_inference.simulate.api import ApiRefusal
-from eks_inference.simulate.extender import (
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
+from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference_tools.simulate.control_plane.api import ApiRefusal
+from eks_inference_tools.simulate.control_plane.loopback import serving
+from eks_inference_tools.simulate.schedulers.extender import (
     DEVICES_ANNOTATION,
     USAGE_ANNOTATION,
     NeuronExtension,
@@ -22,7 +23,6 @@ from eks_inference.simulate.extender import (
     pod_behind,
     service_of,
 )
-from eks_inference.simulate.loopback import serving
 
 NODE = "inf2-1"
 SERVICE = ServicePort("kube-system", "k8s-neuron-scheduler", 12345)

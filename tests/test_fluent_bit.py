@@ -24,12 +24,12 @@ from eks_inference.catalog import versions
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.spec import FluentBitSpec, ObservabilitySpec
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.recording import record
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
 from traffic import Outside, Pod, passes, policies_of
 
 FLUENT_BIT = shutil.which("fluent-bit")

@@ -13,17 +13,17 @@ from eks_inference.catalog import footprints as catalog
 from eks_inference.catalog import versions
 from eks_inference.catalog.footprints import Footprint, WorkloadFootprint
 from eks_inference.catalog.tables import rows, table
-from eks_inference.pod_security import enforce
-from eks_inference.preflight.pod_facts import quantity
-from eks_inference.preview.describe import CHART_TYPE
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.values import at
-from eks_inference.simulate.footprint import IMAGE_HOST, STANDS_IN_FOR_LABEL, footprints, without_footprint
-from eks_inference.simulate.unsimulated import unsimulated
-from eks_inference.verify.expected import KINDS, expected_of
-from eks_inference.verify.observed import Observed
-from eks_inference.verify.releases import addon_workloads, release_workloads
+from eks_inference.kubernetes.pod_security import enforce
+from eks_inference_tools.reading.expected import KINDS, expected_of
+from eks_inference_tools.reading.observed import Observed
+from eks_inference_tools.reading.pods import quantity
+from eks_inference_tools.simulate.world.footprint import IMAGE_HOST, STANDS_IN_FOR_LABEL, footprints, without_footprint
+from eks_inference_tools.simulate.world.unsimulated import unsimulated
+from eks_inference_tools.verify.releases import addon_workloads, release_workloads
 from pod_standards import breaches
+from stackgraph.graph.describe import CHART_TYPE
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at
 from vectors.graph import graph, resource
 
 ALL = {

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eks_inference.cli import main
-from eks_inference.github import comment
-from eks_inference.github.api import GitHub, GitHubError
-from eks_inference.github.comment import LONGEST_BODY, Outcome, length
+from eks_inference_tools.cli import main
 from github_api import BOT, REPOSITORY, GitHubApi, zipped
+from stackgraph.github import comment
+from stackgraph.github.api import GitHub, GitHubError
+from stackgraph.github.comment import LONGEST_BODY, Outcome, length
 
 MARKER = "<!-- eks-inference diff -->"
 BODY = f"{MARKER}\n1 stack: +1\n"

@@ -13,15 +13,15 @@ import yaml
 from conftest import ROOT, recorded
 from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
-from eks_inference.preflight.check import check_spec
-from eks_inference.preview.facts import facts_of
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.project import find_project
-from eks_inference.quantity import cpu_millis, memory_mib
+from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.scaling.plan import adapter_rules
 from eks_inference.serving.node_share import room
-from eks_inference.stack import parse_stack
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.spec import parse_stack
+from eks_inference_tools.reading.facts import facts_of
 from graphs import children_of, kind, of_kind, stands_on
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.project import find_project
 from variants import recorded_with
 
 STACK = "gpu-opt350m"

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from conftest import recorded
 from demo_program import program
-from eks_inference.preflight import registry
-from eks_inference.preflight.graph_facts import GraphFacts
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
 from eks_inference.rules import Finding, findings
+from eks_inference.stack import registry
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 from vectors.graph import (
     BLOCK_TEMPLATE,
     EFA_GROUP,

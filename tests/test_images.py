@@ -22,13 +22,13 @@ from eks_inference.catalog.engines import engine, engines
 from eks_inference.images import dockerfile, plan
 from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage, ServerImage
-from eks_inference.pools.placement import Placement, Taint
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
+from eks_inference.placement import Placement, Taint
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement, stack_settings
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 
 NAME = "llama3-image"
 CORE = placement("m5.2xlarge", pool="core", taints=(Taint("dedicated", "build", "NoSchedule"),))

@@ -68,7 +68,9 @@ def test_the_rules_are_above_components_and_below_the_platform():
 
 
 def test_specs_load_without_pulumi_at_all():
-    program = "import sys, eks_inference.stack; sys.exit([m for m in sys.modules if m.split('.')[0].startswith('pulumi')] or 0)"
+    program = (
+        "import sys, eks_inference.stack.spec; sys.exit([m for m in sys.modules if m.split('.')[0].startswith('pulumi')] or 0)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eks_inference.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
+from eks_inference_tools.interrupts import EXIT_CODE, ending_at_once, ending_cleanly
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -80,7 +80,7 @@ def test_what_is_ignored_stays_ignored():
 
 SWALLOWING = """
 import os, signal, time
-from eks_inference.interrupts import ending_at_once
+from eks_inference_tools.interrupts import ending_at_once
 
 with ending_at_once():
     try:

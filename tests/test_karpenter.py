@@ -10,18 +10,18 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
+from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter, NodeAutoscaler
 from eks_inference.pools.karpenter_pool import KarpenterPool
-from eks_inference.pools.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc, placement, stack_settings
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 
 KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"

@@ -75,12 +75,12 @@ PROGRAM = """
         pulumi.export("region", region.region)
         pulumi.export("endpoint", remote.core.apply(lambda core: core.endpoint))
 
-    from eks_inference.preview.recording import record
+    from stackgraph.recorder.recording import record
     print(record(program, config={"aws:region": "eu-north-1"}).to_json())
 """
 
 STACK = """
-    from eks_inference.cli import main
+    from eks_inference_tools.cli import main
     assert main(["preview", "inf2-llama3", "--format", "json"]) == 0
 """
 
@@ -88,7 +88,7 @@ STACK = """
 def output_of(program: str, *, lazy: bool = True) -> str:
     """What a program prints, with the SDKs loaded lazily or whole."""
     context = "lazy_sdk.lazy_sdks" if lazy else "contextlib.nullcontext"
-    head = f"import contextlib\nfrom eks_inference.preview import lazy_sdk\nlazy_sdk.lazy_sdks = {context}\nwith {context}():\n"
+    head = f"import contextlib\nfrom stackgraph.views import lazy_sdk\nlazy_sdk.lazy_sdks = {context}\nwith {context}():\n"
     body = "\n".join(f"    {line}" for line in dedent(program).splitlines())
     done = subprocess.run(
         [sys.executable, "-c", head + body],
@@ -195,7 +195,7 @@ def test_programs_may_use_an_sdk_in_any_way(program: str, printed: str):
 def test_programs_may_derive_from_a_nested_type():
     program = """
         import pulumi_kubernetes as k8s
-        from eks_inference.preview.recording import record
+        from stackgraph.recorder.recording import record
 
         class Server(k8s.core.v1.ContainerArgs):
             def __init__(self, **more):

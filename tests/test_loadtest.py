@@ -25,20 +25,20 @@ from pydantic import ValidationError
 
 from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.loadtest import plan
 from eks_inference.loadtest.component import LoadTest
-from eks_inference.loadtest.report.reading import read_all
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
-from eks_inference.pools.placement import Placement, Taint
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
-from eks_inference.secrets import SecretRef
+from eks_inference.placement import Placement, Taint
 from eks_inference.serving.hardware import Hardware
+from eks_inference_tools.loadtest_report.reading import read_all
 from golden import assert_golden
 from graphs import of_kind, stands_on
 from handles import existing_cluster, placement
 from openai_server import OpenAIServer
+from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 
 ASSETS = Path(plan.__file__).parent / "assets"
 sys.path.insert(0, str(ASSETS))

@@ -21,16 +21,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import browser
-from eks_inference.loadtest.report import command, plots
-from eks_inference.loadtest.report.comparing import Comparison, Report, compare
-from eks_inference.loadtest.report.page import render_page
-from eks_inference.loadtest.report.published import published
-from eks_inference.loadtest.report.readers.llmperf import itl_basis
-from eks_inference.loadtest.report.reading import read_all
-from eks_inference.loadtest.report.record import METRICS, STATISTICS, Run
-from eks_inference.loadtest.report.table import WIDTH, render_table
-from eks_inference.preview.errors import PreviewError
+from eks_inference_tools.commands import loadtest as command
+from eks_inference_tools.loadtest_report import plots
+from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
+from eks_inference_tools.loadtest_report.page import render_page
+from eks_inference_tools.loadtest_report.published import published
+from eks_inference_tools.loadtest_report.readers.llmperf import itl_basis
+from eks_inference_tools.loadtest_report.reading import read_all
+from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
+from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
+from stackgraph.problems import PreviewError
 
 DATA = Path(__file__).parent / "data" / "loadtest"
 OWN = DATA / "20261121T133449Z-0d7df4b21e"

@@ -16,9 +16,9 @@ from eks_inference.network.component import Vpc
 from eks_inference.network.handle import Network
 from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, plan_subnets, vpc_range
 from eks_inference.network.spec import NetworkSpec
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
 from eks_inference.settings import StackSettings
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 
 # ------------------------------------------------------------------------------------------------- the address grid
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eks_inference.network.policy import (
+from eks_inference.kubernetes.network_policy import (
     DNS,
     EVERY_NAMESPACE,
     HTTPS,

@@ -16,9 +16,9 @@ from eks_inference.observability.component import CloudWatchObservability
 from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
 from eks_inference.pools.plan import pool_taints
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
 from handles import existing_cluster, placement
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 import yaml
 
-from eks_inference.accelerators.component import NeuronPlugin
-from eks_inference.accelerators.plan import neuron_instance_types
-from eks_inference.accelerators.spec import NeuronSpec
+from eks_inference.accelerators.neuron.component import NeuronPlugin
+from eks_inference.accelerators.neuron.plan import neuron_instance_types
+from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.catalog import versions
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.spec import NeuronMonitorSpec, ObservabilitySpec
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.recording import record
 from golden import assert_golden
 from handles import existing_cluster
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
 
 
 def the_monitor(*, prometheus: bool = True, namespace: str = "neuron-monitor", **settings: Any) -> Graph:

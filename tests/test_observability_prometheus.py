@@ -10,17 +10,17 @@ import yaml
 from pydantic import ValidationError
 
 from eks_inference.catalog import versions
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import ExistingPrometheus, Metrics
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
 from eks_inference.observability.spec import ObservabilitySpec, PrometheusSpec
-from eks_inference.pools.placement import Taint
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.recording import record
-from eks_inference.secrets import SecretRef
+from eks_inference.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement, stack_settings
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.simulate.toolchain import installed
+from eks_inference_tools.simulate.control_plane.toolchain import installed
 
 TOOLS = installed("promtool")
 needs_promtool = pytest.mark.skipif(bool(TOOLS.missing()), reason=TOOLS.missing())

@@ -6,9 +6,9 @@ import pytest
 
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import model, models
-from eks_inference.cli import main
-from eks_inference.plan_command import answer, as_json, as_text
 from eks_inference.serving.feasibility import engines_for
+from eks_inference_tools.cli import main
+from eks_inference_tools.commands.plan import answer, as_json, as_text
 from golden import assert_golden
 
 SHOWN = [

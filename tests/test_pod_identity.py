@@ -7,11 +7,11 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.pod_identity import pod_identity, pod_role
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
+from eks_inference.cluster.pod_identity import pod_identity, pod_role
 from graphs import stands_on
 from handles import existing_cluster
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 
 BOUNDARY = "arn:aws:iam::111122223333:policy/boundary"
 READ_ONLY = "arn:aws:iam::aws:policy/ReadOnlyAccess"

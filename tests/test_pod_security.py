@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from conftest import STACKS, recorded
-from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.workloads import PodTemplate, pod_templates
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
+from eks_inference_tools.reading.workloads import PodTemplate, pod_templates
 from pod_standards import CONTROLS, Breach, breaches
+from stackgraph.graph.document import Graph
 from traffic import policies_of
 
 _DATA = tomllib.loads(Path(__file__).with_name("pod_security_exceptions.toml").read_text())

@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from eks_inference import iam, naming
+from eks_inference.aws import iam, naming
 from eks_inference.catalog import versions, zones
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.faults import SpecError
 from eks_inference.network.spec import NetworkSpec
+from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.managed import ManagedPool
-from eks_inference.pools.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 
 KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
@@ -277,7 +277,7 @@ def test_user_data_carries_any_kubelet_settings_unharmed(kubelet: dict[str, Any]
 
 
 def test_specs_and_plans_do_not_import_pulumi():
-    modules = "eks_inference.pools.plan, eks_inference.pools.karpenter_plan, eks_inference.iam"
+    modules = "eks_inference.pools.plan, eks_inference.pools.karpenter_plan, eks_inference.aws.iam"
     check = f"import sys, {modules}; sys.exit('pulumi' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], env={"PYTHONPATH": ":".join(sys.path)}, check=False).returncode == 0
 

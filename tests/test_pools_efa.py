@@ -16,16 +16,16 @@ from pydantic import ValidationError
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
+from eks_inference.placement import Placement
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.interfaces import Interface, efa_count, interfaces
 from eks_inference.pools.managed import ManagedPool
-from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import EfaLayout, EfaSpec, ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
 
 LAYOUTS: tuple[EfaLayout, ...] = get_args(EfaLayout)
 EFA_TYPES = [one for one in instance_types().values() if one.efa_interfaces]

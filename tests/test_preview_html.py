@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 
 import browser
 from demo_program import SECRETS
-from eks_inference.preview.composition import Composition
-from eks_inference.preview.describe import identity, is_kubernetes_object
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.html import render_html
-from eks_inference.preview.html_diagram import Box, render_diagram
-from eks_inference.preview.html_markup import Markup, element, raw, together
-from eks_inference.preview.html_values import render_values
-from eks_inference.preview.layers import Layers, division, layers
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.values import plain, text
+from stackgraph.graph.composition import Composition
+from stackgraph.graph.describe import identity, is_kubernetes_object
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import plain, text
+from stackgraph.views.layers import Layers, division, layers
+from stackgraph.views.manifests import manifest
+from stackgraph.views.markup import Markup, element, raw, together
+from stackgraph.views.page import render_html
+from stackgraph.views.page_diagram import Box, render_diagram
+from stackgraph.views.page_values import render_values
 from test_preview_views import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
 
 ASSETS = Path(render_html.__code__.co_filename).parent / "assets"
@@ -172,7 +172,7 @@ def test_the_policy_allows_these_two_and_nothing_else(graph: Graph) -> None:
 def test_equal_graphs_give_equal_bytes(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "graph").write_bytes(pickle.dumps(graph))
     code = (
-        "import pickle, sys; from pathlib import Path; from eks_inference.preview.html import render_html\n"
+        "import pickle, sys; from pathlib import Path; from stackgraph.views.page import render_html\n"
         "sys.stdout.buffer.write(render_html(pickle.loads(Path('graph').read_bytes())).encode())"
     )
     for seed in ("1", "2"):
@@ -183,9 +183,9 @@ def test_equal_graphs_give_equal_bytes(graph: Graph, tmp_path: Path) -> None:
 
 def test_the_page_is_made_without_pulumi_and_the_rest_of_the_library() -> None:
     code = (
-        "import sys, eks_inference.preview.html\n"
+        "import sys, stackgraph.views.page\n"
         "heavy = {'pulumi', 'pydantic', 'google'} & set(sys.modules)\n"
-        "ours = {m for m in sys.modules if m.startswith('eks_inference.') and not m.startswith('eks_inference.preview')}\n"
+        "ours = {m for m in sys.modules if m.startswith('eks_inference.') and not m.startswith('stackgraph.views')}\n"
         "assert not heavy | ours, heavy | ours\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

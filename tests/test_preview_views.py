@@ -17,16 +17,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from demo_program import SECRETS, program
-from eks_inference.preview import describe, values, wire
-from eks_inference.preview.facts import facts_of
-from eks_inference.preview.graph import STACK_TYPE, Graph, Resource
-from eks_inference.preview.lines import braced
-from eks_inference.preview.manifests import manifest, render_manifests
-from eks_inference.preview.mermaid import render_mermaid
-from eks_inference.preview.recording import record
-from eks_inference.preview.tree import render_tree
-from eks_inference.preview.workloads import requested
+from eks_inference_tools.reading.facts import facts_of
+from eks_inference_tools.reading.workloads import requested
 from golden import assert_golden
+from stackgraph.graph import describe, values
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.recorder import wire
+from stackgraph.recorder.recording import record
+from stackgraph.views.lines import braced
+from stackgraph.views.manifests import manifest, render_manifests
+from stackgraph.views.mermaid import render_mermaid
+from stackgraph.views.tree import render_tree
 
 
 @cache
@@ -342,11 +343,11 @@ def test_a_command_among_the_outputs_can_be_copied_whole() -> None:
 
 
 def test_views_need_neither_pulumi_nor_the_rest_of_the_library() -> None:
-    modules = ", ".join(f"eks_inference.preview.{name}" for name in ("facts", "mermaid", "tree"))
+    modules = ", ".join(f"stackgraph.views.{name}" for name in ("facts", "mermaid", "tree"))
     code = (
         f"import sys, {modules}\n"
         "heavy = {'pulumi', 'yaml', 'pydantic', 'google'} & set(sys.modules)\n"
-        "ours = {m for m in sys.modules if m.startswith('eks_inference.') and not m.startswith('eks_inference.preview')}\n"
+        "ours = {m for m in sys.modules if m.startswith('eks_inference.') and not m.startswith('stackgraph.views')}\n"
         "assert not heavy | ours, heavy | ours\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from eks_inference.simulate.processes import ComponentError, Processes, free_port
+from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes, free_port
 
 SECONDS = 20
 """How long anything here may take on a busy machine."""
@@ -123,7 +123,7 @@ def test_a_child_of_a_process_that_ended_by_itself_ends_as_well(processes: Proce
 # Prints what must not outlive it, and waits.
 PROGRAM = f"""
 import json, time
-from eks_inference.simulate.processes import Processes
+from eks_inference_tools.simulate.control_plane.processes import Processes
 
 with Processes() as processes:
     processes.start("parent", {PARENT!r})
@@ -392,7 +392,7 @@ def test_a_free_port_is_one_that_can_be_used():
 
 def test_a_supervisor_needs_no_packages():
     """It starts in a few milliseconds, and in any environment."""
-    from eks_inference.simulate import supervisor
+    from eks_inference_tools.simulate.control_plane import supervisor
 
     done = subprocess.run([sys.executable, "-I", "-S", supervisor.__file__, "/nowhere"], stdin=subprocess.DEVNULL, env={})
     assert done.returncode == 0

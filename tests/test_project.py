@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.project import Project, StackConfig, find_project
+from stackgraph.problems import PreviewError
+from stackgraph.recorder.project import Project, StackConfig, find_project
 
 
 def project(folder: Path, text: str = "name: app\nruntime: python\n", **stacks: str) -> Project:

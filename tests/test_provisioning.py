@@ -9,22 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import recorded
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
-from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.pools.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
-from eks_inference.preflight.placement_rules import OFFERED_BY
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.values import at
-from eks_inference.quantity import amount as quantity
-from eks_inference.simulate.api import Api
-from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL, footprints
-from eks_inference.simulate.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
-from eks_inference.simulate.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
-from eks_inference.simulate.stand_ins.device_plugins import DevicePlugins
-from eks_inference.simulate.stand_ins.karpenter import Karpenter
-from eks_inference.verify.expected import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS, STORAGE_CLASSES, VOLUME_CLAIMS
-from eks_inference.verify.nodes import karpenter_object
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
+from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference.kubernetes.quantity import amount as quantity
+from eks_inference.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
+from eks_inference_tools.check.placement_rules import OFFERED_BY
+from eks_inference_tools.reading.expected import (
+    DAEMON_SETS,
+    NODE_CLASSES,
+    NODE_POOLS,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+)
+from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.simulate.schedulers.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
+from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
+from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
+from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL, footprints
+from eks_inference_tools.simulate.world.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.verify.nodes import karpenter_object
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at
 from vectors.graph import chart, cluster, graph, resource
 
 NEURON_TAINT = {"key": DEVICE_RESOURCE, "value": "true", "effect": "NoSchedule"}

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from conftest import ROOT, recorded
-from eks_inference.cli import main
-from eks_inference.preview.project import find_project
-from eks_inference.preview.recording import record
+from eks_inference_tools.cli import main
 from readme import README, Block, block, blocks
+from stackgraph.recorder.project import find_project
+from stackgraph.recorder.recording import record
 from variants import recorded_with
 
 STACK = "inf2-llama3"
@@ -113,7 +113,7 @@ def test_the_plan_looks_as_shown(capsys):
 
 def test_the_deployment_commands_name_what_exists():
     """Run by hand against the engine; here: the stack, its file and the secret they name are real."""
-    from eks_inference.secrets import CONFIG_SECRETS
+    from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
     lines = shell("Deploy it")
     assert all(line.startswith("pulumi ") for line in lines)

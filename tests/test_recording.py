@@ -9,9 +9,9 @@ import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 import pytest
 
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
+from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 
 CONFIG = {"aws:region": "us-west-2"}
 STACK = "urn:pulumi:stack::project::"

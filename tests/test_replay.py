@@ -10,22 +10,23 @@ from pathlib import Path
 import pytest
 
 from conftest import recorded
-from eks_inference.output import write
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.graph import Graph
 from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
-from eks_inference.simulate.loopback import Request
-from eks_inference.simulate.replay import command, run
-from eks_inference.simulate.replay.adapter_rules import adapter_rule
-from eks_inference.simulate.replay.custom_metrics import CustomMetrics, registration
-from eks_inference.simulate.replay.judge import judge
-from eks_inference.simulate.replay.model import Replica, fitted, predictions, rows, settled, wanted
-from eks_inference.simulate.replay.plot import render_plot
-from eks_inference.simulate.replay.prometheus import configuration
-from eks_inference.simulate.replay.report import WIDTH, Report, render_text
-from eks_inference.simulate.replay.samples import TIMELINE, Sample, steps
-from eks_inference.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
-from eks_inference.simulate.replay.triton import SUCCESS, Exporters, Fleet
+from eks_inference_tools.commands import replay as command
+from eks_inference_tools.presentation.output import write
+from eks_inference_tools.simulate.control_plane.loopback import Request
+from eks_inference_tools.simulate.replay import run
+from eks_inference_tools.simulate.replay.adapter_rules import adapter_rule
+from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics, registration
+from eks_inference_tools.simulate.replay.judge import judge
+from eks_inference_tools.simulate.replay.model import Replica, fitted, predictions, rows, settled, wanted
+from eks_inference_tools.simulate.replay.plot import render_plot
+from eks_inference_tools.simulate.replay.prometheus import configuration
+from eks_inference_tools.simulate.replay.report import WIDTH, Report, render_text
+from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
+from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
+from eks_inference_tools.simulate.replay.triton import SUCCESS, Exporters, Fleet
+from stackgraph.graph.document import Graph
+from stackgraph.problems import PreviewError
 
 STACK = "gpu-opt350m"
 SUBJECT = subject_of(recorded(STACK))

@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 import pytest
 
 from conftest import STACKS, recorded
-from eks_inference.preview.errors import PreviewError, Problem
-from eks_inference.preview.recording import record
-from eks_inference.simulate.objects import ClusterObject, cluster_objects
-from eks_inference.simulate.replicas import most_replicas, with_replicas
+from eks_inference_tools.simulate.rollout.replicas import most_replicas, with_replicas
+from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from stackgraph.problems import PreviewError, Problem
+from stackgraph.recorder.recording import record
 
 RAY = "vllm/vllm-llama3-inf2"
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from conftest import recorded
-from eks_inference.simulate.api import Api, ApiRefusal
-from eks_inference.simulate.awaits import (
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.rollout.awaits import (
     WAIT_FOR,
     Failed,
     Ready,
@@ -20,10 +21,9 @@ from eks_inference.simulate.awaits import (
     settled,
     state_of,
 )
-from eks_inference.simulate.changes import images_in, next_image, with_other_images
-from eks_inference.simulate.control_plane import ControlPlane
-from eks_inference.simulate.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects
-from eks_inference.simulate.rollout import create, delete, settle, update
+from eks_inference_tools.simulate.rollout.changes import images_in, next_image, with_other_images
+from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
+from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects
 
 Manifest = dict[str, Any]
 

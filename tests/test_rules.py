@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import vectors
-from eks_inference.preflight import registry
 from eks_inference.rules import Rule
+from eks_inference.stack import registry
 from golden import assert_golden
 from vectors import Vector
 

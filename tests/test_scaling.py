@@ -16,13 +16,7 @@ from eks_inference.catalog import versions
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.spec import PrometheusSpec
-from eks_inference.pools.placement import Taint
-from eks_inference.preflight.cluster_object_rules import one_owner_of_replicas
-from eks_inference.preflight.graph_facts import GraphFacts
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.recording import record
+from eks_inference.placement import Taint
 from eks_inference.scaling import plan
 from eks_inference.scaling.component import Autoscaler
 from eks_inference.scaling.handle import ExistingKeda, ExistingPrometheusAdapter
@@ -38,9 +32,15 @@ from eks_inference.scaling.spec import (
     ScalingSpec,
     Step,
 )
+from eks_inference_tools.check.cluster_object_rules import one_owner_of_replicas
+from eks_inference_tools.reading.graph_facts import GraphFacts
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement
+from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
 from test_observability_rules import documented, metric_names, needs_promtool, promtool
 from traffic import Outside, Pod, passes, policies_of
 

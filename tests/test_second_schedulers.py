@@ -8,10 +8,16 @@ import pytest
 import yaml
 
 from conftest import recorded
-from eks_inference.accelerators.plan import SCHEDULER_CONFIG_FILE, SCHEDULER_NAME, scheduler_configuration
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.simulate.schedulers import SecondScheduler, forbidden, rewritten, scheduler_of, second_schedulers
-from eks_inference.simulate.unsimulated import Unsimulated
+from eks_inference.accelerators.neuron.plan import SCHEDULER_CONFIG_FILE, SCHEDULER_NAME, scheduler_configuration
+from eks_inference_tools.simulate.schedulers.second_schedulers import (
+    SecondScheduler,
+    forbidden,
+    rewritten,
+    scheduler_of,
+    second_schedulers,
+)
+from eks_inference_tools.simulate.world.unsimulated import Unsimulated
+from stackgraph.graph.document import Graph, Resource
 
 CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 URL = "http://k8s-neuron-scheduler.kube-system.svc.cluster.local:12345"

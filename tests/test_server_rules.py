@@ -13,8 +13,9 @@ from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
 from eks_inference.rules import Judgement
-from eks_inference.serving import neuron_rules, rules
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.rules import neuron as neuron_rules
+from eks_inference.serving.rules import servers as rules
 from eks_inference.serving.spec import EngineName
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server, trn2

@@ -25,11 +25,8 @@ from eks_inference.catalog import versions
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.pools.plan import allocatable
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
-from eks_inference.secrets import SecretRef
 from eks_inference.serving import ray_serve
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.kuberay.component import KubeRayOperator
@@ -54,6 +51,9 @@ from servers import (
     worker_pod,
     workers_on,
 )
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 
 ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
 sys.path.insert(0, str(ASSETS))

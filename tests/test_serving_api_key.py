@@ -3,10 +3,10 @@
 import json
 
 from conftest import ROOT, STACKS, recorded
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.project import find_project
-from eks_inference.preview.recording import record
 from graphs import children_of, kubernetes
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.project import find_project
+from stackgraph.recorder.recording import record
 
 CLIENTS = {"OpenWebUI": "SERVING_API_KEY", "SmokeTest": "OPENAI_API_KEY", "LoadTest": "OPENAI_API_KEY"}
 SERVERS = {"RayServeVllm": "VLLM_API_KEY", "VllmServer": "VLLM_API_KEY"}

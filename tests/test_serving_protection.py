@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from eks_inference.catalog.engines import engine
-from eks_inference.preview.graph import Graph
 from eks_inference.serving import ray_serve
 from eks_inference.serving.ray_serve import plan
 from golden import assert_golden
@@ -29,6 +28,7 @@ from servers import (
     worker_group,
     worker_pod,
 )
+from stackgraph.graph.document import Graph
 from traffic import Outside, Pod, passes, policies_of
 
 ASSETS = Path(ray_serve.__file__).parent.parent / "assets"

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph
 from eks_inference.serving import ray_serve
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
@@ -24,6 +22,8 @@ from golden import assert_golden
 from graphs import of_kind, stands_on
 from handles import existing_cluster
 from servers import HEAD, IMAGE, SMALL, container, head_pod, serve_application, served, spec_of, worker_pod, workers_on
+from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
 
 ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
 NAME = "vllm-llama3-inf2"
@@ -333,7 +333,7 @@ def test_an_image_is_not_given_twice() -> None:
 
 
 def test_a_server_is_what_clients_stand_on() -> None:
-    from eks_inference.preview.recording import record
+    from stackgraph.recorder.recording import record
 
     found: list[ModelServer] = []
 

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from eks_inference.simulate import api as module
-from eks_inference.simulate.api import Api, ApiRefusal, Object, UnknownKind
-from eks_inference.simulate.processes import ComponentError
-from eks_inference.simulate.stand_ins import loop
-from eks_inference.simulate.stand_ins.loop import Seen, StandIns
+from eks_inference_tools.simulate.control_plane import api as module
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object, UnknownKind
+from eks_inference_tools.simulate.control_plane.processes import ComponentError
+from eks_inference_tools.simulate.stand_ins import loop
+from eks_inference_tools.simulate.stand_ins.loop import Seen, StandIns
 from kubernetes_api import KubernetesApi, status
 
 NO_FILE = Path("no certificate is looked at")

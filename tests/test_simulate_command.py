@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, recorded
-from eks_inference.cli import main
-from eks_inference.preview.errors import PreviewError, Problem
-from eks_inference.preview.graph import Graph
-from eks_inference.simulate import command, simulation, toolchain
-from eks_inference.simulate.report import Report, render_text
+from eks_inference_tools.cli import main
+from eks_inference_tools.commands import simulate as command
+from eks_inference_tools.simulate import simulation
+from eks_inference_tools.simulate.control_plane import toolchain
+from eks_inference_tools.simulate.report import Report, render_text
 from simulation_reports import EVERYTHING, WELL
+from stackgraph.graph.document import Graph
+from stackgraph.problems import PreviewError, Problem
 
 # -- options ---------------------------------------------------------------------------------------------------------------------
 
@@ -180,9 +182,9 @@ ENDLESS = """
 import sys, time
 from contextlib import contextmanager
 from types import SimpleNamespace
-from eks_inference.cli import main
-from eks_inference.simulate import simulation, toolchain
-from eks_inference.simulate.processes import Processes
+from eks_inference_tools.cli import main
+from eks_inference_tools.simulate import simulation, toolchain
+from eks_inference_tools.simulate.control_plane.processes import Processes
 
 @contextmanager
 def endless(graph, tools, **others):

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import recorded
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.accelerators.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.catalog.instances import instance_type, instance_types
+from eks_inference.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools import plan
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.preflight.pod_facts import quantity
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.simulate.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
-from eks_inference.simulate.unsimulated import unsimulated
-from eks_inference.simulate.user_data import UserData, user_data
+from eks_inference_tools.reading.pods import quantity
+from eks_inference_tools.simulate.world.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
+from eks_inference_tools.simulate.world.unsimulated import unsimulated
+from eks_inference_tools.simulate.world.user_data import UserData, user_data
+from stackgraph.graph.document import Graph, Resource
 from vectors.graph import cluster, graph, node_group, resource, template, trn2_group
 
 PREFIXES = '{"env": {"ENABLE_PREFIX_DELEGATION": "true"}}'

@@ -18,12 +18,12 @@ import yaml
 from conftest import recorded
 from demo_program import program as demo
 from eks_inference.catalog import versions
-from eks_inference.preview.describe import is_kubernetes_object
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
-from eks_inference.simulate.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
-from eks_inference.simulate.placeholders import ACCOUNT, SECRET_TEXT
+from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
+from eks_inference_tools.simulate.world.placeholders import ACCOUNT, SECRET_TEXT
+from stackgraph.graph.describe import is_kubernetes_object
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import PreviewError
+from stackgraph.recorder.recording import record
 
 
 def graph_of(program: Callable[[], None]) -> Graph:
@@ -324,7 +324,7 @@ def _references(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("group", "chart"), [("ray.io", "kuberay-operator"), ("leaderworkerset.x-k8s.io", "lws")])
 def test_schemas_of_ours_are_whole_and_of_the_pinned_version(group: str, chart: str) -> None:
-    document = yaml.safe_load(resources.files("eks_inference.simulate").joinpath(f"assets/{group}.yaml").read_text("utf-8"))
+    document = yaml.safe_load(resources.files("eks_inference_tools.simulate").joinpath(f"assets/{group}.yaml").read_text("utf-8"))
     assert document["group"] == group
     # A newer chart needs another look at its API reference.
     assert document["origin"].startswith("schema of ours, after ")

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from conftest import ROOT, STACKS, recorded
-from eks_inference.preview.symbols import resource_class
-from eks_inference.stack import stack_file_schema
+from eks_inference.stack.spec import stack_file_schema
 from golden import assert_golden
 from graphs import kubernetes
+from stackgraph.recorder.symbols import resource_class
 
 
 @pytest.mark.parametrize("stack", STACKS)

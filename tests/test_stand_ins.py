@@ -13,18 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.graph import Graph
-from eks_inference.simulate.api import ApiRefusal
-from eks_inference.simulate.objects import cluster_objects
-from eks_inference.simulate.stand_ins import ebs
-from eks_inference.simulate.stand_ins import leader_worker_groups as lws
-from eks_inference.simulate.stand_ins.controllers import condition, conditions
-from eks_inference.simulate.stand_ins.helm import DESCRIPTION, helm_records
-from eks_inference.simulate.stand_ins.kuberay import FINALIZER, KubeRay
-from eks_inference.simulate.stand_ins.leader_worker_groups import Group, Rollout, next_step
-from eks_inference.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
-from eks_inference.simulate.stand_ins.ray_cluster import (
+from eks_inference_tools.simulate.control_plane.api import ApiRefusal
+from eks_inference_tools.simulate.stand_ins import ebs
+from eks_inference_tools.simulate.stand_ins import leader_worker_groups as lws
+from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions
+from eks_inference_tools.simulate.stand_ins.helm import DESCRIPTION, helm_records
+from eks_inference_tools.simulate.stand_ins.kuberay import FINALIZER, KubeRay
+from eks_inference_tools.simulate.stand_ins.leader_worker_groups import Group, Rollout, next_step
+from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
+from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     RayCluster,
     clusters_after,
     head_service_of,
@@ -32,9 +29,12 @@ from eks_inference.simulate.stand_ins.ray_cluster import (
     services_of,
     wanted_cluster,
 )
-from eks_inference.simulate.stand_ins.ray_status import Observation, applications_of, status_of
-from eks_inference.verify.ray import ray_service as judged
-from eks_inference.verify.verdicts import Finding
+from eks_inference_tools.simulate.stand_ins.ray_status import Observation, applications_of, status_of
+from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.verify.ray import ray_service as judged
+from eks_inference_tools.verify.verdicts import Finding
+from stackgraph.graph.document import Graph
+from stackgraph.problems import PreviewError
 
 Object = dict[str, Any]
 Edit = Callable[[Object], object]

@@ -14,10 +14,6 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.existing import ExistingCluster
 from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.manifests import manifest
-from eks_inference.preview.recording import record
-from eks_inference.preview.values import plain
 from eks_inference.rules import findings
 from eks_inference.storage import plan, rules
 from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, is_lustre_size, lustre_size_gib
@@ -28,6 +24,10 @@ from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSyst
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, existing_vpc
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import plain
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
 from vectors.storage import LLAMA_70B_GIB, LLAMA_405B_GIB, lustre
 
 KEY = "arn:aws:kms:us-west-2:111122223333:key/k"

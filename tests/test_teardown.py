@@ -1,7 +1,7 @@
 """Deletion runs against the edges of the graph, so the edges are the teardown plan."""
 
-from eks_inference.preview.graph import Graph, Resource
 from graphs import children_of, kubernetes, of_kind, stands_on
+from stackgraph.graph.document import Graph, Resource
 
 
 def goes_before(graph: Graph, upper: list[Resource], lower: list[Resource]) -> None:

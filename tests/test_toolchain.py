@@ -18,14 +18,20 @@ import pytest
 
 from conftest import ROOT
 from eks_inference.catalog.versions import chart
-from eks_inference.cli import main
 from eks_inference.cluster.spec import ClusterSpec
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.user_cache import user_cache
-from eks_inference.simulate import toolchain
-from eks_inference.simulate.tool_build import Step, build
-from eks_inference.simulate.toolchain import DEFINITIONS, definition_sources, definitions_file, installed, tools
-from eks_inference.simulate.tools_command import _Progress
+from eks_inference_tools.cli import main
+from eks_inference_tools.commands.cluster_tools import _Progress
+from eks_inference_tools.simulate.control_plane import toolchain
+from eks_inference_tools.simulate.control_plane.tool_build import Step, build
+from eks_inference_tools.simulate.control_plane.toolchain import (
+    DEFINITIONS,
+    definition_sources,
+    definitions_file,
+    installed,
+    tools,
+)
+from stackgraph.problems import PreviewError
+from stackgraph.user_cache import user_cache
 
 GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time

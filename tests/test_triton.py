@@ -10,21 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
-from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec, NvidiaSpec
+from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
+from eks_inference.accelerators.nvidia.spec import DcgmExporterSpec, NvidiaSpec
 from eks_inference.catalog.engines import engine, engines
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import model
 from eks_inference.catalog.vllm_arguments import known_arguments, successors
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
-from eks_inference.pools.placement import Placement, Taint
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
+from eks_inference.placement import Placement, Taint
 from eks_inference.rules import Finding, findings
-from eks_inference.secrets import SecretRef
-from eks_inference.serving.rules import server_rules
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.facts import serving_facts, triton_facts
@@ -33,6 +30,9 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes, policies_of
 from vectors.gpu import gpu_server, t4_server
 

@@ -12,18 +12,18 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
+from eks_inference.clients import triton_client_plan as plan
+from eks_inference.clients.triton_client import TritonClient
+from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.serving import triton
-from eks_inference.serving.triton import client_plan as plan
-from eks_inference.serving.triton.client import TritonClient
-from eks_inference.serving.triton.client_spec import TritonClientSpec
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.spec import TritonServerSpec
 from golden import assert_golden
 from graphs import stands_on
 from handles import existing_cluster, placement
+from stackgraph.graph.document import Graph
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes, policies_of
 
 SCRIPT = Path(triton.__file__).parent / "assets" / "triton_client.py"

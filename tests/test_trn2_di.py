@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from conftest import ROOT, recorded
-from eks_inference.cli import main
-from eks_inference.loadtest.report import command as loadtest_command
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
+from eks_inference_tools.cli import main
+from eks_inference_tools.commands import loadtest as loadtest_command
 from graphs import kubernetes, of_kind, stands_on
 from readme import blocks
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
 from traffic import Pod, passes, policies_of
 from variants import recorded_with
 

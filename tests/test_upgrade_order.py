@@ -17,9 +17,9 @@ import pytest
 
 from conftest import recorded
 from eks_inference.catalog import versions
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
 from graphs import of_kind, stands_on
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
 from variants import recorded_with
 
 STACK = "inf2-llama3"

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
 from eks_inference.catalog.instances import instance_types
-from eks_inference.pools.placement import POOL_LABEL
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
-from eks_inference.verify.checks import judge
-from eks_inference.verify.expected import expected_of
-from eks_inference.verify.observed import Unreadable
-from eks_inference.verify.verdicts import Check, overall
+from eks_inference.placement import POOL_LABEL
+from eks_inference_tools.reading.expected import expected_of
+from eks_inference_tools.reading.observed import Unreadable
+from eks_inference_tools.verify.checks import judge
+from eks_inference_tools.verify.verdicts import Check, overall
 from handles import existing_cluster
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
 
 
 def checked(graph: Graph, cluster: HealthyCluster, **changes: Any) -> dict[str, Check]:

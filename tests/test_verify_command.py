@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from conftest import recorded
-from eks_inference.preview.errors import PreviewError
-from eks_inference.preview.graph import Graph
-from eks_inference.verify import cluster_api
-from eks_inference.verify.checks import judge
-from eks_inference.verify.command import POLL_SECONDS, _show, add_parser, watch
-from eks_inference.verify.expected import Expected, expected_of
-from eks_inference.verify.observed import Observed
-from eks_inference.verify.report import render_json, render_table
-from eks_inference.verify.verdicts import Check, failed, ok, overall, unknown, wait
+from eks_inference_tools.commands.verify import POLL_SECONDS, _show, add_parser, watch
+from eks_inference_tools.reading.expected import Expected, expected_of
+from eks_inference_tools.reading.observed import Observed
+from eks_inference_tools.verify import cluster_api
+from eks_inference_tools.verify.checks import judge
+from eks_inference_tools.verify.report import render_json, render_table
+from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unknown, wait
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
+from stackgraph.graph.document import Graph
+from stackgraph.problems import PreviewError
 
 KUBECTL = Path(__file__).with_name("stand_in_kubectl.py")
 
@@ -246,7 +246,7 @@ def test_a_kubectl_that_hangs_is_ended(cli, cluster, monkeypatch):
 
 
 def test_waiting_ends_when_all_is_well(cli, llama3, cluster, monkeypatch):
-    monkeypatch.setattr("eks_inference.verify.command.POLL_SECONDS", 0.2)
+    monkeypatch.setattr("eks_inference_tools.commands.verify.POLL_SECONDS", 0.2)
     starting = HealthyCluster(llama3)
     break_scheduler(starting, "pod-status-starting")
     cli.answer(starting.state(), starting.state(), cluster.state())
@@ -255,7 +255,7 @@ def test_waiting_ends_when_all_is_well(cli, llama3, cluster, monkeypatch):
 
 
 def test_what_is_not_there_after_the_wait_is_exit_code_1(cli, cluster, monkeypatch):
-    monkeypatch.setattr("eks_inference.verify.command.POLL_SECONDS", 0.2)
+    monkeypatch.setattr("eks_inference_tools.commands.verify.POLL_SECONDS", 0.2)
     break_scheduler(cluster, "pod-status-starting")
     cli.answer(cluster.state())
     assert cli.run("--wait", "0.5") == 1
@@ -272,7 +272,7 @@ def test_a_wait_that_is_no_time_is_refused(cli, given_, capsys):
 def test_help_costs_nothing():
     """The parser is built for every command of the tool, so its module loads nothing heavy."""
     program = (
-        "import argparse, sys; from eks_inference.verify.command import add_parser; "
+        "import argparse, sys; from eks_inference_tools.commands.verify import add_parser; "
         "add_parser(argparse.ArgumentParser().add_subparsers(), print); "
         "sys.exit([m for m in sys.modules if m.split('.')[0] in ('pulumi', 'pydantic', 'yaml', 'subprocess')] or 0)"
     )

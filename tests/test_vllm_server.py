@@ -21,22 +21,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from conftest import ROOT, recorded
-from eks_inference.accelerators.handle import ExistingNeuronScheduler
-from eks_inference.accelerators.plan import SCHEDULER_NAME
+from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
+from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
-from eks_inference.pools.placement import Placement, Taint
+from eks_inference.placement import Placement, Taint
 from eks_inference.pools.plan import allocatable
-from eks_inference.preview.errors import ProgramError
-from eks_inference.preview.graph import Graph, Resource
-from eks_inference.preview.recording import record
-from eks_inference.secrets import SecretRef
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.vllm import plan, protection
@@ -48,6 +45,9 @@ from graphs import kubernetes, of_kind, stands_on
 from handles import existing_cluster, placement
 from readme import blocks
 from servers import container
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.problems import ProgramError
+from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes, policies_of
 from variants import recorded_with
 

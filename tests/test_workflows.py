@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from eks_inference.cli import main
-from eks_inference.github import report
+from eks_inference_tools.cli import main
 from github_api import BOT, REPOSITORY, GitHubApi, zipped
+from stackgraph.github import report
 
 WORKFLOWS, EXAMPLES, ACTIONS = ROOT / ".github" / "workflows", ROOT / "docs" / "workflows", ROOT / ".github" / "actions"
 LINTED = sorted([*WORKFLOWS.glob("*.yml"), *EXAMPLES.glob("*.yml")])

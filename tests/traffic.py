@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eks_inference.network.policy import NAMESPACE_LABEL
-from eks_inference.preview.graph import Graph
+from eks_inference.kubernetes.network_policy import NAMESPACE_LABEL
+from stackgraph.graph.document import Graph
 
 Manifest = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from conftest import ROOT
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.project import find_project
-from eks_inference.preview.recording import record
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.project import find_project
+from stackgraph.recorder.recording import record
 
 
 def recorded_with(section: dict[str, Any], stack: str = "inf2-llama3") -> Graph:

@@ -7,20 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
-    from eks_inference.accelerators.efa import EfaPlugin, ExistingEfaPlugin
-    from eks_inference.accelerators.handle import ExistingNeuronScheduler
-    from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
-    from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec, NvidiaSpec
-    from eks_inference.accelerators.spec import NeuronSpec
+    from eks_inference.accelerators.efa.component import EfaPlugin, ExistingEfaPlugin
+    from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
+    from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
+    from eks_inference.accelerators.neuron.spec import NeuronSpec
+    from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
+    from eks_inference.accelerators.nvidia.spec import DcgmExporterSpec, NvidiaSpec
     from eks_inference.clients.component import OpenWebUI, SmokeTest
     from eks_inference.clients.spec import ClientsSpec, OpenWebUISpec, SmokeTestSpec
+    from eks_inference.clients.triton_client import TritonClient
+    from eks_inference.clients.triton_client_spec import TritonClientSpec
     from eks_inference.cluster.component import ClusterAddons, EksCluster
     from eks_inference.cluster.existing import ExistingCluster
     from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, EndpointAccess
     from eks_inference.faults import Fault, SpecError
     from eks_inference.images.component import ImageBuild
     from eks_inference.images.spec import InClusterImage
+    from eks_inference.kubernetes.secrets import SecretRef
     from eks_inference.loadtest.component import LoadTest
     from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
     from eks_inference.network.component import Vpc
@@ -38,19 +41,18 @@ if TYPE_CHECKING:
         ObservabilitySpec,
         PrometheusSpec,
     )
+    from eks_inference.placement import Placement, Taint
     from eks_inference.platform import InferencePlatform
     from eks_inference.pools.existing import ExistingPool
     from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter
     from eks_inference.pools.karpenter_pool import KarpenterPool
     from eks_inference.pools.managed import ManagedPool
-    from eks_inference.pools.placement import Placement, Taint
     from eks_inference.pools.spec import EfaSpec, ExistingPlacementGroup, KarpenterPoolSpec, KarpenterSpec, ManagedPoolSpec
     from eks_inference.scaling.component import Autoscaler
     from eks_inference.scaling.handle import ExistingKeda, ExistingPrometheusAdapter
     from eks_inference.scaling.keda import Keda
     from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
     from eks_inference.scaling.spec import HpaSpec, KedaOperatorSpec, KedaSpec, PrometheusAdapterSpec
-    from eks_inference.secrets import SecretRef
     from eks_inference.serving.disaggregated.component import DisaggregatedPair
     from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
     from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec, RoleSpec, RouterSpec
@@ -59,33 +61,24 @@ if TYPE_CHECKING:
     from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
     from eks_inference.serving.ray_serve.component import RayServeVllm
     from eks_inference.serving.ray_serve.spec import RayHeadSpec, RayServeVllmSpec, RayWorkerSpec, ServeReplicasSpec
-    from eks_inference.serving.spec import (
-        HubModel,
-        NoCompileCache,
-        S3CompileCache,
-        S3Model,
-        VolumeCompileCache,
-        VolumeModel,
-    )
-    from eks_inference.serving.triton.client import TritonClient
-    from eks_inference.serving.triton.client_spec import TritonClientSpec
+    from eks_inference.serving.spec import HubModel, NoCompileCache, S3CompileCache, S3Model, VolumeCompileCache, VolumeModel
     from eks_inference.serving.triton.component import TritonServer
     from eks_inference.serving.triton.spec import TritonServerSpec
     from eks_inference.serving.vllm.component import VllmServer
     from eks_inference.serving.vllm.spec import VllmServerSpec
     from eks_inference.settings import StackSettings
-    from eks_inference.stack import StackSpec
+    from eks_inference.stack.spec import StackSpec
     from eks_inference.storage.component import FileSystemDriver, SharedStore
     from eks_inference.storage.handle import ExistingStore
     from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, LustreStoreSpec
 
 _MODULES = {
-    "accelerators.component": ("NeuronPlugin", "NeuronScheduler"),
-    "accelerators.efa": ("EfaPlugin", "ExistingEfaPlugin"),
-    "accelerators.handle": ("ExistingNeuronScheduler",),
-    "accelerators.nvidia": ("DcgmExporter", "NvidiaDevicePlugin"),
-    "accelerators.nvidia_spec": ("DcgmExporterSpec", "NvidiaSpec"),
-    "accelerators.spec": ("NeuronSpec",),
+    "accelerators.neuron.component": ("NeuronPlugin", "NeuronScheduler"),
+    "accelerators.efa.component": ("EfaPlugin", "ExistingEfaPlugin"),
+    "accelerators.neuron.handle": ("ExistingNeuronScheduler",),
+    "accelerators.nvidia.component": ("DcgmExporter", "NvidiaDevicePlugin"),
+    "accelerators.nvidia.spec": ("DcgmExporterSpec", "NvidiaSpec"),
+    "accelerators.neuron.spec": ("NeuronSpec",),
     "clients.component": ("OpenWebUI", "SmokeTest"),
     "clients.spec": ("ClientsSpec", "OpenWebUISpec", "SmokeTestSpec"),
     "cluster.component": ("ClusterAddons", "EksCluster"),
@@ -110,14 +103,14 @@ _MODULES = {
     "pools.karpenter": ("ExistingKarpenter", "Karpenter"),
     "pools.karpenter_pool": ("KarpenterPool",),
     "pools.managed": ("ManagedPool",),
-    "pools.placement": ("Placement", "Taint"),
+    "placement": ("Placement", "Taint"),
     "pools.spec": ("EfaSpec", "ExistingPlacementGroup", "KarpenterPoolSpec", "KarpenterSpec", "ManagedPoolSpec"),
     "scaling.component": ("Autoscaler",),
     "scaling.handle": ("ExistingKeda", "ExistingPrometheusAdapter"),
     "scaling.keda": ("Keda",),
     "scaling.prometheus_adapter": ("PrometheusAdapter",),
     "scaling.spec": ("HpaSpec", "KedaOperatorSpec", "KedaSpec", "PrometheusAdapterSpec"),
-    "secrets": ("SecretRef",),
+    "kubernetes.secrets": ("SecretRef",),
     "serving.disaggregated.component": ("DisaggregatedPair",),
     "serving.disaggregated.controller": ("ExistingLeaderWorkerSets", "LeaderWorkerSetController"),
     "serving.disaggregated.spec": ("CompileOptions", "DisaggregatedPairSpec", "RoleSpec", "RouterSpec"),
@@ -127,14 +120,14 @@ _MODULES = {
     "serving.ray_serve.component": ("RayServeVllm",),
     "serving.ray_serve.spec": ("RayHeadSpec", "RayServeVllmSpec", "RayWorkerSpec", "ServeReplicasSpec"),
     "serving.spec": ("HubModel", "NoCompileCache", "S3CompileCache", "S3Model", "VolumeCompileCache", "VolumeModel"),
-    "serving.triton.client": ("TritonClient",),
-    "serving.triton.client_spec": ("TritonClientSpec",),
+    "clients.triton_client": ("TritonClient",),
+    "clients.triton_client_spec": ("TritonClientSpec",),
     "serving.triton.component": ("TritonServer",),
     "serving.triton.spec": ("TritonServerSpec",),
     "serving.vllm.component": ("VllmServer",),
     "serving.vllm.spec": ("VllmServerSpec",),
     "settings": ("StackSettings",),
-    "stack": ("StackSpec",),
+    "stack.spec": ("StackSpec",),
     "storage.component": ("FileSystemDriver", "SharedStore"),
     "storage.handle": ("ExistingStore",),
     "storage.spec": ("EfsStoreSpec", "ExistingStoreSpec", "LustreStoreSpec"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from eks_inference.preview.errors import Problem
+from stackgraph.problems import Problem
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pulumi
 
-from eks_inference.accelerators.component import NeuronPlugin, NeuronScheduler
-from eks_inference.accelerators.efa import EfaPlugin
-from eks_inference.accelerators.nvidia import DcgmExporter, NvidiaDevicePlugin
+from eks_inference.accelerators.efa.component import EfaPlugin
+from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
+from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
 from eks_inference.clients.component import OpenWebUI, SmokeTest
+from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.faults import Fault, SpecError, faults_under
 from eks_inference.loadtest.component import LoadTest
@@ -21,18 +22,17 @@ from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
-from eks_inference.preflight.check import check_spec
 from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
-from eks_inference.serving.deploy import Server, ServerDependencies, deploy_server
+from eks_inference.server_assembly import Server, ServerDependencies, deploy_server
 from eks_inference.serving.disaggregated.controller import LeaderWorkerSetController
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.spec import HubModel
-from eks_inference.serving.triton.client import TritonClient
 from eks_inference.serving.triton.component import TritonServer
-from eks_inference.stack import StackSpec, parse_stack
-from eks_inference.stack_outputs import stack_outputs
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.outputs import stack_outputs
+from eks_inference.stack.spec import StackSpec, parse_stack
 from eks_inference.storage.component import FileSystemDriver
 from eks_inference.storage.spec import FileSystem
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eks_inference.simulate.toolchain import Toolchain, installed
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain, installed
 
 
 @pytest.fixture(scope="session")

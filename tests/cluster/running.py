@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.simulate.api import Api
-from eks_inference.simulate.control_plane import ControlPlane
-from eks_inference.simulate.stand_ins.loop import StandIns
-from eks_inference.verify.expected import PODS
-from eks_inference.verify.observed import labels_of
+from eks_inference_tools.reading.expected import PODS
+from eks_inference_tools.reading.observed import labels_of
+from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.stand_ins.loop import StandIns
 
 
 @dataclass(frozen=True)

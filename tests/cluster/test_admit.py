@@ -13,13 +13,13 @@ import pytest
 from conftest import STACKS, recorded
 from demo_program import program as demo
 from eks_inference.catalog import versions
-from eks_inference.preview.graph import Graph
-from eks_inference.preview.recording import record
-from eks_inference.simulate.admit import Admission, admit
-from eks_inference.simulate.control_plane import ControlPlane, control_plane
-from eks_inference.simulate.objects import cluster_objects, opaque_of
-from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
-from eks_inference.simulate.toolchain import Toolchain
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.world.admit import Admission, admit
+from eks_inference_tools.simulate.world.objects import cluster_objects, opaque_of
+from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
 from variants import recorded_with
 
 pytestmark = pytest.mark.cluster

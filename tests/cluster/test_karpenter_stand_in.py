@@ -8,23 +8,23 @@ import pytest
 
 from cluster.running import Running
 from conftest import recorded
-from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
-from eks_inference.preview.values import at
-from eks_inference.simulate.api import Api, ApiRefusal
-from eks_inference.simulate.control_plane import control_plane
-from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL, footprints
-from eks_inference.simulate.nodes import managed_nodes, manifest
-from eks_inference.simulate.objects import cluster_objects
-from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
-from eks_inference.simulate.stand_ins.device_plugins import DevicePlugins
-from eks_inference.simulate.stand_ins.ebs import EbsVolumes
-from eks_inference.simulate.stand_ins.karpenter import Karpenter
-from eks_inference.simulate.stand_ins.loop import StandIns
-from eks_inference.simulate.toolchain import Toolchain
-from eks_inference.verify.expected import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
-from eks_inference.verify.nodes import karpenter_object
-from eks_inference.verify.observed import condition_of, labels_of, name_of
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference_tools.reading.expected import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
+from eks_inference_tools.reading.observed import condition_of, labels_of, name_of
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
+from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
+from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
+from eks_inference_tools.simulate.stand_ins.loop import StandIns
+from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL, footprints
+from eks_inference_tools.simulate.world.nodes import managed_nodes, manifest
+from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
+from eks_inference_tools.verify.nodes import karpenter_object
+from stackgraph.graph.values import at
 
 pytestmark = pytest.mark.cluster
 

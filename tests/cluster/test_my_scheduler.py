@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from conftest import recorded
-from eks_inference.accelerators.plan import DEVICE_RESOURCE, EXTENSION_NAME, NAMESPACE, SCHEDULER_NAME
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
-from eks_inference.preview.values import at, items
-from eks_inference.simulate import schedulers
-from eks_inference.simulate.api import Api
-from eks_inference.simulate.control_plane import ControlPlane, control_plane
-from eks_inference.simulate.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
-from eks_inference.simulate.objects import ClusterObject, cluster_objects
-from eks_inference.simulate.processes import free_port
-from eks_inference.simulate.schedulers import Schedulers
-from eks_inference.simulate.stand_ins.loop import StandIns
-from eks_inference.simulate.toolchain import Toolchain
-from eks_inference.simulate.unsimulated import Unsimulated
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE, EXTENSION_NAME, NAMESPACE, SCHEDULER_NAME
+from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.processes import free_port
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.schedulers import second_schedulers as schedulers
+from eks_inference_tools.simulate.schedulers.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
+from eks_inference_tools.simulate.schedulers.second_schedulers import Schedulers
+from eks_inference_tools.simulate.stand_ins.loop import StandIns
+from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.unsimulated import Unsimulated
+from stackgraph.graph.values import at, items
 
 pytestmark = pytest.mark.cluster
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from conftest import recorded
-from eks_inference.output import write
-from eks_inference.simulate.control_plane import ControlPlane, control_plane
-from eks_inference.simulate.processes import ComponentError
-from eks_inference.simulate.replay import command, prometheus
-from eks_inference.simulate.replay.model import fitted, rows
-from eks_inference.simulate.replay.subject import subject_of
-from eks_inference.simulate.toolchain import Toolchain
+from eks_inference_tools.commands import replay as command
+from eks_inference_tools.presentation.output import write
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.processes import ComponentError
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.replay import prometheus
+from eks_inference_tools.simulate.replay.model import fitted, rows
+from eks_inference_tools.simulate.replay.subject import subject_of
 
 pytestmark = pytest.mark.cluster
 

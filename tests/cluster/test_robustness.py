@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from eks_inference.preview.errors import PreviewError
-from eks_inference.simulate import control_plane as module
-from eks_inference.simulate.control_plane import control_plane
-from eks_inference.simulate.processes import ComponentError, Processes
-from eks_inference.simulate.toolchain import Toolchain
+from eks_inference_tools.simulate.control_plane import control_plane as module
+from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from stackgraph.problems import PreviewError
 
 pytestmark = pytest.mark.cluster
 

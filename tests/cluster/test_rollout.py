@@ -12,27 +12,27 @@ import pytest
 import yaml
 
 from conftest import STACKS, recorded
-from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.pools.placement import HOSTNAME_LABEL, ZONE_LABEL
-from eks_inference.preflight.pod_facts import requests_of_pod
-from eks_inference.preview.values import at
-from eks_inference.simulate.admit import install_definitions
-from eks_inference.simulate.api import Api
-from eks_inference.simulate.awaits import Seen
-from eks_inference.simulate.changes import images_in, with_other_images
-from eks_inference.simulate.control_plane import ControlPlane, control_plane
-from eks_inference.simulate.footprint import STANDS_IN_FOR_LABEL
-from eks_inference.simulate.objects import SKIP_AWAIT, ClusterObject
-from eks_inference.simulate.processes import ComponentError
-from eks_inference.simulate.rollout import create, delete, settle, update
-from eks_inference.simulate.simulation import Simulation, simulation
-from eks_inference.simulate.stand_ins.ebs import DRIVERS, EbsVolumes
-from eks_inference.simulate.stand_ins.kuberay import KubeRay
-from eks_inference.simulate.stand_ins.loop import StandIns
-from eks_inference.simulate.toolchain import Toolchain
-from eks_inference.simulate.walk import Outcome, Stall
-from eks_inference.verify.expected import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
-from eks_inference.verify.observed import is_leaving, labels_of, name_of
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference.placement import HOSTNAME_LABEL, ZONE_LABEL
+from eks_inference_tools.reading.expected import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
+from eks_inference_tools.reading.observed import is_leaving, labels_of, name_of
+from eks_inference_tools.reading.pods import requests_of_pod
+from eks_inference_tools.simulate.control_plane.api import Api
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
+from eks_inference_tools.simulate.control_plane.processes import ComponentError
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.rollout.awaits import Seen
+from eks_inference_tools.simulate.rollout.changes import images_in, with_other_images
+from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
+from eks_inference_tools.simulate.rollout.walk import Outcome, Stall
+from eks_inference_tools.simulate.simulation import Simulation, simulation
+from eks_inference_tools.simulate.stand_ins.ebs import DRIVERS, EbsVolumes
+from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
+from eks_inference_tools.simulate.stand_ins.loop import StandIns
+from eks_inference_tools.simulate.world.admit import install_definitions
+from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
+from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject
+from stackgraph.graph.values import at
 
 pytestmark = pytest.mark.cluster
 

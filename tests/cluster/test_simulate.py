@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, STACKS
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
-from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.cli import main
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference_tools.cli import main
 from readme import README, blocks
 
 SIMULATE_PAGE = ROOT / "docs" / "simulate.md"

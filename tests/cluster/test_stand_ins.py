@@ -9,23 +9,23 @@ import pytest
 
 from cluster.running import Running
 from conftest import recorded
-from eks_inference.simulate.api import Api, ApiRefusal
-from eks_inference.simulate.control_plane import control_plane
-from eks_inference.simulate.objects import ClusterObject, cluster_objects
-from eks_inference.simulate.schemas import definitions_for, kubernetes_schemas
-from eks_inference.simulate.stand_ins.ebs import EbsVolumes
-from eks_inference.simulate.stand_ins.helm import helm_records
-from eks_inference.simulate.stand_ins.kuberay import KubeRay
-from eks_inference.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
-from eks_inference.simulate.stand_ins.loop import StandIns
-from eks_inference.simulate.stand_ins.ray_cluster import pods_of
-from eks_inference.simulate.toolchain import Toolchain
-from eks_inference.verify.cluster_api import Kubectl
-from eks_inference.verify.expected import Expected, expected_of
-from eks_inference.verify.observed import Observed
-from eks_inference.verify.ray import generated_services, ray_groups, ray_service
-from eks_inference.verify.services import service as service_finding
-from eks_inference.verify.workloads import workload
+from eks_inference_tools.reading.expected import Expected, expected_of
+from eks_inference_tools.reading.observed import Observed
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.control_plane import control_plane
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
+from eks_inference_tools.simulate.stand_ins.helm import helm_records
+from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
+from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
+from eks_inference_tools.simulate.stand_ins.loop import StandIns
+from eks_inference_tools.simulate.stand_ins.ray_cluster import pods_of
+from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
+from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
+from eks_inference_tools.verify.cluster_api import Kubectl
+from eks_inference_tools.verify.ray import generated_services, ray_groups, ray_service
+from eks_inference_tools.verify.services import service as service_finding
+from eks_inference_tools.verify.workloads import workload
 
 pytestmark = pytest.mark.cluster
 

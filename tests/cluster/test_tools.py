@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eks_inference.simulate.toolchain import DEFINITIONS, Toolchain, tools, version_of
+from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, Toolchain, tools, version_of
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from eks_inference.preview.project import Project
+from stackgraph.recorder.project import Project
 
 ECHO = Path(__file__).with_name("echo.py")
 PACKAGES = ("aws", "eks", "kubernetes")

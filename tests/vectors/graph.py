@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.preflight.graph_facts import GraphFacts
-from eks_inference.preview.graph import Graph, Resource
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from stackgraph.graph.document import Graph, Resource
 from vectors import Vector
 
 PREFIX = "urn:pulumi:test::test::"

@@ -5,8 +5,8 @@ from typing import Any
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import find_model
-from eks_inference.scaling.facts import ScalingFacts
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
+from eks_inference.serving.scaling_facts import ScalingFacts
 from vectors import Vector
 from vectors.serving import on, server
 

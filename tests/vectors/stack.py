@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from eks_inference.pools.plan import placement_of
-from eks_inference.preflight.subjects import StackFacts
-from eks_inference.stack import StackSpec
+from eks_inference.stack.facts import StackFacts
+from eks_inference.stack.spec import StackSpec
 from vectors import Vector
 from vectors.serving import server
 

@@ -11,11 +11,11 @@ from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.network.policy import network_policy
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
-from eks_inference.secret_object import secret_object
-from eks_inference.secrets import SecretRef, secret_env
+from eks_inference.kubernetes.network_policy import network_policy
+from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.secret_object import secret_object
+from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.placement import Placement
 from eks_inference.serving.handle import ModelServer
 
 _MAX_NAMESPACE_LENGTH = 63

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eks_inference.clients.spec import OpenWebUISpec
-from eks_inference.network.policy import DNS, Rule, allow_to, namespace
-from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.network_policy import DNS, Rule, allow_to, namespace
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.placement import Placement
 
 APP_LABEL = "app.kubernetes.io/name"
 

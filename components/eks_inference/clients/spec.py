@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
+from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
-from eks_inference.serving.triton.client_spec import TritonClientSpec
 from eks_inference.spec import Quantity, ResourceName, Spec
 
 

@@ -5,16 +5,16 @@ import pulumi_aws as aws
 import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
-from eks_inference.pod_identity import pod_role
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 
 

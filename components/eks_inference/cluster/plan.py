@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.catalog import versions, zones
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon
 from eks_inference.faults import Fault, SpecError

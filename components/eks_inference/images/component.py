@@ -6,16 +6,16 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.faults import SpecError
 from eks_inference.images import plan
 from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
-from eks_inference.network.policy import network_policy
-from eks_inference.pod_identity import pod_identity
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.network_policy import network_policy
+from eks_inference.placement import Placement
 
 
 class ImageBuild(pulumi.ComponentResource):

@@ -35,7 +35,7 @@ class PrivateRepository(NamedTuple):
 
 def own_dockerfile() -> str:
     """The Dockerfile of the Ray Serve image that comes with the library."""
-    return files("eks_inference.serving").joinpath("assets", NAME).read_text("utf-8")
+    return files("eks_inference.images").joinpath("assets", NAME).read_text("utf-8")
 
 
 def has_stage(dockerfile: str) -> bool:

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.faults import Fault
 from eks_inference.images import dockerfile
 from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
-from eks_inference.network.policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
+from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 
 SERVICE_ACCOUNT = "image-build"

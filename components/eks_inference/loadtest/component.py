@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
+from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.secret_object import secret_object
+from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.loadtest import plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
-from eks_inference.secret_object import secret_object
-from eks_inference.secrets import SecretRef, secret_env
+from eks_inference.placement import Placement
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 

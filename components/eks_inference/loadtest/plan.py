@@ -17,11 +17,11 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
+from eks_inference.kubernetes import network_policy as policy
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.merge import merged
-from eks_inference.network import policy
-from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.serving.hardware import Hardware
 
 SCHEMA = 1

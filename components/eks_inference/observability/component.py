@@ -7,9 +7,9 @@ import pulumi_aws as aws
 
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.observability import plan
 from eks_inference.observability.spec import CloudWatchSpec
-from eks_inference.pod_identity import pod_role
 
 
 class CloudWatchObservability(pulumi.ComponentResource):

@@ -6,14 +6,14 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.network.policy import DNS, HTTPS, POD_IDENTITY, network_policy
+from eks_inference.cluster.pod_identity import pod_identity
+from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy
+from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.spec import FluentBitSpec
-from eks_inference.pod_identity import pod_identity
-from eks_inference.pod_security import enforce
 
 
 class FluentBit(pulumi.ComponentResource):

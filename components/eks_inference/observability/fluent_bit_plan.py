@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.observability.spec import FluentBitSpec
 
 NAME = "fluent-bit"

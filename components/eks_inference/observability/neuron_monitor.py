@@ -5,15 +5,22 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.component import NeuronPlugin
-from eks_inference.accelerators.plan import neuron_instance_types
+from eks_inference.accelerators.neuron.component import NeuronPlugin
+from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.catalog import versions
-from eks_inference.network.policy import EVERY_NAMESPACE, addresses, allow_from, allow_to, namespace, network_policy
+from eks_inference.kubernetes.network_policy import (
+    EVERY_NAMESPACE,
+    addresses,
+    allow_from,
+    allow_to,
+    namespace,
+    network_policy,
+)
+from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import neuron_monitor_endpoints, pod_monitor
 from eks_inference.observability.spec import NeuronMonitorSpec
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import INSTANCE_TYPE_LABEL
+from eks_inference.placement import INSTANCE_TYPE_LABEL
 
 _NAME = "neuron-monitor"
 _PORT = 8000

@@ -6,7 +6,7 @@ chart"; values and release notes of the chart behind the add-on (aws-observabili
 
 from typing import Any
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.plan import Addon
 from eks_inference.merge import merged

@@ -8,13 +8,13 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.network.policy import allow_from, namespace, network_policy, pods
+from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
+from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.spec import PrometheusSpec
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
-from eks_inference.secrets import SecretRef
+from eks_inference.placement import Placement
 from eks_inference.serving.handle import ModelServer
 
 _MONITOR = {"api_version": "monitoring.coreos.com/v1", "kind": "PodMonitor"}

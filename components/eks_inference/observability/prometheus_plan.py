@@ -13,7 +13,7 @@ import yaml
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.merge import merged
 from eks_inference.observability.spec import PrometheusSpec
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 
 RELEASE = "kube-prometheus-stack"

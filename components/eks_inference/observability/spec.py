@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from eks_inference.accelerators.nvidia_spec import DcgmExporterSpec
+from eks_inference.accelerators.nvidia.spec import DcgmExporterSpec
 from eks_inference.spec import ResourceName, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pulumi
 
 from eks_inference.catalog import instances
-from eks_inference.pools.placement import Placement, Taint, place
+from eks_inference.placement import Placement, Taint, place
 
 
 @dataclass(frozen=True)

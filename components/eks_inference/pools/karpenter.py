@@ -9,15 +9,15 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam, naming
+from eks_inference.aws import iam, naming
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import merged
-from eks_inference.pod_identity import pod_identity
+from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.node_role import node_role
-from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterSpec
 
 

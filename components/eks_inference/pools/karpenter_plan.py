@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference import iam
-from eks_inference.pools import plan
-from eks_inference.pools.placement import (
+from eks_inference.aws import iam
+from eks_inference.placement import (
     ARCHITECTURE_LABEL,
     CAPACITY_TYPE_LABEL,
     INSTANCE_TYPE_LABEL,
     KARPENTER_POOL_LABEL,
     Placement,
 )
+from eks_inference.pools import plan
 from eks_inference.pools.spec import KarpenterPoolSpec, ReleaseAmi
 from eks_inference.settings import StackSettings
 

@@ -8,9 +8,9 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.network.handle import Network
+from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan, plan
 from eks_inference.pools.karpenter import NodeAutoscaler
-from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import KarpenterPoolSpec
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference import naming
+from eks_inference.aws import naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.network.handle import Network
+from eks_inference.placement import Placement
 from eks_inference.pools import plan
 from eks_inference.pools.interfaces import Interface, interfaces
 from eks_inference.pools.node_role import node_role
-from eks_inference.pools.placement import Placement
 from eks_inference.pools.spec import ExistingPlacementGroup, ImageIdAmi, ManagedPoolSpec, ReleaseAmi, SsmParameterAmi
 
 

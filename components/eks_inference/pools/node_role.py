@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
-from eks_inference import iam, naming
+from eks_inference.aws import iam, naming
 from eks_inference.pools import plan
 from eks_inference.settings import StackSettings
 

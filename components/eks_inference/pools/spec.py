@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
-from eks_inference.pools.placement import POOL_LABEL, Taint, TaintEffect
+from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.spec import Quantity, Spec, ZoneId
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"

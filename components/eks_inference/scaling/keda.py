@@ -8,12 +8,12 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
+from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.merge import merged
-from eks_inference.network.policy import allow_from, namespace, network_policy, pods
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.prometheus_plan import PROMETHEUS_PORT
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.scaling.spec import KedaOperatorSpec
 from eks_inference.settings import StackSettings
 

@@ -8,9 +8,9 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
 from eks_inference.merge import merged
-from eks_inference.network.policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.scaling import plan
 from eks_inference.scaling.component import query_url
 from eks_inference.scaling.handle import QueriedMetrics

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.rules import Path
 
 

@@ -6,7 +6,7 @@ It asks the same functions as the rules (``accelerators/plan.py``, ``serving/mem
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eks_inference.accelerators.plan import cores_of, devices_for_cores, needs_scheduler
+from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, needs_scheduler
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from eks_inference.accelerators.nvidia_plan import GPU_RESOURCE
-from eks_inference.accelerators.plan import DEVICE_RESOURCE
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.pools.placement import ZONE_LABEL
+from eks_inference.placement import ZONE_LABEL
 from eks_inference.serving.node_share import share
 
 SERVER_LABEL = "eks-inference/server"

@@ -6,7 +6,7 @@ Source: Kubernetes documentation, "Resource Quotas".
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.network.policy import (
+from eks_inference.kubernetes.network_policy import (
     DNS,
     EVERY_NAMESPACE,
     HTTPS,

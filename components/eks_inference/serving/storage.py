@@ -7,9 +7,9 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam, naming
+from eks_inference.aws import iam, naming
 from eks_inference.cluster.handle import Cluster
-from eks_inference.pod_identity import pod_identity
+from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.serving import storage_plan
 from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
 

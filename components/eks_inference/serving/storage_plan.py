@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.images.spec import InClusterImage
 from eks_inference.serving.spec import (
     CompileCache,

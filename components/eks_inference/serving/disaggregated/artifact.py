@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.accelerators.plan import cores_of
+from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
 
 STORE = "/store"

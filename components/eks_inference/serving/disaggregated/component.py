@@ -7,21 +7,21 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.efa import EfaDevices
+from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.secret_object import secret_object
+from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
-from eks_inference.secret_object import secret_object
-from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving.disaggregated import jobs, rules, workloads
 from eks_inference.serving.disaggregated.artifact import artifact
 from eks_inference.serving.disaggregated.controller import LeaderWorkerSets
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
 from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.rules import server_rules
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
 

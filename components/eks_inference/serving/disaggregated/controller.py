@@ -9,9 +9,9 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.network.policy import allow_from, network_policy
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.network_policy import allow_from, network_policy
+from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.placement import Placement
 
 RELEASE = "lws"
 NAMESPACE = "lws-system"

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.accelerators.plan import cores_of
+from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.models import find_model
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
+from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
-from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Path
 from eks_inference.serving.disaggregated import jobs, workloads
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.network.policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
-from eks_inference.pools.placement import Placement
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated.artifact import STORE, artifact, model_folder
 from eks_inference.serving.disaggregated.servers import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec

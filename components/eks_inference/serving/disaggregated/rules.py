@@ -7,7 +7,7 @@ aws-neuron/upstreaming-to-vllm, ``distributed/kv_transfer/neuron``; NxD Inferenc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
 from eks_inference.rules import Judgement, rule

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eks_inference.accelerators.plan import cores_of
+from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, model_folder, tensor_parallel
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec, RoleSpec
 from eks_inference.serving.pods import engine_args

@@ -17,10 +17,10 @@ from importlib.resources import files
 from math import ceil
 from typing import Any
 
-from eks_inference.accelerators.efa_plan import EFA_RESOURCE
-from eks_inference.network.policy import DNS, allow_from, allow_to, network_policy, pods
-from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
-from eks_inference.pools.placement import HOSTNAME_LABEL, Placement
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
+from eks_inference.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving import protection
 from eks_inference.serving.disaggregated.artifact import STORE
 from eks_inference.serving.disaggregated.servers import (

@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from, network_policy
+from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.merge import merged
-from eks_inference.network.policy import EVERY_NAMESPACE, allow_from, network_policy
-from eks_inference.pod_security import enforce
-from eks_inference.pools.placement import Placement
+from eks_inference.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 
 RELEASE = "kuberay-operator"

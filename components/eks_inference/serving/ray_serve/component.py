@@ -6,23 +6,23 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.accelerators.handle import DeviceScheduler
+from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
-from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce
+from eks_inference.kubernetes.secret_object import secret_object
+from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.secret_object import secret_object
-from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving import storage_plan
 from eks_inference.serving.kuberay.handle import RayOperator
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve import plan, protection
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.rules import server_rules
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
 
 

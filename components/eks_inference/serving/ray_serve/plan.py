@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from eks_inference.accelerators.plan import cores_of, needs_scheduler
-from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.pools.placement import Placement
+from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import SERVER_LABEL
@@ -23,7 +23,8 @@ from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, Compilation, PodStorage, compile_cache_place, model_folder
 
 SCRIPT_CONFIG_MAP = "vllm-serve-script"
-SCRIPT_FILES = ("drain.py", "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
+DRAIN = "drain.py"
+SCRIPT_FILES = (DRAIN, "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
 SCRIPT_FOLDER = "/home/ray/serve"
 NODE_TYPE_LABEL = "ray.io/node-type"  # KubeRay puts head or worker on its pods
 
@@ -47,8 +48,9 @@ _USER = 1000
 
 def scripts() -> dict[str, str]:
     """The files of the Serve application by name."""
-    folder = files("eks_inference.serving").joinpath("assets")
-    return {name: folder.joinpath(name).read_text("utf-8") for name in SCRIPT_FILES}
+    own = files("eks_inference.serving.ray_serve").joinpath("assets")
+    shared = files("eks_inference.serving").joinpath("assets")
+    return {name: (shared if name == DRAIN else own).joinpath(name).read_text("utf-8") for name in SCRIPT_FILES}
 
 
 def cores(worker: RayWorkerSpec) -> int:

@@ -7,8 +7,8 @@ Sources: Kubernetes documentation ("Specifying a Disruption Budget", "Resource Q
 from collections.abc import Mapping
 from typing import Any
 
-from eks_inference.accelerators.plan import DEVICE_RESOURCE
-from eks_inference.network.policy import allow_from, allow_to, namespace, network_policy, pods
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference.kubernetes.network_policy import allow_from, allow_to, namespace, network_policy, pods
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.protection import EGRESS, closed, device_quota, from_clients, from_prometheus
 from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL

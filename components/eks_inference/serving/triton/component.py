@@ -7,19 +7,19 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference import iam
-from eks_inference.accelerators.nvidia_handle import GpuPlugin
+from eks_inference.accelerators.nvidia.handle import GpuPlugin
+from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.pod_security import RESTRICTED_CONTAINER, enforce
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce
+from eks_inference.kubernetes.secret_object import secret_object
+from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.secret_object import secret_object
-from eks_inference.secrets import SecretRef, secret_env
 from eks_inference.serving import storage_plan
 from eks_inference.serving.pods import TERMINATION_SECONDS
-from eks_inference.serving.rules import server_rules
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import Account, account_role, private_bucket
 from eks_inference.serving.triton import plan, protection

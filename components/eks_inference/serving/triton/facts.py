@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.catalog.models import find_model
-from eks_inference.pools.placement import Placement
-from eks_inference.quantity import cpu_millis, memory_mib
+from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
+from eks_inference.placement import Placement
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.triton import plan

@@ -15,8 +15,8 @@ from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import version_numbers
-from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.spec import HubModel, S3Model

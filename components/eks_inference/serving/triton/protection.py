@@ -5,9 +5,9 @@ Sources: Kubernetes documentation ("Specifying a Disruption Budget for your Appl
 
 from typing import Any, Literal
 
-from eks_inference import iam
+from eks_inference.aws import iam
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.network.policy import network_policy
+from eks_inference.kubernetes.network_policy import network_policy
 from eks_inference.serving import protection, storage_plan
 from eks_inference.serving.pods import device_resource
 from eks_inference.serving.spec import NoCompileCache

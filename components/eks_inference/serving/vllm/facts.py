@@ -1,8 +1,8 @@
 """What the rules of serving judge of a plain vLLM server: its pods, each with one copy of the model."""
 
 from eks_inference.catalog.models import find_model
-from eks_inference.pools.placement import Placement
-from eks_inference.quantity import cpu_millis, memory_mib
+from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
+from eks_inference.placement import Placement
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.spec import NoCompileCache

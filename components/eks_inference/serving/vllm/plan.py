@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from eks_inference.accelerators.plan import needs_scheduler
+from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.pools.placement import Placement
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.placement import Placement
 from eks_inference.serving import pods
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import SERVER_LABEL

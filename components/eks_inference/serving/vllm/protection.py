@@ -6,7 +6,7 @@ Source: Kubernetes documentation, "Specifying a Disruption Budget for your Appli
 from typing import Any
 
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.network.policy import network_policy
+from eks_inference.kubernetes.network_policy import network_policy
 from eks_inference.serving import protection
 from eks_inference.serving.pods import device_resource
 from eks_inference.serving.vllm import plan

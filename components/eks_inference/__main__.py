@@ -1,7 +1,0 @@
-"""``python -m eks_inference``: the command, for environments without its script."""
-
-import sys
-
-from eks_inference.cli import main
-
-sys.exit(main())

@@ -1,0 +1,1 @@
+"""The device plugin of Elastic Fabric Adapter interfaces."""

@@ -1,0 +1,76 @@
+"""The EFA device plugin as data. Pure functions; no pulumi.
+
+Source: aws/eks-charts 5239609 of 3 August 2026, stable/aws-efa-k8s-device-plugin 0.5.30. The chart tolerates CriticalAddonsOnly
+alone, so its plugin stays away from the tainted nodes it is for.
+"""
+
+from typing import Any
+
+from eks_inference.accelerators.neuron.plan import NAMESPACE
+from eks_inference.catalog.instances import instance_types
+from eks_inference.placement import INSTANCE_TYPE_LABEL
+
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+"""One EFA interface of a node: what pods ask for."""
+
+EFA_PLUGIN_NAME = "aws-efa-k8s-device-plugin"
+
+_LABELS = {"app.kubernetes.io/name": EFA_PLUGIN_NAME}
+_FOLDERS = {
+    "device-plugin": "/var/lib/kubelet/device-plugins",
+    "infiniband": "/dev/infiniband",
+    # Neuron's tools, by which it hands out the interfaces nearest to a pod's chips; not there on GPU nodes.
+    "neuron": "/opt/aws/neuron",
+}
+
+
+def efa_instance_types() -> list[str]:
+    """The names of all instance types of the catalog that offer EFA, sorted."""
+    return sorted(name for name, shape in instance_types().items() if shape.efa_interfaces)
+
+
+def daemon_set(image: str) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the DaemonSet: on every instance type with EFA, whatever its taints.
+
+    A node whose pool attaches no EFA interface has no devices, and the plugin there offers none.
+    """
+    container = {
+        "name": EFA_PLUGIN_NAME,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
+        # Sees the Neuron devices itself, to tell which interface is near which (aws/eks-charts#1245).
+        "securityContext": {"privileged": True, "runAsUser": 0},
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in _FOLDERS.items()],
+    }
+    nodes = [
+        {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": efa_instance_types()},
+        # Auto Mode nodes bring their own.
+        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto", "fargate", "hybrid"]},
+    ]
+    return {
+        "metadata": {"name": EFA_PLUGIN_NAME, "namespace": NAMESPACE, "labels": _LABELS},
+        "spec": {
+            "selector": {"matchLabels": _LABELS},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {
+                "metadata": {"labels": _LABELS},
+                "spec": {
+                    "hostNetwork": True,
+                    "priorityClassName": "system-node-critical",
+                    "automountServiceAccountToken": False,
+                    "affinity": {
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": nodes}]}
+                        }
+                    },
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [container],
+                    "volumes": [
+                        {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}
+                        for name, path in _FOLDERS.items()
+                    ],
+                },
+            },
+        },
+    }

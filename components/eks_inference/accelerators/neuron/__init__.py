@@ -1,0 +1,1 @@
+"""Neuron device plugin and scheduler extension."""

@@ -1,0 +1,29 @@
+"""A secret as a Kubernetes Secret of ours, for the pods of one namespace."""
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.kubernetes.secrets import SecretRef
+
+
+def secret_object(
+    resource_name: str,
+    given: SecretRef | pulumi.Input[str] | None,
+    ours: SecretRef,
+    *,
+    namespace: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+) -> tuple[SecretRef | None, list[pulumi.Resource]]:
+    """Where pods of ``namespace`` read a secret, and what must be there before them.
+
+    A value becomes the Secret ``ours``; a reference stays what it is, and None stays None.
+    """
+    if given is None or isinstance(given, SecretRef):
+        return given, []
+    secret = k8s.core.v1.Secret(
+        resource_name,
+        metadata={"name": ours.name, "namespace": namespace},
+        string_data={ours.key: pulumi.Output.secret(given)},
+        opts=opts,
+    )
+    return ours, [secret]

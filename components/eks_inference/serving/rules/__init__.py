@@ -1,0 +1,1 @@
+"""Rules that judge model servers of every kind."""

@@ -1,0 +1,188 @@
+"""What a model server on GPUs must keep to, whichever server it is. Numbers GPU…"""
+
+from collections.abc import Iterator
+
+from eks_inference.rules import Judgement, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag, number
+from eks_inference.serving.rules import judgements
+
+_DTYPES = {"half": "float16"}
+_SAYS_DTYPE_ITSELF = (0, 9)  # releases that turn bfloat16 into float16 by themselves where a GPU has none
+
+
+def _gpu(server: ServingFacts) -> bool:
+    return server.instance.accelerator == "nvidia"
+
+
+@rule(
+    "GPU001",
+    "Weights and KV cache fit the memory of a GPU.",
+    fix="lower max_model_len, split the model over more GPUs, or choose a larger GPU",
+    source="vLLM refuses to start when one sequence of the longest does not fit (kv_cache_utils, _check_enough_kv_cache_memory); "
+    "EC2 instance types: memory of each GPU",
+)
+def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
+    if _gpu(server) and server.max_model_len and server.tensor_parallel:
+        yield from judgements.memory(server)
+
+
+@rule(
+    "GPU002",
+    "A pod has a GPU for each part of the model, and its node has the GPUs.",
+    fix="ask for as many GPUs as the model is split over, and no more than the instance type has",
+    source="Kubernetes scheduling: a pod takes its GPUs from one node; vLLM documentation, tensor parallelism",
+)
+def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
+    if not _gpu(server):
+        return
+    there, instance = server.instance.devices, server.instance.name
+    yield Judgement(
+        holds=server.devices <= there,
+        path=server.at("devices"),
+        working=(f"GPUs of one pod: {server.devices}; GPUs of {instance}: {there}",),
+        message=f"no {instance} has {_gpus(server.devices)}: the pod waits for ever",
+        given=str(server.devices),
+        allowed=f"at most {there}",
+    )
+    yield Judgement(
+        holds=server.tensor_parallel <= server.devices,
+        path=server.at("tensor_parallel"),
+        working=(f"tensor_parallel {server.tensor_parallel}; GPUs of one pod: {server.devices}",),
+        message=f"tensor_parallel {server.tensor_parallel} is more than the {_gpus(server.devices)} of a pod",
+        given=str(server.tensor_parallel),
+        allowed=f"at most {server.devices}",
+    )
+
+
+@rule(
+    "GPU003",
+    "Attention heads divide evenly among the GPUs.",
+    fix="choose a tensor_parallel that divides the number of heads",
+    source="vLLM refuses it (ModelConfig.verify_with_parallel_config)",
+)
+def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
+    if _gpu(server):
+        yield from judgements.heads(server)
+
+
+@rule(
+    "GPU004",
+    "The GPU has the arithmetic the model is asked for in: bfloat16 needs compute capability 8.0.",
+    fix="say float16, or choose a GPU of compute capability 8.0 or later",
+    source="vLLM refuses bfloat16 below 8.0 (CudaPlatform.check_if_supports_dtype); NVIDIA, CUDA GPU compute capability: T4 7.5",
+)
+def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
+    capability = server.instance.compute_capability
+    if not _gpu(server) or capability is None:
+        return
+    said = flag(server.arguments, "dtype") or "auto"
+    wanted, how = _DTYPES.get(said, said), f"dtype {said}"
+    if wanted == "auto" and server.model is not None:
+        converts = _release(server) >= _SAYS_DTYPE_ITSELF and not server.instance.has_bfloat16
+        wanted = "float16" if converts else server.model.dtype
+        how = f"dtype auto: {server.model.name} is published in {server.model.dtype}"
+        how += f", vLLM {server.engine.vllm} takes float16 where that is missing" if wanted != server.model.dtype else ""
+    yield Judgement(
+        holds=wanted != "bfloat16" or server.instance.has_bfloat16,
+        path=server.at("dtype" if "dtype" in server.keys else "extra_args"),
+        working=(how, f"{server.instance.name}: compute capability {_dotted(capability)}; bfloat16 from 8.0"),
+        message=f"the GPUs of {server.instance.name} have no bfloat16: vLLM does not start",
+        given=how,
+        allowed="float16",
+    )
+
+
+@rule(
+    "GPU005",
+    "The engine is for the GPUs.",
+    fix="choose one of the allowed engine profiles, or another instance type",
+    source="release notes of each image: oldest CUDA compute capability, as catalog/engines.toml keeps it",
+)
+def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
+    if _gpu(server) or server.engine.accelerator == "nvidia":
+        yield from judgements.engine(server)
+
+
+@rule(
+    "GPU006",
+    "No GPU is idle.",
+    severity="warning",
+    fix="ask for as many GPUs as are used, or split the model over all of them",
+    source="a GPU that a pod holds or cannot reach is paid for",
+)
+def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
+    if not _gpu(server) or not 0 < server.devices <= server.instance.devices:
+        return
+    used = server.copies * server.tensor_parallel * _pipeline(server)
+    if used <= server.devices:
+        yield Judgement(
+            holds=used == server.devices,
+            path=server.at("devices"),
+            working=(f"{_copies(server)} x {used // server.copies} GPUs = {used} of {server.devices} GPUs of a pod",),
+            message=f"{server.devices - used} of the {server.devices} GPUs of a pod are idle",
+            given=str(server.devices),
+            allowed=str(used),
+        )
+    pods, left = divmod(server.instance.devices, server.devices)
+    yield Judgement(
+        holds=not left,
+        path=server.at("devices"),
+        working=(f"{server.instance.name}: {server.instance.devices} GPUs = {pods} pods x {server.devices}, {left} left",),
+        message=f"{left} of the {server.instance.devices} GPUs of each node are idle: pods of {server.devices} do not fill it",
+        given=str(server.devices),
+        allowed=", ".join(str(count) for count in range(1, server.instance.devices + 1) if not server.instance.devices % count),
+    )
+
+
+@rule(
+    "GPU007",
+    "A pod fits a node.",
+    fix="ask for less CPU or memory, or leave them out for the GPUs' share",
+    source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
+)
+def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
+    if _gpu(server):
+        yield from judgements.pod(server)
+
+
+@rule(
+    "GPU008",
+    "The engine knows the model's architecture.",
+    fix="choose another engine profile",
+    source="model registry of each vLLM release, as catalog/engines.toml keeps it",
+)
+def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
+    if _gpu(server):
+        yield from judgements.architecture(server)
+
+
+@rule(
+    "GPU009",
+    "The engine listens where the Service leads.",
+    fix="leave --port out",
+    source="vLLM documentation, --port (default 8000)",
+)
+def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
+    if _gpu(server) and server.engine.server == "vllm":
+        yield from judgements.ports(server)
+
+
+def _release(server: ServingFacts) -> tuple[int, ...]:
+    return tuple(int(part) for part in server.engine.vllm.split(".")[:2])
+
+
+def _pipeline(server: ServingFacts) -> int:
+    return int(number(flag(server.arguments, "pipeline-parallel-size"), 1))
+
+
+def _copies(server: ServingFacts) -> str:
+    return "1 copy" if server.copies == 1 else f"{server.copies} copies"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))

@@ -1,0 +1,433 @@
+"""What a model server on Neuron devices must keep to. Numbers NEU…"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, is_legal, needs_scheduler
+from eks_inference.catalog.tables import version_numbers
+from eks_inference.catalog.versions import neuron_driver_floor, neuron_sdk_driver
+from eks_inference.rules import Judgement, ReadRule, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag, switched
+from eks_inference.serving.rules import judgements
+
+UNKNOWN_NAMES = ReadRule(
+    "NEU001",
+    "Instance types and engine profiles are in the catalog.",
+    fix="correct the name, or add a row to the catalog",
+    source="catalog/instances.toml and catalog/engines.toml, with the source of every row",
+)
+
+AMAZON_LINUX_2 = ReadRule(
+    "NEU016",
+    "Nodes do not run Amazon Linux 2.",
+    fix="leave ami out, or say {kind: release}: AL2023 with the driver of the pool's accelerator",
+    source="awslabs/amazon-eks-ami#2545: no AL2 image since 26 November 2025, 1.32 was the last Kubernetes version with one; "
+    "Neuron release notes: no runtime on AL2 since SDK 2.20",
+)
+
+_FEATURE_GUIDE = "NxD Inference feature guide, tensor parallelism"
+_CONFIGURATION = "Neuron documentation, vLLM on Neuron: user guide for NxD Inference (generation C), configuration options (D)"
+_SEGMENT_SIZES = (512, 1024, 2048, 4096, 8192)
+
+
+# -- devices and cores ----------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    "NEU002",
+    "A pod asks for a number of Neuron devices that its instance type can give.",
+    fix="choose one of the allowed numbers of devices",
+    source="Neuron scheduler extension, sets of neighbouring devices; EKS user guide, device groups of Trn2",
+)
+def devices_can_be_given(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron:
+        return
+    legal = ", ".join(map(str, server.instance.legal_device_counts))
+    exist = server.devices <= server.instance.devices
+    yield Judgement(
+        holds=is_legal(server.devices, server.instance),
+        path=server.at("devices"),
+        working=(f"{server.instance.name} has {_devices(server.instance.devices)}; neighbours come in sets of {legal}",),
+        message=f"{server.devices} devices of {server.instance.name} are not all neighbours: the Neuron scheduler refuses the pod"
+        if exist
+        else f"{_devices(server.devices)} on {server.instance.name}, which has {server.instance.devices}",
+        given=str(server.devices),
+        allowed=legal,
+    )
+
+
+@rule(
+    "NEU003",
+    "The devices of a pod have a NeuronCore for each part of the model.",
+    fix="ask for more devices, or lower tensor_parallel",
+    source="Neuron documentation, architecture pages: NeuronCores of each chip",
+)
+def cores_suffice(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron:
+        return
+    cores = cores_of(server.devices, server.instance)
+    yield Judgement(
+        holds=server.tensor_parallel <= cores,
+        path=server.at("tensor_parallel"),
+        working=(_cores_line(server),),
+        message=f"tensor_parallel {server.tensor_parallel} is more than the {cores} NeuronCores of a pod",
+        given=str(server.tensor_parallel),
+        allowed=f"at most {cores}, or {_devices_that_hold(server.tensor_parallel, server)}",
+    )
+
+
+@rule(
+    "NEU004",
+    "No NeuronCore of a pod is idle.",
+    severity="warning",
+    fix="ask for fewer devices, or split the model over more cores",
+    source="source system for Llama-3 on Ray Serve: 12 devices for 2 cores; AWS's sample for disaggregated inference: 8 for 8",
+)
+def no_core_is_idle(server: ServingFacts) -> Iterator[Judgement]:
+    cores = cores_of(server.devices, server.instance)
+    used = server.copies * server.tensor_parallel
+    if not server.neuron or not 0 < used <= cores or server.devices > server.instance.devices:
+        return
+    copies = "1 copy" if server.copies == 1 else f"{server.copies} copies"
+    fewest = devices_for_cores(used, server.instance)
+    yield Judgement(
+        holds=used == cores,
+        path=server.at("devices"),
+        working=(_cores_line(server), f"{copies} x tensor_parallel {server.tensor_parallel} = {used}; {cores - used} idle"),
+        message=f"{cores - used} of the {cores} NeuronCores of a pod are idle",
+        given=f"{_devices(server.devices)}, {copies} over {server.tensor_parallel} cores",
+        fix=f"ask for {_devices(fewest)}" if fewest < server.devices else "split the model over more cores",
+    )
+
+
+@rule(
+    "NEU005",
+    "The engine supports the tensor parallel degree.",
+    fix="choose one of the supported degrees",
+    source=_FEATURE_GUIDE,
+)
+def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
+    degrees = server.engine.tensor_parallel.get(server.instance.family)
+    if not server.neuron or degrees is None:
+        return
+    yield Judgement(
+        holds=server.tensor_parallel in degrees,
+        path=server.at("tensor_parallel"),
+        working=(f"{server.engine.name} on {server.instance.family}: {', '.join(map(str, degrees))}",),
+        message=f"no kernels for {server.tensor_parallel} cores on {server.instance.family}",
+        given=str(server.tensor_parallel),
+        allowed=", ".join(map(str, degrees)),
+    )
+
+
+@rule(
+    "NEU006",
+    "Attention heads divide evenly among the cores.",
+    fix="choose a tensor_parallel that divides the number of heads",
+    source=_FEATURE_GUIDE,
+)
+def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
+    if server.neuron:
+        yield from judgements.heads(server)
+
+
+@rule(
+    "NEU007",
+    "No KV head is held more than once.",
+    severity="warning",
+    fix="where the memory is wanted for sequences, split over at most as many cores as the model has KV heads",
+    source="NxD Inference, REPLICATE_TO_TP_DEGREE and CONVERT_TO_MHA",
+)
+def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron or server.model is None:
+        return
+    model, degree = server.model, server.tensor_parallel
+    held = model.kv_heads_at(degree)
+    yield Judgement(
+        holds=held == model.kv_heads,
+        path=server.at("tensor_parallel"),
+        working=(f"{held} KV heads held over {degree} cores / {model.kv_heads} of {model.name} = {held / model.kv_heads:g}",),
+        message=f"each of the {model.kv_heads} KV heads is held {held / model.kv_heads:g} times, and the KV cache with them",
+        given=str(degree),
+        allowed=f"at most {model.kv_heads} for one of each",
+    )
+
+
+@rule(
+    "NEU008",
+    "Weights and KV cache fit the memory of a NeuronCore.",
+    fix="lower max_num_seqs or max_model_len, or split the model over more cores",
+    source="Neuron documentation (memory of each chip; determine_available_memory design); checked against a measurement, "
+    "see serving/memory.py",
+)
+def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
+    if server.neuron:
+        yield from judgements.memory(server)
+
+
+@rule(
+    "NEU009",
+    "A pod that takes a part of a node's devices goes through the Neuron scheduler.",
+    fix="turn the Neuron scheduler on (accelerators.neuron.scheduler)",
+    source="aws-neuron-sdk, Neuron scheduler extension: the kubelet alone may pick devices that are not neighbours",
+)
+def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron:
+        return
+    needed = needs_scheduler(server.devices, server.instance)
+    given = f"{server.devices} of the {server.instance.devices} devices of {server.instance.name}"
+    yield Judgement(
+        holds=server.scheduler or not needed,
+        path=server.at("devices"),
+        working=(f"{given}: the scheduler is {'' if needed else 'not '}needed, and {'' if server.scheduler else 'not '}there",),
+        message="needs the Neuron scheduler",
+        given=given,
+        allowed="1, all, or a scheduler",
+    )
+
+
+# -- engine ---------------------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    "NEU012",
+    "The engine is for the chips.",
+    fix="choose one of the allowed engine profiles, or another instance type",
+    source="Neuron release notes: NxD Inference kernels left Inf2 and Trn1 in SDK 2.29, its successor serves Trn2 and Trn3 only",
+)
+def engine_is_for_the_chip(server: ServingFacts) -> Iterator[Judgement]:
+    if server.neuron or server.engine.accelerator == "neuron":
+        yield from judgements.engine(server)
+
+
+@rule(
+    "NEU013",
+    "The engine knows the model's architecture.",
+    fix="choose another engine profile; what Neuron does not serve runs on GPUs",
+    source="model lists of NxD Inference and of vLLM on Neuron, as catalog/engines.toml keeps them",
+)
+def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
+    if server.neuron:
+        yield from judgements.architecture(server)
+
+
+@rule(
+    "NEU014",
+    "Flags of the KV cache and of buckets agree with batch and length.",
+    fix="leave the flag out: the engine profile sets what is needed",
+    source=_CONFIGURATION,
+)
+def flags_agree(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron:
+        return
+    yield from _buckets(server) if server.engine.generation == "D" else _blocks(server)
+
+
+def _blocks(server: ServingFacts) -> Iterator[Judgement]:
+    """Generations A to C: without prefix caching one block a sequence; with it, as many as the batch at its longest takes."""
+    caches_prefixes = switched(server.arguments, "enable-prefix-caching", False)
+    sequences, length = server.max_num_seqs, server.max_model_len
+    size, blocks = flag(server.arguments, "block-size"), flag(server.arguments, "num-gpu-blocks-override")
+    if (size or server.engine.generation == "A") and not caches_prefixes:
+        yield Judgement(
+            holds=size == str(length),
+            path=server.at("extra_args"),
+            working=(f"one block a sequence: --block-size = max_model_len = {length}",),
+            message="without prefix caching a block holds a whole sequence",
+            given=f"--block-size={size}" if size else "no --block-size",
+            allowed=f"--block-size={length}",
+            fix=f"give --block-size={length}" if server.engine.generation == "A" else "",
+        )
+    if blocks is None or not blocks.isdecimal():
+        return
+    if caches_prefixes and size and size.isdecimal() and int(size):
+        needed = -(-length // int(size)) * sequences
+        formula = f"{length} tokens / {size} a block, rounded up, x {sequences} sequences = {needed} blocks"
+        holds, allowed = int(blocks) >= needed, f"at least {needed}"
+    elif not caches_prefixes and server.engine.generation == "C":
+        formula = f"one block a sequence: --num-gpu-blocks-override = max_num_seqs = {sequences}"
+        holds, allowed = int(blocks) == sequences, str(sequences)
+    else:
+        return
+    yield Judgement(
+        holds=holds,
+        path=server.at("extra_args"),
+        working=(formula,),
+        message=f"{blocks} blocks for {sequences} sequences of {length} tokens",
+        given=f"--num-gpu-blocks-override={blocks}",
+        allowed=allowed,
+    )
+
+
+def _buckets(server: ServingFacts) -> Iterator[Judgement]:
+    """Generation D: graphs are compiled for these sizes, and the largest must be the largest that comes."""
+    text = flag(server.arguments, "additional-config")
+    if text is None:
+        return
+    config = _neuron_config(text)
+    if config is None:
+        yield Judgement(
+            holds=False,
+            path=server.at("extra_args"),
+            working=('--additional-config takes JSON: {"neuron_config": {...}}',),
+            message="--additional-config is not a JSON object with an object 'neuron_config'",
+            given=text,
+        )
+        return
+    batched = flag(server.arguments, "max-num-batched-tokens")
+    for key, what, largest in (
+        ("num_seqs_buckets", "max_num_seqs", str(server.max_num_seqs)),
+        ("num_batched_tokens_buckets", "--max-num-batched-tokens", batched),
+    ):
+        if key in config and largest is not None:
+            buckets = config[key]
+            yield Judgement(
+                holds=isinstance(buckets, list) and [str(one) for one in buckets[-1:]] == [largest],
+                path=server.at("extra_args"),
+                working=(f"last of {key} = {what} = {largest}",),
+                message=f"the last of {key} is not {what}",
+                given=json.dumps(buckets),
+                allowed=f"[..., {largest}]",
+            )
+    segments = config.get("kv_segment_size_buckets")
+    if segments is not None:
+        size = flag(server.arguments, "block-size") or ""
+        block = int(size) if size.isdecimal() and int(size) else 32
+        sizes = [one for one in _SEGMENT_SIZES if one % block == 0]
+        tokens = config.get("num_batched_tokens_buckets", segments)
+        yield Judgement(
+            holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
+            path=server.at("extra_args"),
+            working=(
+                f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, multiples of the block of {block}",
+            ),
+            message="kv_segment_size_buckets do not suit the kernel of segmented attention",
+            given=f"{json.dumps(segments)}, num_batched_tokens_buckets {json.dumps(tokens)}",
+            allowed=f"equal lists out of {', '.join(map(str, sizes))}",
+        )
+
+
+def _neuron_config(text: str) -> Mapping[str, Any] | None:
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return None
+    found = config.get("neuron_config", {}) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+@rule(
+    "NEU015",
+    "The Neuron driver of the nodes is as new as the image's SDK.",
+    severity="warning",
+    fix="choose a newer AMI release (ami.release_version), or an engine profile of an older SDK",
+    source="Neuron release notes: driver of each SDK; containers of SDK 2.30 and later do not work with drivers up to 2.26",
+)
+def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
+    engine, driver = server.engine, server.placement.driver
+    if not server.neuron or driver is None or engine.sdk is None or engine.retired:
+        return
+    floor = neuron_driver_floor(engine.sdk)
+    oldest = engine.minimum_driver or neuron_sdk_driver(engine.sdk)
+    broken = floor is not None and version_numbers(driver)[: len(version_numbers(floor))] <= version_numbers(floor)
+    yield Judgement(
+        holds=not broken and version_numbers(driver) >= version_numbers(oldest),
+        path=server.at("engine"),
+        working=(
+            f"driver on the nodes of pool '{server.placement.pool}': {driver}; SDK of the image: {engine.sdk}",
+            f"oldest driver it is known to run on: {oldest}",
+            *([f"does not work with drivers up to {floor}"] if floor else []),
+        ),
+        message=f"containers of Neuron SDK {engine.sdk} do not work with driver {driver}"
+        if broken
+        else f"Neuron SDK {engine.sdk} is untried on driver {driver}",
+        given=driver,
+        allowed=f"{oldest} or newer",
+        severity="error" if broken else None,
+    )
+
+
+# -- pods -----------------------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    "NEU021",
+    "A pod fits a node.",
+    fix="ask for less CPU or memory, or leave them out for the devices' share",
+    source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
+)
+def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
+    if server.neuron:
+        yield from judgements.pod(server)
+
+
+@rule(
+    "NEU022",
+    "The engine listens where the Service leads.",
+    fix="leave --port out",
+    source="vLLM documentation, --port (default 8000)",
+)
+def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
+    if server.neuron:
+        yield from judgements.ports(server)
+
+
+@rule(
+    "NEU023",
+    "Compiled graphs outlive the pod.",
+    severity="warning",
+    fix="keep the compile cache in S3 or on a volume",
+    source="Neuron documentation, compile cache; cold compilations of 15 to 30 minutes",
+)
+def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron:
+        return
+    seconds = server.engine.startup.compile_s
+    yield Judgement(
+        holds=server.compile_cache,
+        path=server.at("compile_cache"),
+        working=(f"every start may compile for up to {seconds} s",),
+        message=f"every start of a pod compiles again, which may take {seconds // 60} minutes",
+        given="none",
+    )
+
+
+@rule(
+    "NEU025",
+    "A pod has the host memory to hold the weights while they are loaded.",
+    severity="warning",
+    fix="ask for more memory, or choose an instance type with more",
+    source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices",
+)
+def weights_fit_the_host(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.neuron or server.model is None or not server.memory_mib:
+        return
+    copies = max(server.copies, 1)
+    weights = server.model.weight_bytes() / 1024**3
+    memory = server.memory_mib / 1024
+    yield Judgement(
+        holds=copies * weights <= memory,
+        path=server.at("memory"),
+        working=(f"{copies} x {weights:.1f} GiB = {copies * weights:.1f} GiB; memory of the pod: {memory:.1f} GiB",),
+        message=f"loading {server.model.name} may take {copies * weights:.0f} GiB of host memory, and the pod has {memory:.0f}",
+        given=f"{memory:.0f} GiB",
+        allowed=f"at least {copies * weights:.0f} GiB",
+    )
+
+
+def _devices(count: int) -> str:
+    return f"{count} Neuron device{'' if count == 1 else 's'}"
+
+
+def _cores_line(server: ServingFacts) -> str:
+    per_device = server.instance.cores_per_device
+    return f"{_devices(server.devices)} x {per_device} cores = {cores_of(server.devices, server.instance)} NeuronCores"
+
+
+def _devices_that_hold(cores: int, server: ServingFacts) -> str:
+    try:
+        return _devices(devices_for_cores(cores, server.instance))
+    except ValueError:
+        return "a larger instance type"

@@ -1,0 +1,214 @@
+"""What an autoscaler must keep to. Numbers SCL…"""
+
+from collections.abc import Iterator
+
+from eks_inference.pools.plan import allocatable
+from eks_inference.rules import Judgement, rule
+from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
+from eks_inference.scaling.spec import HpaSpec, KedaSpec
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.scaling_facts import ScalingFacts
+
+
+@rule(
+    "SCL001",
+    "Something collects the metrics that an autoscaler reads.",
+    fix="add observability.prometheus",
+    source="an autoscaler without its metric never scales (Kubernetes documentation, HorizontalPodAutoscaler)",
+)
+def metrics_are_collected(scaling: ScalingFacts) -> Iterator[Judgement]:
+    yield Judgement(
+        holds=scaling.metrics,
+        path=scaling.path,
+        working=(f"Prometheus in the stack: {'yes' if scaling.metrics else 'no'}",),
+        message="nothing in this stack collects what the autoscaler reads",
+    )
+
+
+@rule(
+    "SCL002",
+    "An autoscaler keeps at least one pod: its metrics come from pods, so none would ever bring the first back.",
+    fix="set min to 1",
+    source="KEDA documentation, scaling to zero needs a signal that outlives the pods; no router here offers one",
+)
+def one_pod_stays(scaling: ScalingFacts) -> Iterator[Judgement]:
+    yield Judgement(
+        holds=scaling.spec.min >= 1,
+        path=(*scaling.path, "min"),
+        working=(f"min {scaling.spec.min}",),
+        message="with no pod left there is no metric, and so never a pod again",
+        given=str(scaling.spec.min),
+        allowed="at least 1",
+    )
+
+
+@rule(
+    "SCL003",
+    "An autoscaler has room to scale.",
+    severity="warning",
+    fix="raise max, or give replicas instead of an autoscaler",
+    source="Kubernetes documentation, HorizontalPodAutoscaler: minReplicas and maxReplicas",
+)
+def room_to_scale(scaling: ScalingFacts) -> Iterator[Judgement]:
+    yield Judgement(
+        holds=scaling.spec.min < scaling.spec.max,
+        path=(*scaling.path, "max"),
+        working=(f"min {scaling.spec.min}, max {scaling.spec.max}",),
+        message="min and max are the same: it never scales",
+        given=str(scaling.spec.max),
+    )
+
+
+@rule(
+    "SCL004",
+    "A pod that took long to start is not given up in the first lull.",
+    severity="warning",
+    fix="raise scale_in_seconds",
+    source="a new pod costs image pull, download and load; the source system's window is 120 seconds",
+)
+def lulls_are_short(scaling: ScalingFacts) -> Iterator[Judgement]:
+    startup = scaling.server.engine.startup
+    warm = startup.download_s + startup.load_s
+    yield Judgement(
+        holds=scaling.spec.scale_in_seconds >= 60,
+        path=(*scaling.path, "scale_in_seconds"),
+        working=(
+            f"load must be low for {scaling.spec.scale_in_seconds} s before a pod goes; "
+            f"getting it back takes up to {startup.download_s} + {startup.load_s} = {warm} s",
+        ),
+        message=f"a pod may go after {scaling.spec.scale_in_seconds} s and take {warm} s to come back",
+        given=str(scaling.spec.scale_in_seconds),
+        allowed="at least 60",
+    )
+
+
+@rule(
+    "SCL005",
+    "The nodes of a pool hold as many pods as its autoscaler may want.",
+    severity="warning",
+    fix="lower max, or raise the pool's size",
+    source="a managed pool here has as many nodes as its size says; pods beyond stay Pending, and their autoscaler counts them",
+)
+def nodes_hold_all_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
+    nodes = scaling.server.placement.max_nodes
+    if nodes is None:
+        return
+    each = _pods_of_a_node(scaling.server)
+    room = nodes * each
+    yield Judgement(
+        holds=scaling.spec.max <= room,
+        path=(*scaling.path, "max"),
+        working=(
+            f"{nodes} nodes x {each} pods = {room} pods on pool '{scaling.server.placement.pool}' "
+            f"({scaling.server.instance.name}); max {scaling.spec.max}",
+        ),
+        message=f"of {scaling.spec.max} pods, {scaling.spec.max - room} would find no node",
+        given=str(scaling.spec.max),
+        allowed=f"at most {room}",
+    )
+
+
+@rule(
+    "SCL006",
+    "An autoscaler looks at the queue that requests wait in.",
+    severity="warning",
+    fix="scale by vllm_time_to_first_token_ms",
+    source="triton-inference-server/vllm_backend, src/model.py: a request goes to vLLM as it comes, and waits there; tried with "
+    "a stand-in for Triton: the source system's metric stood at its target while 60 requests a pod waited inside vLLM",
+)
+def queue_is_the_right_one(scaling: ScalingFacts) -> Iterator[Judgement]:
+    spec = scaling.spec
+    if not isinstance(spec, HpaSpec):
+        return
+    inside = spec.metric.startswith("vllm_")
+    yield Judgement(
+        holds=inside,
+        path=(*scaling.path, "metric"),
+        working=(
+            f"{spec.metric}: of {'vLLM, where requests wait' if inside else 'the queue of Triton, which vLLM empties at once'}",
+        ),
+        message="requests wait inside vLLM, and this metric counts those before it",
+        given=spec.metric,
+        allowed="vllm_time_to_first_token_ms",
+    )
+
+
+@rule(
+    "SCL007",
+    "The window of an autoscaler's rates holds several scrapes.",
+    severity="warning",
+    fix=f"set observability.prometheus.scrape_interval_seconds to {RATE_WINDOW_SECONDS // SCRAPES_IN_A_WINDOW}",
+    source="Prometheus documentation, rate: it takes two samples in the window; the source system has four",
+)
+def windows_hold_scrapes(scaling: ScalingFacts) -> Iterator[Judgement]:
+    if not isinstance(scaling.spec, HpaSpec):
+        return
+    every = scaling.scrape_interval_s
+    scrapes = RATE_WINDOW_SECONDS // every
+    yield Judgement(
+        holds=scrapes >= SCRAPES_IN_A_WINDOW,
+        path=("observability", "prometheus", "scrape_interval_seconds"),
+        working=(
+            f"window {RATE_WINDOW_SECONDS} s / a scrape every {every} s = {scrapes} scrapes; "
+            f"{SCRAPES_IN_A_WINDOW} leave some to lose, fewer than 2 are no rate",
+        ),
+        message=f"{scaling.spec.metric} is a rate over {RATE_WINDOW_SECONDS} s, in which {scrapes} scrapes fall",
+        given=str(every),
+        allowed=f"at most {RATE_WINDOW_SECONDS // SCRAPES_IN_A_WINDOW}",
+        severity="error" if scrapes < 2 else None,
+    )
+
+
+@rule(
+    "SCL008",
+    "A pod that has as many requests as the autoscaler wants works on all of them.",
+    severity="warning",
+    fix="lower concurrent_requests to some 80 percent of max_num_seqs",
+    source="vLLM documentation, max_num_seqs: what exceeds it waits",
+)
+def pods_work_on_what_they_have(scaling: ScalingFacts) -> Iterator[Judgement]:
+    spec = scaling.spec
+    if not isinstance(spec, KedaSpec) or spec.concurrent_requests is None:
+        return
+    server = scaling.server
+    room = server.max_num_seqs * server.copies
+    yield Judgement(
+        holds=spec.concurrent_requests <= room,
+        path=(*scaling.path, "concurrent_requests"),
+        working=(
+            f"{server.max_num_seqs} sequences x {server.copies} copies = {room} at once in a pod; "
+            f"wanted {spec.concurrent_requests:g} a pod",
+        ),
+        message=f"a pod works on {room} requests at once: {spec.concurrent_requests - room:g} wait before another pod comes",
+        given=f"{spec.concurrent_requests:g}",
+        allowed=f"at most {room}",
+    )
+
+
+@rule(
+    "SCL009",
+    "Fewer pods are fewer nodes.",
+    severity="warning",
+    fix="serve from a Karpenter pool, or give replicas instead of an autoscaler",
+    source="a managed pool here has a fixed number of nodes; the source system has one to four pods, and always four nodes",
+)
+def nodes_go_with_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
+    pool, nodes = scaling.server.placement.pool, scaling.server.placement.max_nodes
+    yield Judgement(
+        holds=nodes is None,
+        path=scaling.path,
+        working=(f"pool '{pool}': " + ("nodes by need" if nodes is None else f"{nodes} nodes, however many pods there are"),),
+        message=f"pool '{pool}' keeps its {nodes} nodes when pods go: nothing is saved",
+        given=f"{scaling.spec.min} to {scaling.spec.max} pods",
+    )
+
+
+def _pods_of_a_node(server: ServingFacts) -> int:
+    """Pods of a server that fit an empty node by devices, CPU and memory."""
+    usable = allocatable(server.instance)
+    wishes = (
+        (server.devices, server.instance.devices),
+        (server.cpu_millis, usable.cpu_millis),
+        (server.memory_mib, usable.memory_mib),
+    )
+    return min((have // want for want, have in wishes if want), default=0)

@@ -1,0 +1,168 @@
+"""What a model server must keep to on any accelerator. Numbers SRV…"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from eks_inference.rules import Judgement, Rule, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag
+from eks_inference.serving.rules import gpu as gpu_rules
+from eks_inference.serving.rules import neuron as neuron_rules
+
+# Tags of the images the engine profiles come from: vLLM's release, the Neuron SDK, Triton's release. From an image of one's own
+# nobody can read anything.
+_TAGS = {
+    "vLLM": re.compile(r"-vllm-neuronx:v?(\d+\.\d+)\.|/vllm-openai:v?(\d+\.\d+)\."),
+    "Neuron SDK": re.compile(r":[^/]*-sdk(\d+\.\d+)\."),
+    "Triton": re.compile(r"/tritonserver:(\d+\.\d+)-"),
+}
+
+# A spot node is told two minutes before it ends (EC2 user guide, "Spot Instance interruption notices").
+_SPOT_NOTICE_S = 120
+
+
+_LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""Lets vLLM start with sequences longer than the model was made for."""
+
+
+@rule(
+    "SRV001",
+    "A server may take as long to start as it needs.",
+    fix="leave the startup timeout out: the engine profile has a budget",
+    source="startup budgets of catalog/engines.toml; probes that kill loading servers: llm-d/llm-d#330, kserve/kserve#5063, "
+    "vllm-project/vllm#19377",
+)
+def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
+    startup, given = server.engine.startup, server.startup_timeout_s
+    if not given:
+        return
+    warm = startup.download_s + startup.load_s
+    yield Judgement(
+        holds=given >= startup.engine_s,
+        path=server.at("startup_timeout"),
+        working=(
+            f"download {startup.download_s} + load {startup.load_s} = {warm} s with everything compiled",
+            f"+ compilation {startup.compile_s} = {startup.engine_s} s the first time; waited for: {given} s",
+        ),
+        message=f"{given} s is less than a start takes even with everything compiled: the server never comes up"
+        if given < warm
+        else f"{given} s may be less than a start takes that has to compile",
+        given=f"{given} s",
+        allowed=f"at least {startup.engine_s} s",
+        severity="error" if given < warm else "warning",
+    )
+
+
+@rule(
+    "SRV002",
+    "Sequences are no longer than the model was made for.",
+    fix=f"lower max_model_len; or set {_LONGER}=1 in extra_env, for answers that get worse beyond it",
+    source="max_position_embeddings in config.json of the model; vLLM refuses more unless it is told otherwise "
+    "(vLLM documentation, environment variables)",
+)
+def length_suits_the_model(server: ServingFacts) -> Iterator[Judgement]:
+    if server.model is None:
+        return
+    longest = server.model.max_positions
+    yield Judgement(
+        holds=server.max_model_len <= longest,
+        path=server.at("max_model_len"),
+        working=(f"{server.model.name} was made for {longest} tokens; max_model_len: {server.max_model_len}",),
+        message=f"{server.model.name} was made for sequences of {longest} tokens",
+        given=str(server.max_model_len),
+        allowed=f"at most {longest}",
+        severity="warning" if server.environment.get(_LONGER) == "1" else None,
+    )
+
+
+@rule(
+    "SRV003",
+    "The engine profile can still be used.",
+    fix="choose another engine profile",
+    source="catalog/engines.toml, with the source of every row",
+)
+def engine_is_in_use(server: ServingFacts) -> Iterator[Judgement]:
+    profile = server.engine
+    yield Judgement(
+        holds=not profile.retired,
+        path=server.at("engine"),
+        working=(f"{profile.name}: {profile.retired or profile.caveat or 'nothing against it'}",),
+        message=profile.retired,
+        given=profile.name,
+    )
+
+
+@rule(
+    "SRV004",
+    "The image holds the releases that the engine profile is for.",
+    fix="name the engine profile of the image, or the image of the engine profile",
+    source="flags of vLLM on Neuron are not compatible between generations (Neuron documentation); tags of the public images",
+)
+def image_is_the_profiles(server: ServingFacts) -> Iterator[Judgement]:
+    for what, tag in _TAGS.items():
+        given, wanted = _release(tag, server.image), _release(tag, server.engine.image)
+        if given and wanted:
+            yield Judgement(
+                holds=given == wanted,
+                path=server.at("image"),
+                working=(f"{what}: {given} in the image, {wanted} in engine profile {server.engine.name}",),
+                message=f"the image holds {what} {given}, and engine profile {server.engine.name} is for {wanted}",
+                given=server.image,
+                allowed=f"{what} {wanted}",
+            )
+
+
+@rule(
+    "SRV005",
+    "A server that takes long to load does not run on spot capacity.",
+    severity="warning",
+    fix="use on-demand capacity or a reservation for the pool",
+    source="EC2 user guide, Spot Instance interruption notices: two minutes",
+)
+def long_loads_are_not_on_spot(server: ServingFacts) -> Iterator[Judgement]:
+    startup = server.engine.startup
+    seconds = startup.node_start_s + startup.image_pull_s + startup.download_s + startup.load_s
+    yield Judgement(
+        holds=not server.placement.spot or seconds <= _SPOT_NOTICE_S,
+        path=server.at("pool"),
+        working=(
+            f"node {startup.node_start_s} + image {startup.image_pull_s} + download {startup.download_s} + load {startup.load_s} "
+            f"= {seconds} s, compilation aside; notice of a spot node: {_SPOT_NOTICE_S} s",
+        ),
+        message=f"pool '{server.placement.pool}' may be spot capacity: its nodes end {_SPOT_NOTICE_S} s after a notice, and "
+        f"another takes up to {seconds} s until it answers",
+        given=server.placement.pool,
+    )
+
+
+@rule(
+    "SRV006",
+    "Flags do not contradict the server's own settings.",
+    fix="use the setting of that name and leave the flag out",
+    source="vLLM takes the last of a flag given twice; everything else in the stack follows the setting",
+)
+def flags_follow_the_spec(server: ServingFacts) -> Iterator[Judgement]:
+    for setting in ("tensor_parallel", "max_num_seqs", "max_model_len"):
+        name = {"tensor_parallel": "tensor-parallel-size"}.get(setting, setting.replace("_", "-"))
+        given, wanted = flag(server.arguments, name), str(getattr(server, setting))
+        if given is not None:
+            yield Judgement(
+                holds=given == wanted,
+                path=server.at("extra_args"),
+                working=(f"{setting}: {wanted}; --{name}={given}",),
+                message=f"--{name} says {given}, and {setting} {wanted}",
+                given=f"--{name}={given}",
+                allowed=wanted,
+            )
+
+
+def _release(tag: re.Pattern[str], reference: str) -> str:
+    found = tag.search(reference)
+    return next(filter(None, found.groups()), "") if found else ""
+
+
+def server_rules() -> tuple[Rule[Any], ...]:
+    """Every rule about one model server: what constructors of servers ask before they make anything."""
+    modules = (globals(), vars(neuron_rules), vars(gpu_rules))
+    return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

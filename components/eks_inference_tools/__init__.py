@@ -1,0 +1,1 @@
+"""The command eks-inference: every look at a stack that needs more than its program."""

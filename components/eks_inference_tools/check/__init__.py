@@ -1,0 +1,1 @@
+"""Rules about recorded graphs, and the report of everything that was judged."""

@@ -1,0 +1,248 @@
+"""How the Kubernetes objects of a graph fit together. Numbers K8S…"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.graph_facts import GraphFacts, is_true, name_of, namespace_of, title_of
+from eks_inference_tools.reading.pods import Container, Pod
+from eks_inference_tools.reading.workloads import whole
+from stackgraph.graph.document import Resource
+from stackgraph.graph.values import at, is_token, items, table, text, texts, unique
+
+_EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
+
+
+@rule(
+    "K8S005",
+    "At most one StorageClass is the default.",
+    fix="leave one annotated as default; claims without a class otherwise take the newest",
+    source="Kubernetes, Default StorageClass; the EBS add-on of EKS makes a default class when told so",
+)
+def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
+    classes = [one for one in facts.objects.get("StorageClass", ()) if is_true(table(_annotations(one)).get(_DEFAULT_CLASS))]
+    addons = [one for one in facts.graph.of_type("aws:eks/addon:Addon") if _makes_default_class(one)]
+    names = [*(name_of(one) for one in classes), *(f"that of add-on {text(one.inputs.get('addonName'))}" for one in addons)]
+    if names:
+        yield Judgement(
+            holds=len(names) == 1,
+            path=(),
+            working=(f"default StorageClasses: {', '.join(names)}",),
+            message=f"{len(names)} StorageClasses are the default: {', '.join(names)}",
+            given=", ".join(names),
+            allowed="one",
+            resource=(*classes, *addons)[-1].urn,
+        )
+
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def _makes_default_class(addon: Resource) -> bool:
+    values = addon.inputs.get("configurationValues")
+    return isinstance(values, str) and '"defaultStorageClass":{"enabled":true' in "".join(values.split())
+
+
+@rule(
+    "K8S006",
+    "What is open to the internet says from where.",
+    severity="warning",
+    fix="make it internal, or name the networks that may reach it (loadBalancerSourceRanges, inbound-cidrs)",
+    source="AWS Load Balancer Controller, annotations; Kubernetes, loadBalancerSourceRanges",
+)
+def load_balancers_closed(facts: GraphFacts) -> Iterator[Judgement]:
+    for service in facts.objects.get("Service", ()):
+        spec, annotations = service.inputs.get("spec"), table(_annotations(service))
+        if at(spec, "type") != "LoadBalancer" or is_token(spec) or is_token(_annotations(service)):
+            continue
+        internal = any(text(annotations.get(key)) in ("true", "internal") for key in _INTERNAL)
+        ranges = (*texts(at(spec, "loadBalancerSourceRanges")), *_listed(annotations, _SERVICE_RANGES))
+        yield _reachable(service, internal=internal, ranges=ranges)
+    for ingress in facts.objects.get("Ingress", ()):
+        annotations = table(_annotations(ingress))
+        if annotations.get("alb.ingress.kubernetes.io/scheme") == "internet-facing":
+            guarded = "alb.ingress.kubernetes.io/security-groups" in annotations
+            yield _reachable(ingress, internal=guarded, ranges=_listed(annotations, ("alb.ingress.kubernetes.io/inbound-cidrs",)))
+
+
+_INTERNAL = ("service.beta.kubernetes.io/aws-load-balancer-scheme", "service.beta.kubernetes.io/aws-load-balancer-internal")
+_SERVICE_RANGES = (
+    "service.beta.kubernetes.io/load-balancer-source-ranges",
+    "service.beta.kubernetes.io/aws-load-balancer-source-ranges",
+)
+
+
+def _listed(annotations: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
+    found = (one.strip() for key in keys for one in text(annotations.get(key)).split(","))
+    return unique(found)
+
+
+def _reachable(resource: Resource, *, internal: bool, ranges: tuple[str, ...]) -> Judgement:
+    limited = bool(ranges) and not _EVERYWHERE & set(ranges)
+    title = title_of(resource)
+    how = "internal or behind a security group" if internal else f"open to {', '.join(ranges) or '0.0.0.0/0'}"
+    return Judgement(
+        holds=internal or limited,
+        path=(),
+        working=(f"{title}: {how}",),
+        message=f"{title} is open to the whole internet",
+        given=", ".join(ranges) or "no source ranges",
+        allowed="an internal load balancer, or source ranges",
+        resource=resource.urn,
+    )
+
+
+@rule(
+    "K8S007",
+    "The number of pods has one owner: either the object or one autoscaler.",
+    fix="leave replicas out where an autoscaler counts, or ignore changes of it; give each target one autoscaler",
+    source="Kubernetes, Horizontal Pod Autoscaling, migrating to HPA; pulumi/pulumi-kubernetes issue 2491; KEDA, ScaledObject",
+)
+def one_owner_of_replicas(facts: GraphFacts) -> Iterator[Judgement]:
+    owners: dict[tuple[str, str, str], str] = {}
+    pods = {(pod.template.namespace, pod.kind, pod.template.name): pod for pod in facts.pods}
+    for scaler in facts.autoscalers:
+        namespace, kind, name = scaler.target
+        title, target = f"{scaler.kind} {scaler.name}", f"{kind} {namespace}/{name}"
+        if any(is_token(part) for part in scaler.target):
+            continue
+        other = owners.setdefault(scaler.target, title)
+        pod = pods.get(scaler.target)
+        owner = pod.template.owner if pod else None
+        replicas = at(owner.inputs.get("spec"), "replicas") if owner else None
+        ignored = owner is not None and any(
+            path in ("spec", "spec.replicas") for path in items(owner.options.get("ignoreChanges"))
+        )
+        ray = kind.startswith("Ray")
+        fixed = replicas is not None and not is_token(replicas) and not ignored
+        faults = [
+            *([f"{target} sets replicas to {text(replicas)}, and {title} changes them"] if fixed and not ray else []),
+            *([f"{target} is scaled by {other} and by {title}"] if other != title else []),
+            *([f"{title} scales {target}, whose pods Ray's own autoscaler counts"] if ray else []),
+        ]
+        yield Judgement(
+            holds=not faults,
+            path=(),
+            working=(f"{title} gives {target} {scaler.bounds} pods; its own replicas: {text(replicas) or 'not set'}",),
+            message="; ".join(faults),
+            given=f"replicas: {text(replicas)}" if fixed else target,
+            allowed="replicas left out",
+            resource=owner.urn if owner else scaler.urn,
+        )
+
+
+@rule(
+    "K8S008",
+    "Every Service leads to pods, and to ports that these have.",
+    fix="select the labels of the pods; give targetPort the name or number of a containerPort, and the server the same --port",
+    source="Kubernetes, Service: selectors and targetPort by name",
+)
+def services_lead_to_pods(facts: GraphFacts) -> Iterator[Judgement]:
+    for service in facts.objects.get("Service", ()):
+        spec = service.inputs.get("spec")
+        selector = at(spec, "selector")
+        if is_token(selector) or not table(selector) or at(spec, "type") == "ExternalName":
+            continue
+        namespace = namespace_of(service)
+        pods = [pod for pod in facts.pods if pod.namespace == namespace and pod.has_labels(table(selector))]
+        if pods:
+            yield from _ports_found(service, spec, pods)
+        elif facts.pods_known(namespace):
+            wanted = ", ".join(f"{key}={text(value)}" for key, value in table(selector).items())
+            yield Judgement(
+                holds=False,
+                path=(),
+                working=(f"{title_of(service)}: no pod template of namespace {namespace} has {wanted}",),
+                message=f"{title_of(service)} selects no pod: none in namespace {namespace} has {wanted}",
+                given=wanted,
+                resource=service.urn,
+            )
+    for pod in facts.pods:
+        for container in pod.containers:
+            yield from _listens_where_it_says(pod, container)
+
+
+def _ports_found(service: Resource, spec: Any, pods: list[Pod]) -> Iterator[Judgement]:
+    ports = [port for pod in pods for container in pod.containers for port in container.ports]
+    names, numbers = {name for name, _ in ports}, {number for _, number in ports if number is not None}
+    for port in items(at(spec, "ports")):
+        target = at(port, "targetPort")
+        target = at(port, "port") if target is None else target
+        number = whole(target)
+        if is_token(target) or (number is None and not isinstance(target, str)) or (number is not None and not numbers):
+            continue
+        have = ", ".join(unique(f"{name} {text(one)}".strip() for name, one in ports))
+        yield Judgement(
+            holds=target in names if number is None else number in numbers,
+            path=(),
+            working=(
+                f"{title_of(service)} port {text(at(port, 'port'))} leads to {text(target)}; its pods have {have or 'none'}",
+            ),
+            message=f"{title_of(service)} leads to port {text(target)}, which {pods[0].title} does not have",
+            given=text(target),
+            allowed=have,
+            # A port that is not written down may be open all the same; a name that is not written down leads nowhere.
+            severity=None if number is None else "warning",
+            resource=service.urn,
+        )
+
+
+def _listens_where_it_says(pod: Pod, container: Container) -> Iterator[Judgement]:
+    numbers = {number for _, number in container.ports}
+    said = _flag_value(container.words, "--port")
+    if said is not None and numbers and None not in numbers:
+        yield Judgement(
+            holds=said in numbers,
+            path=(),
+            working=(f"{pod.title}, {container.title}: --port {said}; containerPorts {', '.join(map(str, numbers))}",),
+            message=f"{pod.title}, {container.title} listens on {said}, and its containerPorts do not name it",
+            given=f"--port {said}",
+            allowed=", ".join(map(str, numbers)),
+            resource=pod.urn,
+        )
+
+
+def _flag_value(words: tuple[str, ...], flag: str) -> int | None:
+    """The number a flag is given, as its own word or after an equals sign."""
+    for word, following in pairwise((*words, "")):
+        if word == flag:
+            return whole(following)
+        if word.startswith(f"{flag}="):
+            return whole(word.partition("=")[2])
+    return None
+
+
+@rule(
+    "K8S015",
+    "A RayService has only what today's KubeRay takes.",
+    fix="name the Service beside the RayService; shorten the name; wait by startup and idle times instead of thresholds",
+    source="ray-project/kuberay issues 2433 (headService name), 4045 (length of the name), 1657 (thresholds without effect)",
+)
+def ray_services_as_kuberay_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
+    for service in facts.objects.get("RayService", ()):
+        spec, name = service.inputs.get("spec"), name_of(service)
+        head = text(at(spec, "rayClusterConfig", "headGroupSpec", "headService", "metadata", "name"))
+        ignored = [key for key in _IGNORED_BY_KUBERAY if at(spec, key) is not None and not is_token(spec)]
+        refused = [
+            *(["it names its head Service"] if head and not is_token(head) else []),
+            *([f"its name has {len(name)} characters"] if len(name) > _LONGEST_RAY_SERVICE and not is_token(name) else []),
+        ]
+        yield Judgement(
+            holds=not refused and not ignored,
+            path=(),
+            working=(
+                f"{title_of(service)}: {len(name)} characters, at most {_LONGEST_RAY_SERVICE}; head Service {head or 'unnamed'}",
+            ),
+            message=f"{title_of(service)}: {'; '.join((*refused, *(f'{key} has no effect' for key in ignored)))}",
+            severity=None if refused else "warning",
+            resource=service.urn,
+        )
+
+
+_LONGEST_RAY_SERVICE = 47
+_IGNORED_BY_KUBERAY = ("serviceUnhealthySecondThreshold", "deploymentUnhealthySecondThreshold")
+
+
+def _annotations(resource: Resource) -> Any:
+    return at(resource.inputs, "metadata", "annotations")

@@ -1,0 +1,126 @@
+"""What nodes and pods with EFA must keep to, whoever made them. Numbers EFA…"""
+
+from collections.abc import Iterator
+
+from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
+from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.graph_facts import GraphFacts, GroupRule
+from eks_inference_tools.reading.node_shapes import efa_count
+from eks_inference_tools.reading.pods import number
+from eks_inference_tools.reading.workloads import whole
+from stackgraph.graph.document import Resource
+from stackgraph.graph.values import at, is_token, items, text, texts, unique
+
+
+@rule(
+    "EFA004",
+    "A pod asks for the EFA interfaces that belong to its share of the node's devices.",
+    fix="ask for all interfaces with all devices, half with half; the launch template decides how many a node has",
+    source="aws-neuron-sdk, disaggregated inference: 16 devices with 16 interfaces, 8 with 8; Karpenter attaches all or none",
+)
+def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
+    for pod in facts.pods:
+        asked = pod.requests.get(EFA_RESOURCE)
+        for shape in facts.landing(pod) if asked else ():
+            devices = next((name for name in (DEVICE_RESOURCE, GPU_RESOURCE) if pod.requests.get(name)), None)
+            of_node = shape.offers.get(devices) if devices else None
+            # More than the node has, of either, is K8S003.
+            if not asked or not devices or not of_node or not shape.efa or asked > shape.efa or pod.requests[devices] > of_node:
+                continue
+            mine = pod.requests[devices]
+            due = number(shape.efa * mine / of_node)
+            yield Judgement(
+                # Multiplied out: thirds of a node are no decimal fractions.
+                holds=asked * of_node == shape.efa * mine,
+                path=(),
+                working=(
+                    f"{pod.title} on {shape.title}: {number(mine)} of {number(of_node)} {devices}",
+                    f"{shape.efa} interfaces x {number(mine)} / {number(of_node)} = {due}; it asks for {number(asked)}",
+                ),
+                message=f"{pod.title} asks for {number(asked)} EFA interfaces, its share of {shape.title} is {due}",
+                given=number(asked),
+                allowed=due,
+                # Pods that share a node may leave interfaces to each other.
+                severity="error" if mine == of_node else "warning",
+                resource=pod.urn,
+            )
+
+
+@rule(
+    "EFA005",
+    "Nodes with EFA are in one subnet, and their security group lets everything through to itself, both ways.",
+    fix="give the pool one subnet, and put a group into the interfaces that has all-protocol rules to itself, ingress and egress",
+    source="EC2 user guide, EFA: EFA traffic is no IP, so 0.0.0.0/0 does not cover it; awsome-distributed-ai issue 546, "
+    "gardener provider-aws issue 1832",
+)
+def efa_nodes_reach_each_other(facts: GraphFacts) -> Iterator[Judgement]:
+    for group in facts.node_groups:
+        urns = group.property_dependencies.get("launchTemplate", ())
+        template = next((facts.launch_templates[urn] for urn in urns if urn in facts.launch_templates), None)
+        if template is None or not efa_count(template.inputs):
+            continue
+        title = f"node group {text(group.inputs.get('nodeGroupName')) or group.name}"
+        subnets = texts(group.inputs.get("subnetIds"))
+        yield Judgement(
+            holds=len(subnets) <= 1,
+            path=(),
+            working=(f"{title}: {efa_count(template.inputs)} EFA interfaces a node, {len(subnets)} subnets",),
+            message=f"{title} has EFA and starts nodes in {len(subnets)} subnets: EFA does not cross them",
+            given=", ".join(subnets),
+            allowed="one subnet",
+            resource=group.urn,
+        )
+        yield from _groups_open_to_themselves(facts, template, title)
+        yield from _placed_together(group, template, title)
+
+
+def _groups_open_to_themselves(facts: GraphFacts, template: Resource, title: str) -> Iterator[Judgement]:
+    interfaces = items(template.inputs.get("networkInterfaces"))
+    named = tuple(one for interface in interfaces for one in texts(at(interface, "securityGroups")))
+    groups = unique(facts.groups_of(template, "networkInterfaces", list(named)))
+    lacking = {group: tuple(_directions_lacking(group, facts.group_rules)) for group in groups if group in facts.security_groups}
+    if not groups:
+        return
+    # EKS gives the cluster's own group such rules; other groups are not in the graph.
+    elsewhere = [group for group in groups if group not in facts.security_groups]
+    names = {group: facts.security_groups[group].name for group in lacking}
+    said = "; ".join(
+        f"{names[group]}: {' and '.join(what) + ' to itself missing' if what else 'both ways'}" for group, what in lacking.items()
+    )
+    yield Judgement(
+        holds=bool(elsewhere) or not all(lacking.values()),
+        path=(),
+        working=(f"{title}, template {template.name}: {said or 'groups that the graph does not make'}",),
+        message=f"{title} has EFA, and no security group of its template {template.name} lets it through: {said}",
+        given=", ".join(names.values()),
+        allowed="all protocols to itself, ingress and egress",
+        resource=template.urn,
+    )
+
+
+def _directions_lacking(group: str, rules: tuple[GroupRule, ...]) -> Iterator[str]:
+    for direction in ("ingress", "egress"):
+        if not any(
+            one.group == group and one.everything and one.itself and one.ingress == (direction == "ingress") for one in rules
+        ):
+            yield direction
+
+
+def _placed_together(group: Resource, template: Resource, title: str) -> Iterator[Judgement]:
+    most = whole(at(group.inputs.get("scalingConfig"), "maxSize"))
+    reserved = at(template.inputs, "capacityReservationSpecification", "capacityReservationTarget") is not None
+    if most is None or most < 2 or reserved or group.inputs.get("capacityType") == "CAPACITY_BLOCK":
+        return
+    placement = at(template.inputs, "placement", "groupName") or at(template.inputs, "placement", "groupId")
+    yield Judgement(
+        holds=placement is not None or is_token(template.inputs.get("placement")),
+        path=(),
+        working=(f"{title}: up to {most} nodes with EFA, placement group {text(placement) or 'none'}",),
+        message=f"{title} has up to {most} nodes with EFA and no placement group: they may be far apart",
+        fix="name a placement group of strategy cluster in the launch template",
+        given="no placement group",
+        severity="warning",
+        resource=template.urn,
+    )

@@ -1,0 +1,199 @@
+"""What pods on Neuron devices and what serves these devices must keep to, whoever made them. Numbers NEU…"""
+
+import re
+from collections.abc import Iterator
+
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME, needs_scheduler
+from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.graph_facts import NEURON_CHART, Chart, GraphFacts
+from eks_inference_tools.reading.pods import Pod, number
+from stackgraph.graph.values import at, is_token, table, text
+
+# Alias of the device that the plugin no longer offers.
+_REMOVED_RESOURCE = "aws.amazon.com/neurondevice"
+_PROBLEM_DETECTOR = ("neuron-healthcheck-system", "node-problem-detector")
+
+
+@rule(
+    "NEU010",
+    "A node hands out its Neuron devices once: by the device plugin or by the DRA driver.",
+    fix="remove one of the two, or keep them on different nodes by node selectors",
+    source="aws-neuron-sdk, DRA driver; neuron-helm-chart: draDriver cannot be used with devicePlugin; Kubernetes KEP-5004",
+)
+def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
+    plugins = [pod for pod in facts.daemons if _runs(pod, PLUGIN_NAME)]
+    drivers = [pod for pod in facts.daemons if _runs(pod, "neuron-dra-driver")]
+    charts = [chart for chart in facts.charts if NEURON_CHART in chart.name]
+    by_chart = {
+        part: [f"chart {chart.resource.name}" for chart in charts if _enabled(chart, part, default=default)]
+        for part, default in (("devicePlugin", True), ("draDriver", False))
+    }
+    if not (plugins or drivers or charts):
+        return
+    plugin_names = [*(pod.title for pod in plugins), *by_chart["devicePlugin"]]
+    driver_names = [*(pod.title for pod in drivers), *by_chart["draDriver"]]
+    # Which nodes the parts of a chart are on, only its values tell.
+    bound = any(at(chart.values, part, key) for chart in charts for part in by_chart for key in ("nodeSelector", "affinity"))
+    together = any(by_chart.values()) or any(_share_nodes(facts, one, other) for one in plugins for other in drivers)
+    apart = bound or not together
+    yield Judgement(
+        holds=not plugin_names or not driver_names or apart,
+        path=(),
+        working=(
+            f"device plugin: {', '.join(plugin_names) or 'none'}; DRA driver: {', '.join(driver_names) or 'none'}"
+            + (", on different nodes" if plugin_names and driver_names and apart else ""),
+        ),
+        message=f"{', '.join(plugin_names)} and {', '.join(driver_names)} hand out the same Neuron devices",
+        resource=(drivers or plugins)[0].urn if drivers or plugins else charts[0].resource.urn,
+    )
+
+
+def _share_nodes(facts: GraphFacts, one: Pod, other: Pod) -> bool:
+    return not facts.shapes or any(shape in facts.landing(other) for shape in facts.landing(one))
+
+
+@rule(
+    "NEU011",
+    "Pods ask for Neuron devices by a name that counts the same everywhere.",
+    fix=f"ask for whole devices: {DEVICE_RESOURCE}",
+    source="aws-neuron-sdk, release notes of containers (neurondevice ended with SDK 2.22); Karpenter counts 128 neuroncores on "
+    "trn2.48xlarge, the plugin 64",
+)
+def devices_by_name(facts: GraphFacts) -> Iterator[Judgement]:
+    for pod in facts.pods:
+        if pod.requests.get(_REMOVED_RESOURCE):
+            yield _named(pod, _REMOVED_RESOURCE, "is not offered since SDK 2.22", holds=False)
+        if pod.requests.get(CORE_RESOURCE):
+            with_cores = sorted(one.name for one in facts.instance_types(pod) if len(one.logical_core_settings) > 1)
+            where = ", ".join(with_cores)
+            yield _named(pod, CORE_RESOURCE, f"counts differently on {where}" if where else "counts the same", holds=not where)
+        elif pod.requests.get(DEVICE_RESOURCE):
+            yield _named(pod, DEVICE_RESOURCE, "counts whole devices", holds=True)
+
+
+def _named(pod: Pod, name: str, why: str, *, holds: bool) -> Judgement:
+    return Judgement(
+        holds=holds,
+        path=(),
+        working=(f"{pod.title} asks for {name}: {why}",),
+        message=f"{pod.title} asks for {name}, which {why}",
+        given=name,
+        allowed=DEVICE_RESOURCE,
+        resource=pod.urn,
+    )
+
+
+@rule(
+    "NEU017",
+    "A second kube-scheduler is of the cluster's Kubernetes version.",
+    severity="warning",
+    fix="use a kube-scheduler image of the cluster's minor version",
+    source="Kubernetes, Version skew policy; neuron-helm-chart and my-scheduler.yml, whose defaults are 1.31 and 1.28",
+)
+def scheduler_of_cluster_version(facts: GraphFacts) -> Iterator[Judgement]:
+    version = facts.kubernetes_version
+    if not version:
+        return
+    for pod in facts.pods:
+        for container in pod.containers:
+            name, _, tag = container.image.rpartition(":")
+            if name.endswith("/kube-scheduler"):
+                yield from _of_version(f"{pod.title}, {container.title}", tag, version, pod.urn)
+    for chart in facts.charts:
+        scheduler = at(chart.values, "scheduler")
+        if (
+            NEURON_CHART in chart.name
+            and at(scheduler, "enabled") is True
+            and at(scheduler, "customScheduler", "enabled") is not False
+        ):
+            tag = text(at(scheduler, "customScheduler", "image", "tag")) or _CHART_DEFAULT_SCHEDULER
+            yield from _of_version(f"chart {chart.resource.name}", tag, version, chart.resource.urn)
+
+
+_CHART_DEFAULT_SCHEDULER = "v1.31.12-eks-1-31-30"  # of chart 1.9.0, the newest read
+
+
+def _of_version(where: str, tag: str, version: str, urn: str) -> Iterator[Judgement]:
+    minor = re.match(r"v?(\d+\.\d+)", tag)
+    if minor:
+        yield Judgement(
+            holds=minor[1] == version,
+            path=(),
+            working=(f"{where}: kube-scheduler {minor[1]}, cluster {version}",),
+            message=f"{where}: the kube-scheduler is of Kubernetes {minor[1]}, the cluster of {version}",
+            given=tag,
+            allowed=f"v{version}.x",
+            resource=urn,
+        )
+
+
+@rule(
+    "NEU018",
+    "The node problem detector of the Neuron chart has a role.",
+    severity="warning",
+    fix="give its service account a role by Pod Identity or annotation, or set npd.enabled: false",
+    source="aws-neuron-sdk, Permissions for the Neuron node problem detector; neuron-helm-chart, npd.enabled defaults to true",
+)
+def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
+    given = {
+        (text(one.inputs.get("namespace")), text(one.inputs.get("serviceAccount")))
+        for one in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    }
+    for chart in facts.charts:
+        if NEURON_CHART not in chart.name or not _enabled(chart, "npd", default=True):
+            continue
+        account = at(chart.values, "npd", "serviceAccount")
+        annotated = "eks.amazonaws.com/role-arn" in table(at(account, "annotations"))
+        namespace = text(at(chart.values, "npd", "namespaceOverride")) or _PROBLEM_DETECTOR[0]
+        name = text(at(account, "name")) or _PROBLEM_DETECTOR[1]
+        associated = (namespace, name) in given
+        role = "by annotation" if annotated else "by Pod Identity" if associated else "none"
+        yield Judgement(
+            holds=annotated or associated,
+            path=(),
+            working=(f"chart {chart.resource.name}: npd is on; role of {namespace}/{name}: {role}",),
+            message=f"chart {chart.resource.name} runs the node problem detector, and {namespace}/{name} has no role",
+            given="npd.enabled: true",
+            allowed="npd.enabled: false, or a role",
+            resource=chart.resource.urn,
+        )
+
+
+@rule(
+    "NEU026",
+    "Pods with some of a node's Neuron devices are placed by the scheduler extension.",
+    fix="name the second scheduler in schedulerName, or ask for one device or all of them",
+    source="aws-neuron-sdk, Neuron scheduler extension: the kubelet picks devices that are not neighbours",
+)
+def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
+    for pod in facts.pods:
+        asked = pod.requests.get(DEVICE_RESOURCE)
+        if not asked or asked != asked.to_integral_value():
+            continue
+        types = [one for one in facts.instance_types(pod) if one.accelerator == "neuron"]
+        partial = [one.name for one in types if needs_scheduler(int(asked), one)]
+        scheduler = text(at(pod.spec, "schedulerName")) or "default-scheduler"
+        if types:
+            yield Judgement(
+                holds=not partial or scheduler != "default-scheduler",
+                path=(),
+                working=tuple(
+                    f"{pod.title}: {number(asked)} of {one.devices} devices of {one.name}"
+                    + (f": some, not all: {scheduler}" if one.name in partial else ": no set to choose")
+                    for one in types
+                ),
+                message=f"{pod.title} leaves it to the kubelet which {number(asked)} devices of {', '.join(partial)} it gets",
+                given=scheduler,
+                allowed=", ".join(name for name in facts.schedulers) or "the scheduler of the Neuron extension",
+                resource=pod.urn,
+            )
+
+
+def _runs(pod: Pod, image: str) -> bool:
+    return any(image in container.image for container in pod.containers)
+
+
+def _enabled(chart: Chart, part: str, *, default: bool) -> bool:
+    """Whether a part of the chart is on; a value that is not known counts as off."""
+    value = at(chart.values, part, "enabled")
+    return default if value is None else value is True and not is_token(value)

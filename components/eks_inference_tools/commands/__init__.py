@@ -1,0 +1,1 @@
+"""The commands of eks-inference, a module each."""

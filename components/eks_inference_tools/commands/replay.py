@@ -1,0 +1,101 @@
+"""``eks-inference replay STACK``: a HorizontalPodAutoscaler under load, on a control plane of its own, in real time.
+
+Exit codes: 0 it did well; 1 it did not; 2 it cannot be replayed, or a part of the simulation failed; 130 for Ctrl-C.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eks_inference_tools.presentation.output import refuse_missing_folders
+
+# The parser is built for every command; what a replay needs is imported when one runs.
+if TYPE_CHECKING:
+    from eks_inference_tools.simulate.replay.report import Report
+    from eks_inference_tools.simulate.replay.run import Watch
+    from stackgraph.graph.document import Graph
+
+FORMATS = ("text", "json")
+
+Write = Callable[[str, Path | None], None]
+"""Takes a text to a file, or to standard output."""
+
+Record = Callable[[argparse.Namespace], "Graph"]
+"""The graph of the stack that the options name."""
+
+
+def configure(parser: argparse.ArgumentParser, record: Record, write: Write) -> None:
+    """Adds the options of ``replay`` and what runs it."""
+    parser.description = (
+        "Replays the autoscaler of a Triton server: a real Prometheus with the stack's own rules reads simulated servers, and "
+        "the real controller scales by the stack's own object, while users come and go. Takes seven to nine minutes."
+    )
+    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. gpu-opt350m")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    parser.add_argument("--plot", metavar="FILE.svg", type=Path, help="also draw users, queueing and pods")
+    parser.set_defaults(run=lambda options: run(options, record, write))
+
+
+def run(options: argparse.Namespace, record: Record, write: Write) -> int:
+    from eks_inference_tools.simulate.replay.plot import render_plot
+
+    refuse_missing_folders(options.output, options.plot)
+    report = _report(record(options))
+    write(_render(report, options.format), options.output)
+    if options.plot:
+        write(render_plot(report.samples, report.subject), options.plot)
+    return 0 if report.holds else 1
+
+
+def _report(graph: "Graph") -> "Report":
+    from eks_inference_tools.simulate.control_plane.toolchain import installed
+    from eks_inference_tools.simulate.replay.judge import judge
+    from eks_inference_tools.simulate.replay.model import fitted, predictions, rows
+    from eks_inference_tools.simulate.replay.report import Report
+    from eks_inference_tools.simulate.replay.run import TOOLS, replay
+    from eks_inference_tools.simulate.replay.subject import subject_of
+
+    subject = subject_of(graph)
+    limits, source = subject.limits, rows()
+    model = fitted(source, limits.target)
+    try:
+        samples = replay(installed(*TOOLS), graph, subject, model, watch=_progress())
+    finally:
+        _clear()
+    return Report(
+        subject=subject,
+        samples=samples,
+        findings=judge(samples, limits),
+        model=model,
+        predictions=predictions(model, source, target=limits.target, least=limits.least, most=limits.most),
+    )
+
+
+def _progress() -> "Watch":
+    """A line that changes on standard error, while a person is watching."""
+    if not sys.stderr.isatty():
+        return lambda sample: None
+    return lambda sample: print(
+        f"\rreplay: {sample.at:.0f} s, {sample.users} users, {sample.replicas} replicas\033[K",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _render(report: "Report", format_: str) -> str:
+    if format_ == "json":
+        import json
+
+        return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
+    from eks_inference_tools.simulate.replay.report import render_text
+
+    return render_text(report)

@@ -1,0 +1,108 @@
+"""``eks-inference simulate``: where every pod of a stack lands, on a real control plane with simulated nodes.
+
+Exit codes: 0 every object was taken and every pod landed; 1 something was refused, is Pending or does not roll out; 2 there is
+nothing to simulate, or the simulation itself failed; 130 ended by Ctrl-C.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eks_inference_tools.interrupts import ending_cleanly
+from eks_inference_tools.presentation.output import colour, refuse_missing_folders, write
+
+# The parser is built for every command; what a simulation needs is imported when one runs.
+if TYPE_CHECKING:
+    from stackgraph.graph.document import Graph
+
+FORMATS = ("text", "json")
+MOST = "max"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on loopback, gives them nodes as the "
+        "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when something is refused "
+        "or Pending. Nothing runs in the pods; needs the programs of `eks-inference cluster-tools`."
+    )
+    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama2")
+    parser.add_argument(
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="NAMESPACE/NAME=N",
+        action="append",
+        type=_replicas,
+        default=[],
+        help="other replicas of a workload than the stack's, may be given again; 'max': as many as autoscalers may ask for",
+    )
+    parser.add_argument("--rollout", action="store_true", help="then change every image, and then delete everything, too")
+    parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C, for a look with kubectl")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    from eks_inference_tools.program import program
+    from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
+    from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed
+    from eks_inference_tools.simulate.report import render_json, render_text
+    from eks_inference_tools.simulate.simulation import rolled_out, simulation
+
+    refuse_missing_folders(options.output)
+    toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
+    for tool in toolchain.asked:
+        toolchain.path(tool)
+    graph = program(options.stack, options.program).record()
+    replicas = _wanted(options.scale, graph)
+    with ending_cleanly(), simulation(graph, toolchain, replicas=replicas, tell=_tell) as simulated:
+        report = rolled_out(simulated, whole=options.rollout)
+        text = (
+            render_json(report) if options.format == "json" else render_text(report, colour=options.output is None and colour())
+        )
+        write(text, options.output)
+        if options.keep:
+            _keep(simulated.plane.kubeconfig, simulated.ensure_alive)
+    return 0 if report.is_well else 1
+
+
+def _replicas(given: str) -> tuple[str, int | None]:
+    """``demo/server=2`` as (``demo/server``, 2); ``max`` as (``max``, None)."""
+    if given == MOST:
+        return MOST, None
+    name, _, count = given.partition("=")
+    if "/" not in name or not count.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{given}' is neither NAMESPACE/NAME=N nor '{MOST}'")
+    return name, int(count)
+
+
+def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str, int]:
+    """Replicas by name; what is given by name wins over ``max``, which is about what the stack itself makes."""
+    from eks_inference_tools.simulate.rollout.replicas import most_replicas, scalable
+    from eks_inference_tools.simulate.world.objects import cluster_objects
+
+    named = {name: count for name, count in given if count is not None}
+    if all(count is not None for _, count in given):
+        return named
+    known = scalable(cluster_objects(graph))
+    return {name: most for name, most in most_replicas(graph).items() if name in known} | named
+
+
+def _tell(words: str) -> None:
+    """Says what is being done, in one line, while a person is watching."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+
+
+def _keep(kubeconfig: Path, ensure_alive: Callable[[], None]) -> None:
+    print(f"\nit runs until Ctrl-C; look at it with:\n  export KUBECONFIG={kubeconfig}\n  kubectl get pods -A", file=sys.stderr)
+    while True:
+        ensure_alive()
+        time.sleep(1)

@@ -1,0 +1,286 @@
+"""The report as one page to look at and to share. It needs no network, no further file and no script."""
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
+
+from eks_inference_tools.loadtest_report import figures, plots
+from eks_inference_tools.loadtest_report.comparing import Comparison, Report
+from eks_inference_tools.loadtest_report.published import Published
+from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Run
+from stackgraph.views.markup import Markup, element, raw, together
+
+_PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
+_ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}
+_LEGEND = "Line: smallest to largest figure the tool tells. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
+
+Section = tuple[str, str, Sequence[Markup]]
+"""Id, title and content; one without content is left out."""
+
+
+def render_page(report: Report) -> str:
+    """The page of ``loadtest report --format html``. Equal reports give equal bytes; a text of a file is never markup in it."""
+    style = "\n".join(
+        files(package).joinpath("assets", name).read_text(encoding="utf-8")
+        # The palette and the tables are those of the preview's page.
+        for package, name in (("stackgraph.views", "preview.css"), ("eks_inference_tools.loadtest_report", "report.css"))
+    )
+    digest = f"sha256-{b64encode(sha256(style.encode()).digest()).decode()}"
+    policy = f"default-src 'none'; img-src data:; style-src '{digest}'; base-uri 'none'; form-action 'none'"
+    sections = [section for section in _sections(report) if section[2]]
+    page = element(
+        "html",
+        element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=policy),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="color-scheme", content="light dark"),
+            element("title", f"{_title(report)} · load test"),
+            element("link", rel="icon", href="data:,"),
+            raw("style", style),
+        ),
+        "\n",
+        _body(report, sections),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def _body(report: Report, sections: Sequence[Section]) -> Markup:
+    tools = ", ".join(sorted({run.tool for run in report.runs}))
+    runs = len(report.runs)
+    entries = [element("li", element("a", title, href=f"#{id_}")) for id_, title, _ in sections]
+    return element(
+        "body",
+        element("a", "Skip to the runs", href="#runs", class_="skip"),
+        element(
+            "header",
+            element("p", "Load test", class_="eyebrow"),
+            element("h1", _title(report)),
+            element("p", f"{runs} {'run' if runs == 1 else 'runs'}, measured with {tools}", class_="lede"),
+        ),
+        element("nav", element("ul", *entries), aria_label="On this page"),
+        element("main", *(_section(*section) for section in sections)),
+        element("footer", element("p", "Latencies in milliseconds. ", *(_definitions()))),
+    )
+
+
+def _title(report: Report) -> str:
+    models = list(dict.fromkeys(run.model for run in report.runs if run.model))
+    return models[0] if len(models) == 1 else f"{len(models)} models" if models else "Load test"
+
+
+def _definitions() -> Iterator[str]:
+    for basis, words in BASES.items():
+        yield f"“{_BASIS_NAMES[basis]}”: {words}. "
+
+
+_BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "per request, with TTFT"}
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    warnings = [element("li", note.line()) for note in report.notes if note.level == "warning"]
+    notes = [element("li", note.line()) for note in report.notes if note.level != "warning"]
+    yield "warnings", "Warnings", [element("ul", *warnings)] if warnings else []
+    yield "runs", "Runs", list(_overview(report.runs))
+    yield "latency", "Latency", _latency(report)
+    yield "throughput", "Throughput", list(_throughput(report))
+    yield "users", "By users at once", list(_by_users(report))
+    beside = [part for each in report.against_published for part in _comparison(each)]
+    yield "published", "Against published figures", [*(part for each in report.published for part in _source(each)), *beside]
+    yield "first", "Against the first file", [part for each in report.against_first for part in _comparison(each)]
+    yield "figures", "Every figure", [part for run in report.runs for part in _run(run)]
+    yield "notes", "Notes", [element("ul", *notes)] if notes else []
+
+
+def _overview(runs: Sequence[Run]) -> Iterator[Markup]:
+    header = (
+        "Run",
+        "Users",
+        "Completed",
+        "Failed",
+        "TTFT p50",
+        "ITL mean",
+        "End to end p50",
+        "Output tokens/s",
+        "Chips",
+        "A chip",
+    )
+    rows = [
+        (
+            together(run.label, _below(", ".join(part for part in (figures.tool(run), run.instance_type) if part))),
+            figures.whole(run.users),
+            figures.completed(run),
+            figures.whole(run.failed),
+            figures.figure(run.value("ttft_ms", "p50")),
+            figures.inter_token(run, "mean"),
+            figures.figure(run.value("e2e_ms", "p50")),
+            figures.figure(run.output_tokens_per_s),
+            figures.whole(run.chips),
+            figures.figure(run.output_tokens_per_s_per_chip),
+        )
+        for run in runs
+    ]
+    yield _table("Runs", header, rows)
+    if any(run.itl_includes_ttft for run in runs):
+        yield element("p", figures.WITH_TTFT_MEANS, class_="quiet")
+
+
+# -- plots ----------------------------------------------------------------------------------------------------------------------
+
+
+def _shown(report: Report) -> list[tuple[Run, str]]:
+    """All runs, then the published ones they are compared with, each with its class."""
+    others = {each.other.label: each.other for each in report.against_published}
+    return [*((run, "run") for run in report.runs), *((other, "published") for other in others.values())]
+
+
+def _latency(report: Report) -> Sequence[Markup]:
+    drawn = []
+    for name in _PLOTTED:
+        marks = [
+            plots.Mark(run.label, kind, run.metrics[name], _ASIDES.get(run.basis.get(name, "request"), ""))
+            for run, kind in _shown(report)
+            if name in run.metrics
+        ]
+        if marks:
+            title = METRICS[name].title
+            drawn.append(_figure(plots.ranges(f"plot-{name.replace('_', '-')}", title, marks), title))
+    return [element("p", _LEGEND, class_="quiet"), *drawn] if drawn else []
+
+
+def _throughput(report: Report) -> Iterator[Markup]:
+    shown = _shown(report)
+    a_chip = [(run.label, kind, run.output_tokens_per_s_per_chip) for run, kind in shown]
+    totals = [(run.label, kind, run.output_tokens_per_s) for run, kind in shown]
+    plotted = [("a-chip", "Output tokens per second of a chip", a_chip)]
+    if totals != a_chip:
+        plotted.append(("all", "Output tokens per second of all chips together", totals))
+    for name, title, values in plotted:
+        known = [(label, kind, value) for label, kind, value in values if value is not None]
+        missing = [label for label, _, value in values if value is None]
+        if known:
+            left_out = f"Left out, as it is not known: {', '.join(missing)}." if missing else ""
+            yield _figure(plots.bars(f"plot-tokens-{name}", title, known), title, left_out)
+
+
+def _by_users(report: Report) -> Iterator[Markup]:
+    """What more users do to throughput and to the first token, where a series has several numbers of them."""
+    curves = [*_series(report.runs), *((published.id, "published", published.runs) for published in report.published)]
+    if all(kind == "published" for _, kind, _ in curves):
+        return
+    everything = [run for _, _, runs in curves for run in runs]
+    of_a_chip = all(run.chips for run in everything)
+    statistic = "p50" if all(run.value("ttft_ms", "p50") is not None for run in everything) else "mean"
+
+    def rate(run: Run) -> float | None:
+        return run.output_tokens_per_s_per_chip if of_a_chip else run.output_tokens_per_s
+
+    def first_token(run: Run) -> float | None:
+        return run.value("ttft_ms", statistic)
+
+    for name, title, value in (
+        ("rate", f"Output tokens per second{' of a chip' if of_a_chip else ''}", rate),
+        ("first-token", f"Time to first token, ms, {statistic}", first_token),
+    ):
+        drawn = [plots.Curve(label, kind, points) for label, kind, runs in curves if (points := list(_points(runs, value)))]
+        if drawn:
+            yield _figure(plots.curves(f"plot-users-{name}", title, drawn), title)
+
+
+def _series(runs: Sequence[Run]) -> Iterator[tuple[str, str, Sequence[Run]]]:
+    """Runs that differ in the number of users: those of one file, or of one tool on the same hardware."""
+    in_file = Counter(run.file for run in runs)
+    found: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        key = (run.file,) if in_file[run.file] > 1 else (run.tool, run.model, run.instance_type, run.chips)
+        found.setdefault(key, []).append(run)
+    for alike in found.values():
+        if len({run.users for run in alike if run.users}) > 1:
+            first = alike[0]
+            name = first.label.rpartition(", ")[0] if in_file[first.file] > 1 else first.tool
+            yield ", ".join(part for part in (name, first.instance_type) if part), "run", alike
+
+
+def _points(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Iterator[tuple[int, float]]:
+    for run in runs:
+        found = value(run)
+        if run.users and found is not None:
+            yield run.users, found
+
+
+def _figure(plot: Markup, title: str, caption: str = "") -> Markup:
+    return element(
+        "figure", element("h3", title), element("div", plot, class_="wide"), element("figcaption", caption, class_="quiet")
+    )
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------------------
+
+
+def _comparison(comparison: Comparison) -> Iterator[Markup]:
+    run, other = comparison.run, comparison.other
+    yield element("h3", f"{run.label} against {other.label}")
+    rows = figures.side_by_side(comparison)
+    header = ("Metric", *(cell for statistic in figures.COMPARED for cell in (statistic, "there", "ratio")))
+    if rows:
+        yield _table(f"{run.label} against {other.label}", header, rows)
+    else:
+        yield element("p", "Nothing that can be compared.")
+    if comparison.notes:
+        yield element("ul", *(element("li", note.line(), class_=note.level) for note in comparison.notes))
+
+
+def _source(published: Published) -> Iterator[Markup]:
+    about = f"{published.source}. Measured: {published.measured}. Read: {published.read}."
+    yield element("p", element("b", published.id), f": {about}")
+    yield element("ul", *(element("li", remark) for remark in published.remarks))
+
+
+def _run(run: Run) -> Iterator[Markup]:
+    about: Mapping[str, str] = {
+        "File": run.file,
+        "Tool": figures.tool(run),
+        "Model": run.model,
+        "Instance type": run.instance_type,
+        "Requests": figures.requests(run),
+    }
+    terms = [part for term, value in about.items() if value for part in (element("dt", term), element("dd", value))]
+    rows = []
+    for name in METRICS:
+        if name in run.metrics:
+            basis = run.basis.get(name)
+            title = together(METRICS[name].title, _below(_BASIS_NAMES[basis]) if basis else "")
+            rows.append((title, *(figures.figure(run.value(name, statistic)) for statistic in STATISTICS)))
+    yield element(
+        "details",
+        element("summary", element("span", run.label, class_="name")),
+        element(
+            "div",
+            element("dl", *terms),
+            _table(f"Figures of {run.label}", ("Metric", *STATISTICS), rows) if rows else "",
+            class_="body",
+        ),
+    )
+
+
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table of figures. Where it is wider than the screen it scrolls: columns of figures are read downwards."""
+    head = element("tr", *(element("th", cell, scope="col") for cell in header))
+    lines = [
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in others)) for first, *others in rows
+    ]
+    table = element("table", element("thead", head), element("tbody", *lines), class_="figures")
+    return element("div", table, class_="wide", tabindex=0, role="group", aria_label=title)
+
+
+def _section(id_: str, title: str, content: Sequence[Markup]) -> Markup:
+    heading = f"{id_}-title"
+    return element("section", element("h2", title, id=heading), *content, "\n", id=id_, aria_labelledby=heading)
+
+
+def _below(line: str) -> Markup:
+    return element("div", line, class_="quiet") if line else Markup()

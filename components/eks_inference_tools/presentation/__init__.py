@@ -1,0 +1,1 @@
+"""How commands present what they found: text, pages, plots, progress."""

@@ -1,0 +1,43 @@
+"""Where commands write to: a terminal or a file."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+
+def colour() -> bool:
+    """Whether standard output is a terminal that may be coloured (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def refuse_missing_folders(*files: Path | None) -> None:
+    """Raises ``PreviewError`` where a file could not be written, for commands that take minutes to have something to write."""
+    missing = [file.parent for file in files if file and not file.parent.is_dir()]
+    if missing:
+        from stackgraph.problems import PreviewError, Problem
+
+        raise PreviewError([Problem("there is no such folder", file=str(folder)) for folder in missing])
+
+
+def write(text: str, output: Path | None) -> None:
+    """To standard output, or to a file that is complete or not there at all."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    from stackgraph.problems import PreviewError, Problem
+
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=output.parent, prefix=f".{output.name}.", delete=False, encoding="utf-8"
+        ) as file:
+            try:
+                file.write(text)
+                file.close()
+                os.chmod(file.name, 0o644)
+                os.replace(file.name, output)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error

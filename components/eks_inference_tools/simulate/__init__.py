@@ -1,0 +1,1 @@
+"""A stack on a real control plane with simulated nodes."""

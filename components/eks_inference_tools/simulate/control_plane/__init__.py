@@ -1,0 +1,1 @@
+"""Real etcd, API server, controllers and kwok on loopback: programs, processes, client."""

@@ -1,0 +1,157 @@
+"""The processes of a simulation: started on loopback, watched, and gone when it ends, however it ends."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from eks_inference_tools.simulate.control_plane import supervisor
+from stackgraph.problems import PreviewError, Problem
+
+Found = TypeVar("Found")
+
+_LAST_LINES = 8
+_CRASHES = ("panic: ", "fatal error: ", "SIG")
+_POLL_SECONDS = 0.05
+_END_SECONDS = 20
+
+
+class ComponentError(PreviewError):
+    """A process of the simulation could not be started, or ended by itself."""
+
+
+class Processes:
+    """A context in which processes run; several threads may use it.
+
+    They live in sessions of their own, so Ctrl-C reaches this program alone, and under a supervisor that ends them when this
+    program does (``supervisor``).
+
+    ``folder`` is a temporary folder that only this user can read; it goes with the context. Logs are in it as ``<name>.log``.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="eks-inference-"))
+        self._started: dict[str, int] = {}
+        self._lock = threading.Lock()
+        try:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, str(self.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._orders, self._answers = self._supervisor.stdin, self._supervisor.stdout
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every process and removes the folder. A second Ctrl-C does not leave anything either: the supervisor goes on."""
+        with contextlib.suppress(BrokenPipeError):
+            self._orders.close()
+        code = self._supervisor.wait(_END_SECONDS)
+        self._answers.close()
+        if code < 0:  # it was killed itself, so nobody does its work
+            for pid in self._started.values():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, name: str, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
+        """Starts a process. ``env`` is its whole environment, by default nothing but PATH and HOME: no credential goes along."""
+        environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ} if env is None else dict(env)
+        self._exit_file(name).unlink(missing_ok=True)
+        answer = self._order({"name": name, "argv": [str(word) for word in argv], "env": environment})
+        if "error" in answer:
+            raise ComponentError([Problem(f"{name} cannot be started: {answer['error']}", given=str(argv[0]))])
+        self._started[name] = answer["pid"]
+
+    def stop(self, name: str) -> None:
+        """Ends one process; nothing happens when it is not running."""
+        self._started.pop(name, None)
+        self._order({"stop": name})
+
+    def pid(self, name: str) -> int:
+        return self._started[name]
+
+    def pids(self) -> tuple[int, ...]:
+        """Of the supervisor and of all that was started and not stopped."""
+        return (self._supervisor.pid, *self._started.values())
+
+    def log(self, name: str) -> str:
+        """What the process printed so far."""
+        path = self.folder / f"{name}{supervisor.LOG_SUFFIX}"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def ensure_alive(self) -> None:
+        """Raises ``ComponentError`` with the last words of every process that ended by itself."""
+        problems = []
+        for name in tuple(self._started):
+            if self._exit_file(name).exists():
+                code = int(self._exit_file(name).read_text())
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                last = "\n             ".join(last_words(self.log(name)))
+                problems.append(Problem(f"{name} {how} while the simulation needed it", given=last or "it printed nothing"))
+        if not problems and self._supervisor.poll() is not None:
+            problems.append(Problem("the supervisor of the simulation's processes is gone", hint="start it again"))
+        if problems:
+            raise ComponentError(problems)
+
+    def wait_until(self, check: Callable[[], Found], *, seconds: float, what: str) -> Found:
+        """Asks until the answer is true and returns it. Raises ``ComponentError`` when a process ends before, or time is up."""
+        end = time.monotonic() + seconds
+        while not (found := check()):
+            self.ensure_alive()
+            if time.monotonic() > end:
+                raise ComponentError([Problem(f"{what}: not within {seconds:.0f} s", hint="is the machine very busy?")])
+            time.sleep(_POLL_SECONDS)
+        return found
+
+    def _order(self, order: Mapping[str, object]) -> dict:
+        try:
+            with self._lock:
+                self._orders.write(json.dumps(order) + "\n")
+                self._orders.flush()
+                answer = self._answers.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise ComponentError([Problem("the supervisor of the simulation's processes is gone", hint="start it again")])
+        return json.loads(answer)
+
+    def _exit_file(self, name: str) -> Path:
+        return self.folder / f"{name}{supervisor.EXIT_SUFFIX}"
+
+
+def last_words(log: str) -> list[str]:
+    """The last lines of a log; of a Go program that crashed the first of its report, which says why: registers come last."""
+    lines = log.strip().splitlines()
+    crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASHES)), None)
+    return lines[-_LAST_LINES:] if crash is None else lines[crash : crash + _LAST_LINES]
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nothing listens on now. Somebody may take it before it is used: see ``control_plane``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,172 @@
+"""A stand-in for prometheus-adapter: the custom metrics API of pods, from the adapter's own rules.
+
+As in the adapter a metric is known from a listing of series to the next, if one of its series had a sample in the interval
+before it; and a value that is no number is answered as 0. What the adapter has beside that (other resources, metric selectors,
+external metrics) is not here.
+
+Sources: kubernetes-sigs/prometheus-adapter, pkg/custom-provider/provider.go and cmd/adapter/adapter.go; the chart's
+custom-metrics-apiservice.yaml; k8s.io/metrics, custom_metrics/v1beta1.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import requests
+
+from eks_inference.scaling.prometheus_adapter import RELEASE
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.loopback import Answer, Request, document, serving
+from eks_inference_tools.simulate.replay.adapter_rules import AdapterRule
+from eks_inference_tools.simulate.replay.prometheus import Prometheus
+from eks_inference_tools.simulate.replay.subject import Subject
+
+GROUP = "custom.metrics.k8s.io"
+VERSION = "v1beta1"
+"""The one that the chart registers."""
+
+_ROOT = ["apis", GROUP, VERSION]
+
+
+class CustomMetrics:
+    """Metrics of pods. May be used by several threads."""
+
+    def __init__(self, rules: Sequence[AdapterRule], prometheus: Prometheus, api: Api) -> None:
+        self._rules = rules
+        self._prometheus = prometheus
+        self._api = api
+        self._known: Mapping[str, tuple[AdapterRule, str]] = {}
+
+    def list_series(self, seconds: float) -> None:
+        """Looks for series with a sample in the last ``seconds``: their metrics are known until the next listing."""
+        since = time.time() - seconds
+        found = {}
+        for rule in self._rules:
+            for series in self._prometheus.series(rule.series_query, since=since):
+                if metric := rule.metric_of(series):
+                    found[metric] = (rule, series)
+        self._known = found
+
+    def pods(self, namespace: str, selector: str) -> list[str]:
+        query = {"labelSelector": selector} if selector else {}
+        return [pod["metadata"]["name"] for pod in self._api.list("pods", namespace, **query)]
+
+    def values(self, metric: str, namespace: str, pods: Sequence[str]) -> dict[str, float] | None:
+        """Values as Prometheus has them, by pod; None for a metric that is not known.
+
+        Raises ``requests.RequestException`` when Prometheus does not answer.
+        """
+        if metric not in self._known:
+            return None
+        rule, series = self._known[metric]
+        found = self._prometheus.query(rule.expression(series, namespace=namespace, pods=pods))
+        label = rule.labels["pod"]
+        return {labels[label]: value for labels, value in found if labels.get(label) in pods}
+
+    def answer(self, request: Request) -> Answer:
+        """Answers a request of the API server."""
+        if request.method != "GET":
+            return _refusal(405, "MethodNotAllowed", "the stand-in is only read")
+        asked = urlsplit(request.target)
+        parts = [unquote(part) for part in asked.path.strip("/").split("/")]
+        if parts == _ROOT:
+            return document(200, self._resources())
+        if parts[:3] != _ROOT or len(parts) != 8 or parts[3] != "namespaces" or parts[5] != "pods":
+            return _refusal(404, "NotFound", f"the stand-in has nothing at {asked.path}")
+        namespace, name, metric = parts[4], parts[6], parts[7]
+        query = parse_qs(asked.query)
+        try:
+            pods = self.pods(namespace, query.get("labelSelector", [""])[0]) if name == "*" else [name]
+            values = self.values(metric, namespace, pods)
+        except (requests.RequestException, ApiRefusal):
+            return _refusal(500, "InternalError", "unable to fetch metrics")
+        if values is None or (name != "*" and not values):
+            return _refusal(404, "NotFound", f"the server could not find the metric {metric} for pods")
+        return document(200, {**_kind("MetricValueList"), "metadata": {}, "items": _items(metric, namespace, values)})
+
+    def _resources(self) -> dict[str, Any]:
+        names = [f"pods/{metric}" for metric in sorted(self._known)]
+        resources = [
+            {"name": name, "singularName": "", "namespaced": True, "kind": "MetricValueList", "verbs": ["get"]} for name in names
+        ]
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": resources}
+
+
+@contextmanager
+def registered(plane: ControlPlane, subject: Subject, prometheus: Prometheus) -> Iterator[CustomMetrics]:
+    """Serves the metrics and has the API server ask for them, as the chart would."""
+    metrics = CustomMetrics(subject.rules, prometheus, plane.api)
+    interval, end = subject.limits.relist_seconds, threading.Event()
+
+    def keep_listing() -> None:
+        while not end.is_set():
+            # Where that fails, what was known stays so; whoever watches Prometheus tells that it is gone.
+            with suppress(requests.RequestException):
+                metrics.list_series(interval)
+            end.wait(interval)
+
+    with serving(metrics.answer, certificate=plane.certificate) as port:
+        for item in registration(subject.adapter_namespace, port):
+            plane.api.apply(item)
+        thread = threading.Thread(target=keep_listing, daemon=True)
+        thread.start()
+        try:
+            yield metrics
+        finally:
+            end.set()
+            thread.join()
+
+
+def registration(namespace: str, port: int) -> tuple[dict[str, Any], ...]:
+    """What leads the API server to the stand-in on loopback: the chart's Service leads to its pods, which are not there."""
+    return (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": RELEASE, "namespace": namespace},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        },
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{VERSION}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "version": VERSION,
+                "service": {"name": RELEASE, "namespace": namespace, "port": port},
+                "insecureSkipTLSVerify": True,
+                "groupPriorityMinimum": 100,
+                "versionPriority": 100,
+            },
+        },
+    )
+
+
+def _items(metric: str, namespace: str, values: Mapping[str, float]) -> list[dict[str, Any]]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [
+        {
+            "describedObject": {"kind": "Pod", "apiVersion": "/v1", "namespace": namespace, "name": pod},
+            "metricName": metric,
+            "timestamp": now,
+            "value": f"{int(value * 1000) if math.isfinite(value) else 0}m",
+            "selector": None,
+        }
+        for pod, value in sorted(values.items())
+    ]
+
+
+def _kind(kind: str) -> dict[str, str]:
+    return {"kind": kind, "apiVersion": f"{GROUP}/{VERSION}"}
+
+
+def _refusal(code: int, reason: str, message: str) -> Answer:
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
+    return document(code, status)

@@ -1,0 +1,164 @@
+"""The real Prometheus of a replay, configured from the stack's own monitors and rules.
+
+What the Prometheus operator would do is done here: a stand-in for it, as it cannot run without its images. The configuration
+has, for every endpoint of a PodMonitor, discovery of pods, their selection by labels and port, the monitor's own interval and
+relabelings. One thing is added: scrapes go by a proxy on loopback, which answers for the pods (``triton.Exporters``).
+
+Source: prometheus-operator 0.93, pkg/prometheus/promcfg.go (generatePodMonitorConfig); Prometheus documentation, "Configuration".
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
+from eks_inference_tools.simulate.control_plane.processes import ComponentError, free_port
+from eks_inference_tools.simulate.replay.subject import Subject
+
+TOOL = "prometheus"
+
+_START_SECONDS = 60
+_ATTEMPTS = 3
+_PORT_TAKEN = "address already in use"
+_TIMEOUT_SECONDS = 10
+
+
+# -- the configuration, pure -----------------------------------------------------------------------------------------------------
+
+
+def configuration(subject: Subject, *, kubeconfig: Path, proxy: str, rule_files: Sequence[Path]) -> dict[str, Any]:
+    """Prometheus' configuration. ``proxy`` is the URL of what answers for the pods."""
+    chosen = subject.prometheus
+    wanted = {
+        "scrape_interval": chosen.get("scrapeInterval"),
+        "evaluation_interval": chosen.get("evaluationInterval"),
+        "external_labels": chosen.get("externalLabels"),
+    }
+    return {
+        "global": {key: value for key, value in wanted.items() if value},
+        "rule_files": [str(path) for path in rule_files],
+        "scrape_configs": [job for monitor in subject.monitors for job in _jobs(monitor, kubeconfig, proxy)],
+    }
+
+
+def _jobs(monitor: Mapping[str, Any], kubeconfig: Path, proxy: str) -> Iterator[dict[str, Any]]:
+    metadata, spec = monitor["metadata"], monitor["spec"]
+    place = f"{metadata['namespace']}/{metadata['name']}"
+    anywhere = spec.get("namespaceSelector", {})
+    names = [] if anywhere.get("any") else anywhere.get("matchNames", [metadata["namespace"]])
+    discovery = {
+        "role": "pod",
+        "kubeconfig_file": str(kubeconfig),
+        **({"namespaces": {"names": names}} if names else {}),
+        **({"attach_metadata": spec["attachMetadata"]} if "attachMetadata" in spec else {}),
+    }
+    for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
+        optional = {"scrape_interval": endpoint.get("interval"), "scrape_timeout": endpoint.get("scrapeTimeout")}
+        yield {
+            "job_name": f"podMonitor/{place}/{number}",
+            "kubernetes_sd_configs": [discovery],
+            "proxy_url": proxy,
+            "scheme": endpoint.get("scheme", "http"),
+            "metrics_path": endpoint.get("path", "/metrics"),
+            "honor_labels": endpoint.get("honorLabels", False),
+            **{key: value for key, value in optional.items() if value},
+            "relabel_configs": [
+                *_selection(spec["selector"], endpoint["port"]),
+                *_target_labels(place, endpoint["port"]),
+                *map(_relabeling, endpoint.get("relabelings", ())),
+            ],
+            "metric_relabel_configs": list(map(_relabeling, endpoint.get("metricRelabelings", ()))),
+        }
+
+
+def _selection(selector: Mapping[str, Any], port: str) -> Iterator[dict[str, Any]]:
+    """Keeps pods with the labels that still run, and of their ports the named one."""
+    yield {"action": "drop", "source_labels": ["__meta_kubernetes_pod_phase"], "regex": "(Failed|Succeeded)"}
+    for label, value in selector["matchLabels"].items():
+        name = re.sub(r"\W", "_", label)
+        labels = [f"__meta_kubernetes_pod_label_{name}", f"__meta_kubernetes_pod_labelpresent_{name}"]
+        yield {"action": "keep", "source_labels": labels, "regex": f"({re.escape(value)});true"}
+    yield {"action": "keep", "source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": port}
+
+
+def _target_labels(job: str, port: str) -> Iterator[dict[str, Any]]:
+    for source, target in (("namespace", "namespace"), ("pod_container_name", "container"), ("pod_name", "pod")):
+        yield {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": target}
+    yield {"target_label": "job", "replacement": job}
+    yield {"target_label": "endpoint", "replacement": port}
+
+
+def _relabeling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in Prometheus' own spelling: ``sourceLabels`` is ``source_labels``."""
+    return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in given.items()}
+
+
+# -- the server ------------------------------------------------------------------------------------------------------------------
+
+
+class Prometheus:
+    """A running Prometheus. May be asked by several threads."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy for loopback
+
+    def is_ready(self) -> bool:
+        try:
+            return self._session.get(f"{self._url}/-/ready", timeout=_TIMEOUT_SECONDS).ok
+        except requests.RequestException:
+            return False
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """An instant query: labels and value of every element. Raises ``requests.RequestException``."""
+        found = self._get("query", query=expression)
+        return [(one["metric"], float(one["value"][1])) for one in found["result"]]
+
+    def series(self, selector: str, *, since: float) -> frozenset[str]:
+        """Names of the series that had a sample since then, a time of the epoch. Raises ``requests.RequestException``."""
+        return frozenset(one["__name__"] for one in self._get("series", **{"match[]": selector, "start": f"{since:.3f}"}))
+
+    def _get(self, what: str, **query: str) -> Any:
+        answer = self._session.get(f"{self._url}/api/v1/{what}", params=query, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        return answer.json()["data"]
+
+
+def start(plane: ControlPlane, subject: Subject, *, proxy: str) -> Prometheus:
+    """Starts Prometheus among the control plane's processes; waits until it answers.
+
+    Raises ``ComponentError``, with its own words where it refuses the rules or the configuration.
+    """
+    folder, processes = plane.processes.folder, plane.processes
+    files = []
+    for name, content in subject.rule_files.items():
+        files.append(folder / "rules" / name)
+        files[-1].parent.mkdir(exist_ok=True)
+        files[-1].write_text(json.dumps(content))
+    config = folder / f"{TOOL}.yaml"
+    config.write_text(json.dumps(configuration(subject, kubeconfig=plane.kubeconfig, proxy=proxy, rule_files=files)))
+    for attempt in range(_ATTEMPTS):
+        address = f"127.0.0.1:{free_port()}"
+        processes.start(
+            TOOL,
+            [
+                plane.toolchain.path(TOOL),
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / TOOL}",
+                f"--web.listen-address={address}",
+                "--log.level=warn",
+            ],
+        )
+        prometheus = Prometheus(f"http://{address}")
+        try:
+            processes.wait_until(prometheus.is_ready, seconds=_START_SECONDS, what="Prometheus")
+            return prometheus
+        except ComponentError:
+            if _PORT_TAKEN not in processes.log(TOOL) or attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("every attempt returns or raises")

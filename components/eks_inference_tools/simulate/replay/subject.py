@@ -1,0 +1,176 @@
+"""What is replayed, found in a recorded graph: one HorizontalPodAutoscaler, and all that brings it its metric. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eks_inference.kubernetes.quantity import amount
+from eks_inference.observability.prometheus_plan import RELEASE as PROMETHEUS
+from eks_inference.scaling.plan import RATE_WINDOW_SECONDS
+from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
+from eks_inference_tools.simulate.replay.adapter_rules import AdapterRule, adapter_rule
+from eks_inference_tools.simulate.replay.triton import EXPORTED
+from stackgraph.graph.describe import CHART_TYPE
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at, items, text
+from stackgraph.problems import PreviewError, Problem
+from stackgraph.views.manifests import manifest
+
+HPA_TYPE = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
+SCALED_OBJECT_TYPE = "kubernetes:keda.sh/v1alpha1:ScaledObject"
+POD_MONITOR_TYPE = "kubernetes:monitoring.coreos.com/v1:PodMonitor"
+RULE_TYPE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
+
+SYNC_SECONDS = 15
+"""How often the controller looks at every HorizontalPodAutoscaler (--horizontal-pod-autoscaler-sync-period); fixed on EKS."""
+
+_DEFAULT_SCALE_IN_SECONDS = 300  # of the controller, where the object says none (Kubernetes, "Horizontal Pod Autoscaling")
+_DEFAULT_INTERVAL = "30s"  # of the operator's Prometheus (API reference, scrapeInterval)
+_DEFAULT_RELIST = "1m"  # of the adapter's chart (values.yaml, metricsRelistInterval)
+_SERIES = re.compile(r"\b(?:nv_|vllm:)\w+")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an autoscaler's steps are judged by. Times are seconds."""
+
+    least: int
+    most: int
+    target: float
+    scale_in_seconds: int
+    scrape_seconds: int
+    relist_seconds: int
+
+    @property
+    def window_seconds(self) -> int:
+        """How far back a value of the metric reaches: its rate's window, and a scrape."""
+        return RATE_WINDOW_SECONDS + self.scrape_seconds
+
+    @property
+    def blind_seconds(self) -> int:
+        """How long a pod may answer Prometheus before the autoscaler sees it: two scrapes, of which a rate is made, a listing of
+        series, and a look."""
+        return 2 * self.scrape_seconds + self.relist_seconds + SYNC_SECONDS
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One autoscaler. ``autoscaler`` is its object, ``rules`` are the adapter's, ``prometheus`` is what its chart is told."""
+
+    stack: str
+    autoscaler: Mapping[str, Any]
+    metric: str
+    limits: Limits
+    rules: tuple[AdapterRule, ...]
+    adapter_namespace: str
+    prometheus: Mapping[str, Any]
+    monitors: tuple[Mapping[str, Any], ...]
+    rule_files: Mapping[str, Mapping[str, Any]]
+    """Content of each file by its name: the groups of one PrometheusRule."""
+
+    @property
+    def namespace(self) -> str:
+        return self.autoscaler["metadata"]["namespace"]
+
+    @property
+    def name(self) -> str:
+        return self.autoscaler["metadata"]["name"]
+
+    @property
+    def deployment(self) -> str:
+        return self.autoscaler["spec"]["scaleTargetRef"]["name"]
+
+
+def subject_of(graph: Graph) -> Subject:
+    """What a stack lets be replayed. Raises ``PreviewError`` where there is nothing, or more than one."""
+    autoscalers = [found for r in graph.of_type(HPA_TYPE) if _pod_metric(found := manifest(r))]
+    if not autoscalers:
+        raise PreviewError([_nothing(graph)])
+    if len(autoscalers) > 1:
+        raise PreviewError([Problem("more than one autoscaler", given=", ".join(map(_title, autoscalers)), allowed="one")])
+    (autoscaler,) = autoscalers
+    adapter, prometheus = _release(graph, ADAPTER), _release(graph, PROMETHEUS)
+    if adapter is None or prometheus is None:
+        hint = "a Prometheus or an adapter that is there already is configured elsewhere"
+        raise PreviewError([Problem(f"{ADAPTER} and {PROMETHEUS} have to be in the stack, whose rules are replayed", hint=hint)])
+    metric = _pod_metric(autoscaler)
+    assert metric
+    name = text(at(metric, "metric", "name"))
+    rules = tuple(adapter_rule(one) for one in items(at(adapter.inputs, "values", "rules", "custom")))
+    rule_files = {f"{_place(r)}.json": {"groups": manifest(r)["spec"]["groups"]} for r in graph.of_type(RULE_TYPE)}
+    if not any(rule.metric_of(series) == name for rule in rules for series in _series(rule_files.values())):
+        raise PreviewError([_untold(name)])
+    prometheus_values = at(prometheus.inputs, "values", "prometheus", "prometheusSpec") or {}
+    spec = autoscaler["spec"]
+    window = at(spec, "behavior", "scaleDown", "stabilizationWindowSeconds")
+    return Subject(
+        stack=graph.stack,
+        autoscaler=autoscaler,
+        metric=name,
+        limits=Limits(
+            least=spec.get("minReplicas", 1),
+            most=spec["maxReplicas"],
+            target=float(amount(text(at(metric, "target", "averageValue")))),
+            scale_in_seconds=_DEFAULT_SCALE_IN_SECONDS if window is None else window,
+            scrape_seconds=seconds(prometheus_values.get("scrapeInterval", _DEFAULT_INTERVAL)),
+            relist_seconds=seconds(at(adapter.inputs, "values", "metricsRelistInterval") or _DEFAULT_RELIST),
+        ),
+        rules=rules,
+        adapter_namespace=text(adapter.inputs.get("namespace")),
+        prometheus=prometheus_values,
+        monitors=tuple(manifest(r) for r in graph.of_type(POD_MONITOR_TYPE)),
+        rule_files=rule_files,
+    )
+
+
+def seconds(duration: str) -> int:
+    """``30s`` is 30, ``1m30s`` 90 (Prometheus documentation, duration)."""
+    return sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", duration))
+
+
+def _pod_metric(autoscaler: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The metric of its pods by which it scales; None where that is something else."""
+    metrics = items(at(autoscaler, "spec", "metrics"))
+    return metrics[0]["pods"] if len(metrics) == 1 and at(metrics[0], "type") == "Pods" else None
+
+
+def _nothing(graph: Graph) -> Problem:
+    scaled = graph.of_type(SCALED_OBJECT_TYPE)
+    if scaled:
+        return Problem(
+            f"KEDA scales here ({', '.join(_title(manifest(r)) for r in scaled)}), and that cannot be replayed",
+            allowed="a stack with an autoscaler of kind hpa",
+            hint="KEDA's operator would have to be built; `promtool test rules` tests what it asks Prometheus",
+        )
+    return Problem("no server of this stack has an autoscaler of kind hpa", hint="gpu-opt350m has one")
+
+
+def _untold(metric: str) -> Problem:
+    return Problem(
+        f"the simulated Triton tells nothing that {metric} is made of, or no rule of {ADAPTER} makes it",
+        given=metric,
+        allowed=f"a metric made of {', '.join(EXPORTED)}",
+    )
+
+
+def _release(graph: Graph, name: str) -> Resource | None:
+    return next((r for r in graph.of_type(CHART_TYPE) if r.inputs.get("name") == name), None)
+
+
+def _series(rule_files: Any) -> Iterator[str]:
+    """Series that there will be: what the servers export, and what is recorded from nothing but that."""
+    yield from EXPORTED
+    for file in rule_files:
+        for rule in (rule for group in file["groups"] for rule in group["rules"]):
+            if "record" in rule and (named := _SERIES.findall(rule["expr"])) and set(named) <= set(EXPORTED):
+                yield rule["record"]
+
+
+def _place(resource: Resource) -> str:
+    metadata = resource.inputs["metadata"]
+    return f"{metadata['namespace']}-{metadata['name']}"
+
+
+def _title(found: Mapping[str, Any]) -> str:
+    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"

@@ -1,0 +1,1 @@
+"""Create, update and delete in Pulumi's order with Pulumi's awaits."""

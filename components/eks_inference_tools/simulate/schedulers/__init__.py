@@ -1,0 +1,1 @@
+"""Who decides where pods go: second schedulers, the Neuron extension, new nodes."""

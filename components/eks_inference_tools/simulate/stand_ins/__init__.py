@@ -1,0 +1,1 @@
+"""Controllers that stand in for what cannot run here."""

@@ -1,0 +1,61 @@
+"""Stands in for the device plugins of Neuron, NVIDIA and EFA and what the kubelet makes of them: a node offers its devices once a
+pod of the plugin runs on it.
+
+It goes by the images of running pods, as the preflight's rule does, so a plugin that does not tolerate a taint, or that nobody
+installs, leaves the node without devices. Charts of plugins, of whose pods nothing is known, offer devices on every node whose
+taints they tolerate. Devices that were offered once stay, though a kubelet would take them back when the plugin is gone for good.
+"""
+
+from eks_inference_tools.check.placement_rules import OFFERED_BY, tolerated_by_plugin
+from eks_inference_tools.reading.expected import NODES, PODS
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.observed import condition_of, is_leaving, name_of
+from eks_inference_tools.reading.scheduling import tolerates
+from eks_inference_tools.simulate.control_plane.api import Api, Object
+from eks_inference_tools.simulate.stand_ins.loop import Seen
+from eks_inference_tools.simulate.world.nodes import hardware_of, taints_of
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at, items, text
+
+
+class DevicePlugins:
+    """The device plugins of a graph."""
+
+    title = "the stand-in of the device plugins"
+    reads = (NODES, PODS)
+
+    def __init__(self, graph: Graph) -> None:
+        self._charts = GraphFacts(graph).charts
+
+    def reconcile(self, seen: Seen, api: Api) -> None:
+        images: dict[str, list[str]] = {}
+        for pod in seen[PODS]:
+            if at(pod, "status", "phase") == "Running" and not is_leaving(pod):
+                on = images.setdefault(text(at(pod, "spec", "nodeName")), [])
+                on += (text(at(container, "image")) for container in items(at(pod, "spec", "containers")))
+        for node in seen[NODES]:
+            offered = self.offered(node, images.get(name_of(node), []))
+            if offered:
+                amounts = {name: str(number) for name, number in offered.items()}
+                api.patch(node, {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status")
+
+    def offered(self, node: Object, images: list[str]) -> dict[str, int]:
+        """The devices that a node with these images running offers and does not say so yet."""
+        if (condition_of(node, "Ready") or {}).get("status") != "True":
+            return {}
+        known = at(node, "status", "allocatable")
+        return {
+            name: number
+            for name, number in hardware_of(node).items()
+            if text(at(known, name)) != str(number) and name in OFFERED_BY and self._has_plugin(node, OFFERED_BY[name], images)
+        }
+
+    def _has_plugin(self, node: Object, parts: tuple[str, ...], images: list[str]) -> bool:
+        if any(part in image for part in parts for image in images):
+            return True
+        charts = (chart for chart in self._charts if any(part in chart.name for part in parts))
+        return any(_reaches(tolerated_by_plugin(chart), node) for chart in charts)
+
+
+def _reaches(tolerations: object, node: Object) -> bool:
+    return all(any(tolerates(one, taint) for one in items(tolerations)) for taint in taints_of(node))

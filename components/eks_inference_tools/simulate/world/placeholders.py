@@ -1,0 +1,278 @@
+"""Values of the right form for what only a deployment knows, so that an API server can judge an object before there is one.
+
+A recorded graph holds ``<net-private-a.id>`` for the id of a subnet and ``[secret]`` for a secret. What stands in for them here
+is made up, the same in every run, and has the form that AWS gives such a value. Text that merely looks alike (``<pod>`` in a
+configuration file) stays as it is: only what names a resource of the graph is a token.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import SECRET, UNKNOWN, is_token, plain, text
+
+ACCOUNT = "111122223333"
+"""The account of AWS's own examples."""
+
+SECRET_TEXT = "made-up-secret-of-a-simulation"
+UNKNOWN_TEXT = "unknown-before-deployment"
+
+_REGION = "us-west-2"
+_TOKEN = re.compile(r"<([^<>]+\.\w+)>")
+
+# By type of resource, the form of its outputs. Sources: the AWS references of the services (resource ids: a prefix and 17
+# hexadecimal digits; ECR: `account.dkr.ecr.region.amazonaws.com/name`; EKS endpoints; SQS queue URLs) and, for ids, what the
+# providers document under "Outputs". `name` is the name the resource has or that Pulumi would give it.
+_FORMS: Mapping[str, Mapping[str, str]] = {
+    "aws:cloudwatch/logGroup:LogGroup": {"id": "{name}"},
+    "aws:ec2/eip:Eip": {"id": "eipalloc-{digits}", "publicIp": "192.0.2.10"},
+    "aws:ec2/internetGateway:InternetGateway": {"id": "igw-{digits}"},
+    "aws:ec2/launchTemplate:LaunchTemplate": {"id": "lt-{digits}"},
+    "aws:ec2/natGateway:NatGateway": {"id": "nat-{digits}", "publicIp": "192.0.2.10"},
+    "aws:ec2/placementGroup:PlacementGroup": {"id": "{name}", "placementGroupId": "pg-{digits}"},
+    "aws:ec2/routeTable:RouteTable": {"id": "rtb-{digits}"},
+    "aws:ec2/securityGroup:SecurityGroup": {"id": "sg-{digits}"},
+    "aws:ec2/subnet:Subnet": {"id": "subnet-{digits}", "availabilityZone": "{region}a"},
+    "aws:ec2/vpc:Vpc": {"id": "vpc-{digits}", "defaultSecurityGroupId": "sg-{digits}", "mainRouteTableId": "rtb-{digits}"},
+    "aws:ec2/vpcEndpoint:VpcEndpoint": {"id": "vpce-{digits}"},
+    "aws:ecr/repository:Repository": {
+        "id": "{name}",
+        "registryId": "{account}",
+        "repositoryUrl": "{account}.dkr.ecr.{region}.amazonaws.com/{name}",
+    },
+    "aws:efs/accessPoint:AccessPoint": {"id": "fsap-{digits}"},
+    "aws:efs/fileSystem:FileSystem": {"id": "fs-{digits}", "dnsName": "fs-{digits}.efs.{region}.amazonaws.com"},
+    "aws:efs/mountTarget:MountTarget": {"id": "fsmt-{digits}", "ipAddress": "10.0.0.10"},
+    "aws:eks/cluster:Cluster": {
+        "id": "{name}",
+        "endpoint": "https://{key}.gr7.{region}.eks.amazonaws.com",
+        "certificateAuthority.data": "bWFkZSB1cA==",
+        "vpcConfig.clusterSecurityGroupId": "sg-{digits}",
+    },
+    "aws:eks/nodeGroup:NodeGroup": {"id": "{name}:{name}", "nodeGroupName": "{name}"},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {
+        "id": "fs-{digits}",
+        "dnsName": "fs-{digits}.fsx.{region}.amazonaws.com",
+        "mountName": "abcdefgh",
+    },
+    "aws:iam/role:Role": {"id": "{name}", "arn": "arn:aws:iam::{account}:role/{name}"},
+    "aws:iam/instanceProfile:InstanceProfile": {"id": "{name}", "arn": "arn:aws:iam::{account}:instance-profile/{name}"},
+    "aws:kms/key:Key": {"id": "{uuid}", "keyId": "{uuid}", "arn": "arn:aws:kms:{region}:{account}:key/{uuid}"},
+    "aws:lb/loadBalancer:LoadBalancer": {"dnsName": "{name}-{short}.elb.{region}.amazonaws.com"},
+    "aws:s3/bucket:Bucket": {
+        "id": "{name}",
+        "bucket": "{name}",
+        "arn": "arn:aws:s3:::{name}",
+        "bucketDomainName": "{name}.s3.amazonaws.com",
+        "bucketRegionalDomainName": "{name}.s3.{region}.amazonaws.com",
+    },
+    "aws:secretsmanager/secret:Secret": {"id": "arn:aws:secretsmanager:{region}:{account}:secret:{name}-AbCdEf"},
+    "aws:sqs/queue:Queue": {
+        "id": "https://sqs.{region}.amazonaws.com/{account}/{name}",
+        "url": "https://sqs.{region}.amazonaws.com/{account}/{name}",
+    },
+    "aws:ssm/parameter:Parameter": {"id": "{name}", "name": "{name}"},
+    "eks:index:Cluster": {
+        "clusterSecurityGroupId": "sg-{digits}",
+        "nodeSecurityGroupId": "sg-{digits}",
+        "eksCluster.id": "{name}",
+        "eksCluster.name": "{name}",
+        "eksCluster.endpoint": "https://{key}.gr7.{region}.eks.amazonaws.com",
+        "eksCluster.certificateAuthority.data": "bWFkZSB1cA==",
+        "eksCluster.vpcConfig.clusterSecurityGroupId": "sg-{digits}",
+        "oidcIssuer": "oidc.eks.{region}.amazonaws.com/id/{key}",
+        "oidcProviderUrl": "https://oidc.eks.{region}.amazonaws.com/id/{key}",
+        "oidcProviderArn": "arn:aws:iam::{account}:oidc-provider/oidc.eks.{region}.amazonaws.com/id/{key}",
+    },
+    "kubernetes:helm.sh/v3:Release": {"id": "{name}", "name": "{name}", "status.name": "{name}"},
+}
+
+# By the end of an output's name, whatever the resource is.
+_ENDINGS: Mapping[str, str] = {
+    "accountid": "{account}",
+    "arn": "arn:aws:{service}:{region}:{account}:{name}",
+    "dnsname": "{name}.example.com",
+    "endpoint": "https://{name}.example.com",
+    "hostname": "{name}.example.com",
+    "keyid": "{uuid}",
+    "name": "{name}",
+    "ownerid": "{account}",
+    "region": "{region}",
+    "registryid": "{account}",
+    "securitygroupid": "sg-{digits}",
+    "subnetid": "subnet-{digits}",
+    "url": "https://{name}.example.com",
+    "vpcid": "vpc-{digits}",
+}
+
+# Where a resource has its name, if not in `name`.
+_NAME_KEYS: Mapping[str, str] = {"aws:s3/bucket:Bucket": "bucket", "aws:eks/nodeGroup:NodeGroup": "nodeGroupName"}
+
+# Keys of Kubernetes objects whose value, and tables whose values, are texts: an unknown or secret text there is still a text.
+_TEXT_KEYS = frozenset(
+    (
+        "clusterName",
+        "host",
+        "image",
+        "key",
+        "message",
+        "name",
+        "namespace",
+        "path",
+        "server",
+        "serviceAccountName",
+        "url",
+        "value",
+    )
+)
+_TEXT_TABLES = frozenset(
+    ("annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "parameters", "stringData")
+)
+
+# Keys that an API server wants in a Secret of that type, and what it parses (Kubernetes, Secret types).
+_SECRET_KEYS: Mapping[str, tuple[str, ...]] = {
+    "kubernetes.io/basic-auth": ("username", "password"),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+_SECRET_DOCUMENTS: Mapping[str, str] = {
+    ".dockercfg": json.dumps({}),
+    ".dockerconfigjson": json.dumps({"auths": {}}),
+}
+
+_DROPPED = object()
+
+
+class Placeholders:
+    """Fills the values of one graph's objects."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._by_name: dict[str, list[Resource]] = {}
+        for resource in graph.resources:
+            self._by_name.setdefault(resource.name, []).append(resource)
+
+    def filled(self, value: Mapping[str, Any], owner: Resource) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The value without a token, and the paths at which it is a guess or is left out.
+
+        A token that names a resource becomes a value of that output's form. ``<unknown>`` and ``[secret]`` become made-up texts
+        where a text is wanted, and are left out elsewhere: nothing tells what they would be.
+        """
+        unsure: list[str] = []
+        found = self._fill(value, owner, (), unsure)
+        return found, tuple(unsure)
+
+    def _fill(self, value: Any, owner: Resource, path: tuple[str, ...], unsure: list[str]) -> Any:
+        if isinstance(value, Mapping):
+            inside = {str(key): self._fill(item, owner, (*path, str(key)), unsure) for key, item in value.items()}
+            return {key: item for key, item in inside.items() if item is not _DROPPED}
+        if isinstance(value, list | tuple):
+            inside = [self._fill(item, owner, (*path, str(number)), unsure) for number, item in enumerate(value)]
+            return [item for item in inside if item is not _DROPPED]
+        if not isinstance(value, str):
+            return plain(value)
+        if value in (SECRET, UNKNOWN):
+            wants_text = path[-1] in _TEXT_KEYS or (len(path) > 1 and path[-2] in _TEXT_TABLES)
+            if value == UNKNOWN or not wants_text:
+                unsure.append(".".join(path))
+            return (SECRET_TEXT if value == SECRET else UNKNOWN_TEXT) if wants_text else _DROPPED
+        return self.resolved(value, owner, unsure, ".".join(path))
+
+    def resolved(self, value: str, owner: Resource, unsure: list[str] | None = None, path: str = "") -> str:
+        """The text with every token in it replaced."""
+
+        def stand_in(match: re.Match[str]) -> str:
+            found = self._named(match[1], owner)
+            if found is None:
+                return match[0]
+            known, sure = self._output(*found)
+            if not sure and unsure is not None:
+                unsure.append(path)
+            return known
+
+        return _TOKEN.sub(stand_in, value)
+
+    def _named(self, inside: str, owner: Resource) -> tuple[Resource, str] | None:
+        """The resource and the output that a token names; the longest name wins, then what the owner depends on."""
+        for end in (at.start() for at in reversed(list(re.finditer(r"\.", inside)))):
+            candidates = self._by_name.get(inside[:end], [])
+            if candidates:
+                needed = {*owner.dependencies, *(urn for urns in owner.property_dependencies.values() for urn in urns)}
+                chosen = min(candidates, key=lambda r: (r.urn not in needed, not (r.custom or r.remote), r.urn))
+                return chosen, inside[end + 1 :]
+        return None
+
+    def _output(self, resource: Resource, output: str) -> tuple[str, bool]:
+        """An output of a resource, and whether its form is known."""
+        own = resource.inputs.get(output)
+        if isinstance(own, str) and not is_token(own):
+            return self.resolved(own, resource), True
+        if resource.package == "kubernetes" and output in ("metadata.name", "metadata.namespace", "id"):
+            return self._of_object(resource, output), True
+        form = _FORMS.get(resource.type, {}).get(output)
+        if form is None:
+            last = output.rpartition(".")[2].lower()
+            form = next((form for ending, form in _ENDINGS.items() if last.endswith(ending)), None)
+        sure = form is not None
+        digest = hashlib.sha256(resource.urn.encode()).hexdigest()
+        values = {
+            "account": ACCOUNT,
+            "digits": f"0{digest[:16]}",
+            "key": digest[:32].upper(),
+            "name": self._name(resource, digest),
+            "region": self._region(resource),
+            "service": resource.type.partition(":")[2].partition("/")[0],
+            "short": digest[:10],
+            "uuid": "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])),
+        }
+        return (form or "{name}").format_map(values), sure
+
+    def _name(self, resource: Resource, digest: str) -> str:
+        given = resource.inputs.get(_NAME_KEYS.get(resource.type, "name"))
+        if isinstance(given, str) and not is_token(given):
+            return self.resolved(given, resource)
+        # What Pulumi calls a resource that gets no name: its logical name and seven hexadecimal digits.
+        return resource.name if resource.package == "eks" else f"{resource.name}-{digest[:7]}"
+
+    def _of_object(self, resource: Resource, output: str) -> str:
+        metadata = resource.inputs.get("metadata")
+        known = {"metadata": metadata} if isinstance(metadata, Mapping) else {}
+        name = object_name(self.filled(known, resource)[0].get("metadata", {}), resource)
+        namespace = text(known.get("metadata", {}).get("namespace")) or "default"
+        return {"metadata.name": name, "metadata.namespace": namespace}.get(output, f"{namespace}/{name}")
+
+    def _region(self, resource: Resource) -> str:
+        provider = self._graph.by_urn.get(resource.provider)
+        region = resource.inputs.get("region") or (provider.inputs.get("region") if provider else None)
+        if isinstance(region, str) and not is_token(region):
+            return region
+        known = (p.inputs.get("region") for p in self._graph.of_type("pulumi:providers:aws"))
+        return next((one for one in known if isinstance(one, str) and not is_token(one)), _REGION)
+
+
+def object_name(metadata: Mapping[str, Any], resource: Resource) -> str:
+    """The name an object gets: its own, one made of its prefix, or the logical name, which Pulumi lengthens by random digits."""
+    if name := metadata.get("name"):
+        return name
+    prefix = metadata.get("generateName")
+    return f"{prefix}x7k2p" if isinstance(prefix, str) else resource.name
+
+
+def secret_data(manifest: dict[str, Any]) -> None:
+    """Gives a Secret, of which a graph only keeps the keys, made-up contents in the encoding that an API server wants."""
+    kind = text(manifest.get("type"))
+    wanted = _SECRET_KEYS.get(kind, ())
+    for key in ("data", "stringData"):
+        held = manifest.pop(key, None)
+        names = tuple(held) if isinstance(held, Mapping) else wanted if held is not None else ()
+        contents = {name: _SECRET_DOCUMENTS.get(name, SECRET_TEXT) for name in names}
+        if key == "data":
+            contents = {name: base64.b64encode(value.encode()).decode() for name, value in contents.items()}
+        if contents:
+            manifest[key] = contents

@@ -1,0 +1,1 @@
+"""A deployed stack compared with its recorded graph, read with kubectl."""

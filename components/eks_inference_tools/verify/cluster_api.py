@@ -1,0 +1,215 @@
+"""The cluster as ``kubectl`` shows it. Reads only: ``kubectl get`` and ``kubectl config view``, nothing else."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from eks_inference_tools.reading.observed import Observed, ReleaseRecord, Unreadable
+from stackgraph.graph.values import at, items, text, texts
+from stackgraph.problems import PreviewError, Problem
+
+_REQUEST_TIMEOUT_S = 20
+_COMMAND_TIMEOUT_S = 60  # credentials come from another command, which may ask a server of its own
+_AT_ONCE = 6
+
+_VERSION = "/version"
+# Helm's own record of each revision: a Secret named after release and revision, with the status as a label.
+_RELEASE_SECRET = re.compile(r"sh\.helm\.release\.v1\.(?P<name>.+)\.v(?P<revision>\d+)")
+
+
+class AccessError(PreviewError):
+    """The cluster cannot be looked at at all."""
+
+
+class Kubectl:
+    """Lists objects of one cluster through the ``kubectl`` on PATH, or through ``program``.
+
+    ``kubeconfig`` and ``context`` are kubectl's own choice (``KUBECONFIG``, ``~/.kube/config``, current context) when left out.
+    ``access_command`` is what makes a kubeconfig, for messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        access_command: str = "",
+        program: Path | None = None,
+    ) -> None:
+        self._get_access = access_command or "aws eks update-kubeconfig --region REGION --name CLUSTER"
+        self._kubeconfig = kubeconfig
+        self._context = context
+        command = str(program) if program else shutil.which("kubectl")
+        if command is None:
+            raise _problem(
+                "there is no kubectl on PATH", hint="`pulumi up` needs it too: https://kubernetes.io/docs/tasks/tools/"
+            )
+        self._command = [command]
+        if kubeconfig is not None:
+            if not kubeconfig.is_file():
+                raise self._no_kubeconfig("there is no such kubeconfig", str(kubeconfig))
+            self._command += ["--kubeconfig", str(kubeconfig)]
+        elif not any(path.is_file() for path in _default_kubeconfigs()) and "KUBERNETES_SERVICE_HOST" not in os.environ:
+            raise self._no_kubeconfig("there is no kubeconfig", " or ".join(str(path) for path in _default_kubeconfigs()))
+        if context is not None:
+            self._command += ["--context", context]
+
+    def check_cluster(self, cluster: str) -> str:
+        """The context in use. Raises ``AccessError`` when the kubeconfig says that it leads to another cluster than ``cluster``.
+
+        A kubeconfig tells by the arguments of its credential command or by the cluster's ARN; one that does not is trusted.
+        """
+        config = self._json("config", "view", "-o", "json")
+        context = self._context or text(at(config, "current-context"))
+        contexts = {text(at(item, "name")): _cluster_of(config, at(item, "context")) for item in items(at(config, "contexts"))}
+        if context and context not in contexts:
+            raise self._wrong_context("there is no such context", context, contexts, cluster)
+        if not context and contexts:
+            raise self._wrong_context("the kubeconfig has no current context", "", contexts, cluster)
+        named = contexts.get(context, "")
+        if named and cluster and named != cluster:
+            raise self._wrong_context(f"this context is of cluster {named}, the stack's is {cluster}", context, contexts, cluster)
+        return context
+
+    def read(self, resources: Sequence[str], *, releases: bool = False) -> Observed:
+        """Everything that checks need, in one go; raises ``AccessError`` when the cluster does not answer or shows nothing."""
+        # First one request alone: where it fails, so would all others, each with the same words.
+        try:
+            version = _spoken(self._json("get", "--raw", _VERSION))
+        except _NotShown as error:
+            raise _problem(error.why.said, hint=_ACCESS_HINT) from error
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            noted = threads.submit(self._releases) if releases else None
+            listed = dict(zip(resources, threads.map(self._list, resources), strict=True))
+        unreadable = {resource: found for resource, found in listed.items() if isinstance(found, Unreadable)}
+        forbidden = [item for item in unreadable.values() if item.reason == "forbidden"]
+        if forbidden and len(unreadable) == len(listed):
+            raise _problem(forbidden[0].said, hint=_ACCESS_HINT)
+        return Observed(
+            server_version=version,
+            objects={resource: found for resource, found in listed.items() if not isinstance(found, Unreadable)},
+            unreadable=unreadable,
+            releases=noted.result() if noted else {},
+        )
+
+    def _list(self, resource: str) -> list[Mapping[str, Any]] | Unreadable:
+        try:
+            found = self._json("get", resource, "--all-namespaces", "-o", "json")
+        except _NotShown as error:
+            return error.why
+        return [item for item in items(at(found, "items")) if isinstance(item, Mapping)]
+
+    def _releases(self) -> dict[tuple[str, str], ReleaseRecord] | None:
+        """Helm's records. As a table: kubectl then asks for names and labels only, and the values in the Secrets stay where
+        they are.
+        """
+        try:
+            table = self._run("get", "secrets", "--all-namespaces", "-l", "owner=helm", "-L", "status", "--no-headers")
+        except _NotShown:
+            return None
+        found: dict[tuple[str, str], ReleaseRecord] = {}
+        for line in table.splitlines():
+            columns = line.split()
+            match = _RELEASE_SECRET.fullmatch(columns[1]) if len(columns) > 2 else None
+            if match is None:
+                continue
+            release, revision = (columns[0], match["name"]), int(match["revision"])
+            if release not in found or found[release].revision < revision:
+                found[release] = ReleaseRecord(status=columns[-1], revision=revision)
+        return found
+
+    def _json(self, *arguments: str) -> Any:
+        answer = self._run(*arguments)
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise _problem(f"kubectl {' '.join(arguments)} gave no JSON", given=text(answer[:80]) or "nothing") from error
+
+    def _run(self, *arguments: str) -> str:
+        command = [*self._command, f"--request-timeout={_REQUEST_TIMEOUT_S}s", *arguments]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _problem(f"no answer within {_COMMAND_TIMEOUT_S} s to kubectl {' '.join(arguments)}") from error
+        except OSError as error:
+            raise _problem(f"kubectl cannot be run: {error.strerror}", given=self._command[0]) from error
+        if done.returncode:
+            raise self._failure(done.stderr, arguments)
+        return done.stdout
+
+    def _failure(self, message: str, arguments: Sequence[str]) -> Exception:
+        """What kubectl's words mean. Its client library logs every attempt before the last line says what came of it."""
+        lines = [line for line in message.splitlines() if line.strip() and not re.match(r"[EWI]\d{4} |\t| >$", line)]
+        said = next((line for line in lines if _SAYS.search(line)), lines[0] if lines else "kubectl said nothing")
+        said = text(said.removeprefix("error: "))
+        if "(Forbidden)" in said:
+            return _NotShown(Unreadable(arguments[1], "forbidden", said))
+        if "the server doesn't have a resource type" in said:
+            return _NotShown(Unreadable(arguments[1], "not installed", said))
+        hint = next((hint for words, hint in _HINTS if re.search(words, said)), "")
+        return _problem(said, given=f"kubectl {' '.join(arguments)}", hint=hint.format(access=self._get_access))
+
+    def _no_kubeconfig(self, message: str, where: str) -> AccessError:
+        return _problem(message, given=where, hint=f"{self._get_access}, or name one with --kubeconfig")
+
+    def _wrong_context(self, message: str, context: str, contexts: Mapping[str, str], cluster: str) -> AccessError:
+        fitting = sorted(name for name, leads_to in contexts.items() if cluster and leads_to == cluster)
+        hint = f"--context {fitting[0]}" if fitting else self._get_access
+        return _problem(message, given=context, allowed=", ".join(fitting or sorted(contexts)), hint=hint)
+
+
+class _NotShown(Exception):
+    """One resource cannot be listed; others may."""
+
+    def __init__(self, why: Unreadable) -> None:
+        super().__init__(why.said)
+        self.why = why
+
+
+_SAYS = re.compile(r"^(error: |Error from server|Unable to connect|The connection to the server|Error in configuration)")
+_ACCESS_HINT = "your IAM principal needs an access entry: cluster.admins of the stack (viewers see neither nodes nor node pools)"
+_HINTS = (
+    (r"executable \S+ not found", "it fetches your credentials: install it, or make a kubeconfig for one you have"),
+    (r"getting credentials|executable \S+ failed", "your AWS credentials are missing or expired: aws sts get-caller-identity"),
+    (r"Unauthorized|must be logged in", f"{_ACCESS_HINT}; or the credentials are of another account"),
+    (r"no such host", "the cluster is gone, or the kubeconfig is old: {access}"),
+    (r"refused|timeout|timed out|deadline|unreachable|no route", "is its endpoint public to you, or are you in its network?"),
+    (r"x509|certificate", "the kubeconfig is of another cluster: {access}"),
+    (r"onfiguration|loading config|no context", "make a new kubeconfig: {access}"),
+)
+
+
+def _spoken(version: Any) -> str:
+    """The version the API server speaks, which may be an older one than its own (``--emulated-version``)."""
+    own, major, minor = (text(at(version, key)) for key in ("gitVersion", "emulationMajor", "emulationMinor"))
+    emulates = minor and not own.startswith(f"v{major}.{minor}.")
+    return f"v{major}.{minor}, spoken by {own}" if emulates else own
+
+
+def _problem(message: str, **details: str) -> AccessError:
+    return AccessError([Problem(message, **details)])  # type: ignore[arg-type]
+
+
+def _default_kubeconfigs() -> Iterator[Path]:
+    """Where kubectl looks when nobody tells it (Kubernetes documentation, "Organizing cluster access using kubeconfig files")."""
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    yield from (Path(path) for path in named or [Path.home() / ".kube" / "config"])
+
+
+def _cluster_of(config: Any, context: Any) -> str:
+    """The EKS cluster that a context leads to, where it says so; else ``""``."""
+    user = next((item for item in items(at(config, "users")) if at(item, "name") == at(context, "user")), None)
+    arguments = texts(at(user, "user", "exec", "args"))
+    for option in ("--cluster-name", "--cluster-id", "-i"):
+        if option in arguments[:-1]:
+            return arguments[arguments.index(option) + 1].rpartition("/")[2]
+    name = text(at(context, "cluster"))
+    return name.rpartition("/")[2] if name.startswith("arn:") else ""

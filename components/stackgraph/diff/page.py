@@ -1,0 +1,149 @@
+"""The report as one page to look at and to share. It needs no network, no further file and no script."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from urllib.parse import quote
+
+from stackgraph.diff import merging
+from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report
+from stackgraph.diff.rows import fact_rows
+from stackgraph.graph.values import text
+from stackgraph.views.markup import Markup, element, raw, together
+
+Section = tuple[str, str, Sequence[Markup]]
+"""Id, title and content; one without content is left out."""
+
+
+def render_page(report: Report) -> str:
+    """The page of ``diff --format html``, with all that changes. Values of the programs are never markup in it."""
+    style = "\n".join(
+        files(package).joinpath("assets", name).read_text(encoding="utf-8")
+        for package, name in (("stackgraph.views", "preview.css"), ("stackgraph.diff", "diff.css"))
+    )
+    digest = f"sha256-{b64encode(sha256(style.encode()).digest()).decode()}"
+    policy = f"default-src 'none'; img-src data:; style-src '{digest}'; base-uri 'none'; form-action 'none'"
+    sections = [section for section in _sections(report) if section[2]]
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"{text(report.project)} · diff"),
+        element("link", rel="icon", href="data:,"),
+        raw("style", style),
+    )
+    entries = [element("li", element("a", title, href=f"#{id_}")) for id_, title, _ in sections]
+    body = element(
+        "body",
+        element("a", "Skip to the changes", href="#stacks", class_="skip"),
+        element(
+            "header",
+            element("p", f"Diff · project {text(report.project)}", class_="eyebrow"),
+            element("h1", report.headline),
+            element("p", f"{text(report.base.shown)} → {text(report.head.shown)}", class_="lede"),
+            *(element("p", note, class_="quiet") for note in report.notes),
+        ),
+        element("nav", element("ul", *entries), aria_label="On this page"),
+        element("main", *(element("section", element("h2", title), *content, id=id_) for id_, title, content in sections)),
+        element("footer", *(element("p", f"Not shown: {words}.") for words in merging.hidden(report)), element("p", NO_STATE)),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, together(body, by=''), lang='en')}\n"
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    yield "failed", "Not compared", list(_failures(report))
+    yield "danger", "Look at this first", list(_danger(report))
+    yield "stacks", "Stacks", [_table(report)]
+    yield "facts", "Clusters, nodes, models", list(_facts(report))
+    yield "findings", "Findings of check", list(_findings(report))
+    yield "settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)]
+    for number, section in enumerate(merging.sections(report)):
+        yield f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries]
+    for number, stack in enumerate(report.stacks):
+        yield f"outputs-{number}", f"Outputs of {text(stack.stack)}", _lines(merging.outputs(stack))
+
+
+def _failures(report: Report) -> Iterator[Markup]:
+    for stack in report.stacks:
+        for side, name in ((stack.base, "base"), (stack.head, "head")):
+            for problem in side.problems if side else ():
+                yield element("p", f"{text(stack.stack)}: its {name} failed")
+                yield element("pre", problem.render())
+
+
+def _danger(report: Report) -> Iterator[Markup]:
+    items = [element("li", element("b", text(stack.stack)), f": {d.what}") for stack in report.stacks for d in stack.dangers]
+    if items:
+        yield element("div", element("ul", *items), class_="danger")
+
+
+def _table(report: Report) -> Markup:
+    heads = [element("th", f"{SIGNS[kind]} {WORDS[kind]}", scope="col") for kind in COLUMNS]
+    rows = []
+    for stack in report.stacks:
+        counts = stack.diff.counts if stack.diff else {}
+        cells = [element("td", str(counts.get(kind, 0) or "·")) for kind in COLUMNS]
+        side = "" if stack.base and stack.head else " (new)" if stack.head else " (gone)"
+        rows.append(element("tr", element("th", text(stack.stack) + side, scope="row"), *cells))
+    head = element("thead", element("tr", element("th", "stack", scope="col"), *heads))
+    return element("div", element("table", head, element("tbody", *rows), class_="figures"), class_="wide")
+
+
+def _facts(report: Report) -> Iterator[Markup]:
+    rows = [
+        element(
+            "tr",
+            element("th", text(stack.stack), scope="row"),
+            *(element("td", value) for value in (row.about, row.before, row.after)),
+        )
+        for stack in report.stacks
+        if stack.diff
+        for row in fact_rows(stack.diff)
+    ]
+    if rows:
+        heads = [element("th", title, scope="col") for title in ("stack", "what", "before", "after")]
+        table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
+        yield element("div", table, class_="wide")
+
+
+def _findings(report: Report) -> Iterator[Markup]:
+    items = [
+        element("li", f"{words} {text(stack.stack)}: {finding.rule} {text(finding.place)}: {text(finding.message)}")
+        for stack in report.stacks
+        for words, findings in (("new:", stack.new_findings), ("cured:", stack.cured_findings))
+        for finding in findings
+    ]
+    items += [
+        element("li", f"{text(stack.stack)}: the encrypted value of {key} is another: rotated, or encrypted again")
+        for stack in report.stacks
+        for key in stack.rotated
+    ]
+    if items:
+        yield element("ul", *items)
+
+
+def _entry(report: Report, entry: merging.Entry) -> Markup:
+    places = [_place(report, place) for place in entry.places]
+    head = element("p", element("b", f"{SIGNS[entry.kind]} {entry.type}"), " ", together(*places, by=", "))
+    notes = [element("p", note, class_="quiet") for note in entry.notes]
+    return element("div", head, *notes, *_lines(entry.lines), class_="entry")
+
+
+def _place(report: Report, place: merging.Place) -> Markup:
+    name = together(element("code", place.name), f" in {text(place.stack)}" if len(report.stacks) > 1 else "")
+    _, _, line = place.source.rpartition(":")
+    if not place.source:
+        return name
+    if report.link and place.path:
+        return together(name, " (", element("a", place.source, href=f"{report.link}/{quote(place.path)}#L{line}"), ")")
+    return together(name, element("span", f" ({place.source})", class_="quiet"))
+
+
+_CLASSES = {"-": "gone", "+": "fresh"}
+
+
+def _lines(lines: Sequence[str]) -> list[Markup]:
+    return [element("pre", *(element("span", line, class_=_CLASSES.get(line[:1])) for line in lines))] if lines else []

@@ -1,0 +1,92 @@
+"""What a recording process answers, as data, and the store of answers that need not be asked for again."""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from stackgraph.diff.report import FindingText, Recorded
+from stackgraph.graph.saved import SEAL, read_graph
+from stackgraph.problems import Problem
+from stackgraph.user_cache import user_cache
+
+_MOST_KEPT = 200
+
+
+def read_answer(answer: Mapping[str, Any]) -> Recorded:
+    """What a process found out about one stack at one revision."""
+    findings = answer.get("findings")
+    return Recorded(
+        graph=read_graph(answer["graph"], "answer") if "graph" in answer else None,
+        problems=tuple(
+            Problem(**{**problem, "working": tuple(problem.get("working", ()))}) for problem in answer.get("problems", ())
+        ),
+        findings=None if findings is None else tuple(FindingText(**finding) for finding in findings),
+        places=answer.get("places", {}),
+        sealed_config=answer.get("sealedConfig", {}),
+    )
+
+
+@dataclass(frozen=True)
+class Store:
+    """Answers for revisions that are committed, below the user's cache folder.
+
+    An answer that tells secrets apart is never stored: those digests live as long as one comparison.
+    """
+
+    folder: Path
+
+    def get(self, key: str) -> Mapping[str, Any] | None:
+        """The answer for a key; None where there is none that can be read."""
+        file = self.folder / f"{key}.json"
+        try:
+            answer = json.loads(file.read_text(encoding="utf-8"))
+            os.utime(file)
+        except (OSError, ValueError):
+            return None
+        return answer
+
+    def put(self, key: str, answer: Mapping[str, Any]) -> None:
+        """Keeps an answer, and only as many as are worth their space. A folder that cannot be written to keeps nothing."""
+        written = json.dumps(answer)
+        if "problems" in answer or json.dumps(SEAL)[:-1] in written:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False, encoding="utf-8") as file:
+                file.write(written)
+            os.replace(file.name, self.folder / f"{key}.json")
+            kept = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in kept[_MOST_KEPT:]:
+                old.unlink(missing_ok=True)
+        except OSError:
+            return
+
+
+def store() -> Store:
+    """The store of this user."""
+    return Store(user_cache("diff"))
+
+
+def key_of(*parts: str) -> str:
+    """A key for what an answer depends on: the parts, the interpreter, what is installed, and the recorder itself."""
+    digest = hashlib.sha256(_surroundings())
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
+
+
+@cache
+def _surroundings() -> bytes:
+    digest = hashlib.sha256(sys.version.encode())
+    digest.update("\n".join(sorted(f"{found.metadata['Name']}=={found.version}" for found in distributions())).encode())
+    for file in sorted(Path(__file__).resolve().parents[1].rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.digest()

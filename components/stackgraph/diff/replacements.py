@@ -1,0 +1,114 @@
+"""Which changes replace a resource (``replacements.toml``), and what is lost with it."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from stackgraph.diff.comparing import ABSENT, Path, alike
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one resource type; see the head of the table. Patterns are paths with ``*`` for any item of a list."""
+
+    type: str
+    replace: Sequence[Path]
+    source: str
+    gone: Sequence[Path] = ()
+    less: Sequence[Path] = ()
+    refuse: Sequence[Path] = ()
+    mutable_with: str = ""
+    store: bool = False
+
+
+# A chart is no object of the API.
+_ALONE = ("kubernetes:helm.sh/v3:Release",)
+
+
+@cache
+def table() -> Mapping[str, Row]:
+    """The rows by resource type."""
+    data = tomllib.loads(files("stackgraph.diff").joinpath("replacements.toml").read_text(encoding="utf-8"))
+    sources = data.pop("sources")
+    return {
+        type_: Row(
+            type_,
+            replace=_patterns(row["replace"]),
+            gone=_patterns(row.get("gone", ())),
+            less=_patterns(row.get("less", ())),
+            refuse=_patterns(row.get("refuse", ())),
+            source=sources.get(row["source"], f"{sources['aws']}/{row['source']}"),
+            mutable_with=row.get("mutable_with", ""),
+            store=row.get("store", False),
+        )
+        for type_, row in data.items()
+    }
+
+
+def rows(type_: str) -> list[Row]:
+    """Every row that holds for a type; none when the table says nothing of it."""
+    whole_package = f"{type_.partition(':')[0]}:*"
+    return [table()[name] for name in (type_, whole_package) if name in table() and (name == type_ or type_ not in _ALONE)]
+
+
+def is_known(type_: str) -> bool:
+    """Whether the table tells what replaces resources of the type."""
+    return type_ in table() or (type_.startswith("kubernetes:") and bool(rows(type_)))
+
+
+def holds_data(type_: str) -> bool:
+    """Whether what is inside such a resource is lost with it."""
+    return any(row.store for row in rows(type_))
+
+
+def replacing(type_: str, before: Any, after: Any, provider: Mapping[str, Any]) -> Iterator[Path]:
+    """The paths of the table at which the two differ so that the resource is replaced. ``provider`` has its provider's inputs."""
+    for row in rows(type_):
+        if row.mutable_with and str(provider.get(row.mutable_with, "")).lower() == "true":
+            continue
+        yield from (path for path in row.replace if _differs(before, after, path))
+        yield from (path for path in row.gone if _at(before, path) is not ABSENT and _at(after, path) is ABSENT)
+        yield from (path for path in row.less if _shrinks(_at(before, path), _at(after, path)))
+
+
+def refused(type_: str, before: Any, after: Any) -> Iterator[Path]:
+    """The paths at which the service takes no other value."""
+    for row in rows(type_):
+        yield from (path for path in row.refuse if _differs(before, after, path))
+
+
+def covers(pattern: Path, path: Path) -> bool:
+    """Whether a change at ``path`` is one of what the pattern names."""
+    return all(mine == "*" or mine == other for mine, other in zip(pattern, path, strict=False))
+
+
+def pattern_of(text: str) -> Path:
+    """The path of ``spec.containers.*.image`` or ``spec.containers[*].image``."""
+    return tuple(step for step in text.replace("[", ".").replace("]", "").replace('"', "").split(".") if step)
+
+
+def _patterns(texts: Sequence[str]) -> Sequence[Path]:
+    return tuple(map(pattern_of, texts))
+
+
+def _differs(before: Any, after: Any, pattern: Path) -> bool:
+    return not alike(_at(before, pattern), _at(after, pattern), pattern)
+
+
+def _shrinks(before: Any, after: Any) -> bool:
+    return isinstance(before, int | float) and isinstance(after, int | float) and after < before
+
+
+def _at(value: Any, pattern: Path) -> Any:
+    for number, step in enumerate(pattern):
+        if step == "*" and isinstance(value, list):
+            return [_at(item, pattern[number + 1 :]) for item in value]
+        if not isinstance(value, Mapping):
+            return ABSENT
+        value = value.get(step)
+        if value is None:
+            return ABSENT
+    return value

@@ -1,0 +1,196 @@
+"""GitHub's REST API, as far as a comment needs it.
+
+Sources: GitHub's documents "Rate limits for the REST API", "Best practices for using the REST API" and "REST API endpoints for
+issue comments".
+"""
+
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.message import Message
+from typing import Any
+from urllib.parse import urlencode
+
+from stackgraph.problems import PreviewError, Problem
+
+_API_VERSION = "2022-11-28"
+_TIMEOUT_S = 30
+_ATTEMPTS = 4
+_LONGEST_WAIT_S = 120
+_SECONDARY_LIMIT_WAIT_S = 60
+"""The least wait that GitHub asks for where an answer names none."""
+
+_PAGE_SIZE = 100
+_JSON_BYTES = 16 << 20
+
+_HINTS = {
+    401: "the token is not valid, or no longer",
+    403: "the job needs `pull-requests: write` for comments and `actions: read` for artifacts",
+    404: "there is no such thing, or the token may not see it",
+}
+
+
+class GitHubError(PreviewError):
+    """GitHub refused, or could not be asked. ``status`` is that of the answer, 0 when there was none."""
+
+    def __init__(self, problem: Problem, status: int = 0) -> None:
+        super().__init__([problem])
+        self.status = status
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """``status`` 0: no answer came, and ``body`` says why."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+    @property
+    def said(self) -> str:
+        """What the answer says of itself, in one line."""
+        try:
+            content = json.loads(self.body)
+            details = (one.get("message") if isinstance(one, dict) else one for one in content.get("errors") or ())
+            text = "; ".join(str(part) for part in (content.get("message"), *details) if part)
+        except (ValueError, AttributeError, TypeError):
+            text = self.body.decode("utf-8", "replace")
+        return " ".join(text.split())[:300]
+
+
+class GitHub:
+    """One repository. ``url`` is the base of the API (``GITHUB_API_URL``), ``repository`` its ``owner/name``.
+
+    What GitHub could not do at the moment (5xx, no connection) or puts off (rate limits) is asked again, at most three times and
+    with no wait beyond two minutes. ``sleep`` and ``clock`` are for tests. Raises ``GitHubError``; no error holds the token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        repository: str,
+        token: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        # Anything else would break the header, and Python's complaint would show it.
+        if not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise GitHubError(Problem("not a token: empty, or with blanks in it", key="GITHUB_TOKEN"))
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII):
+            raise GitHubError(Problem("not a repository", key="GITHUB_REPOSITORY", given=repr(repository), allowed="OWNER/NAME"))
+        if not url.startswith(("https://", "http://")):
+            raise GitHubError(Problem("not a URL", key="GITHUB_API_URL", given=repr(url), allowed="https://…"))
+        self._base = f"{url.rstrip('/')}/repos/{repository}"
+        self._token = token
+        self._sleep = sleep
+        self._clock = clock
+
+    def get(self, path: str, **query: Any) -> Any:
+        """An object of the repository; ``path`` begins below it."""
+        return self._json("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def pages(self, path: str) -> Iterator[Any]:
+        """Every entry of a list, page after page."""
+        number = 1
+        while True:
+            page = self.get(path, per_page=_PAGE_SIZE, page=number)
+            yield from page
+            if len(page) < _PAGE_SIZE:
+                return
+            number += 1
+
+    def post(self, path: str, content: Any) -> Any:
+        """Makes something. Not asked again when it is unclear whether it was made."""
+        return self._json("POST", path, content)
+
+    def patch(self, path: str, content: Any) -> Any:
+        """Changes something."""
+        return self._json("PATCH", path, content)
+
+    def delete(self, path: str) -> None:
+        """Removes something; also done when it is gone already."""
+        try:
+            self._send("DELETE", path)
+        except GitHubError as error:
+            if error.status != 404:
+                raise
+
+    def download(self, path: str, *, limit: int) -> bytes:
+        """A file of at most ``limit`` bytes, also where the answer leads to another host."""
+        return self._send("GET", path, limit=limit)
+
+    def _json(self, method: str, path: str, content: Any = None) -> Any:
+        body = self._send(method, path, content)
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise GitHubError(Problem(f"{method} {path}: the answer is not JSON", key="GitHub")) from error
+
+    def _send(self, method: str, path: str, content: Any = None, *, limit: int = _JSON_BYTES) -> bytes:
+        answer = self._once(method, path, content, limit)
+        attempt = 1
+        while not 200 <= answer.status < 300:
+            wait = self._wait(method, answer, attempt)
+            if wait is None or wait > _LONGEST_WAIT_S or attempt == _ATTEMPTS:
+                raise self._refused(method, path, answer, wait, attempt)
+            self._sleep(wait)
+            answer = self._once(method, path, content, limit)
+            attempt += 1
+        if len(answer.body) > limit:
+            raise GitHubError(Problem(f"{method} {path}: the answer has more than {limit} bytes", key="GitHub"))
+        return answer.body
+
+    def _once(self, method: str, path: str, content: Any, limit: int) -> _Answer:
+        headers = {
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": _API_VERSION,
+            "User-Agent": "eks-inference",
+        }
+        data = None
+        if content is not None:
+            data = json.dumps(content).encode()
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(self._base + path, data, headers, method=method)
+        # Not sent to the host that an artifact's address leads to.
+        request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        try:
+            try:
+                with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+                    return _Answer(answer.status, answer.headers, answer.read(limit + 1))
+            except urllib.error.HTTPError as error:
+                with error:
+                    return _Answer(error.code, error.headers, error.read(limit))
+        except (OSError, http.client.HTTPException) as error:
+            return _Answer(0, Message(), str(getattr(error, "reason", "") or error or type(error).__name__).encode())
+
+    def _wait(self, method: str, answer: _Answer, attempt: int) -> float | None:
+        """Seconds to wait before the same request; None: another one would get the same answer."""
+        if answer.status in (403, 429):
+            if (after := answer.headers.get("Retry-After", "")).isdecimal():
+                return int(after)
+            if answer.headers.get("X-RateLimit-Remaining") == "0":
+                reset = answer.headers.get("X-RateLimit-Reset", "")
+                return max(int(reset) - self._clock(), 0) + 1 if reset.isdecimal() else _SECONDARY_LIMIT_WAIT_S
+            if answer.status == 429 or "rate limit" in answer.said.lower():
+                return _SECONDARY_LIMIT_WAIT_S * 2 ** (attempt - 1)
+        if (answer.status == 0 or answer.status >= 500) and method != "POST":
+            return 2 ** (attempt - 1)
+        return None
+
+    def _refused(self, method: str, path: str, answer: _Answer, wait: float | None, attempt: int) -> GitHubError:
+        said = answer.said.replace(self._token, "***")
+        tried = f" (asked {attempt} times)" if attempt > 1 else ""
+        if answer.status in (403, 429) and wait is not None:
+            hint = f"a rate limit: it opens in {wait:.0f} s; run the job again then"
+        elif answer.status == 0 or answer.status >= 500:
+            hint = "run the job again later"
+        else:
+            hint = _HINTS.get(answer.status, "")
+        message = f"{method} {path.partition('?')[0]}: {answer.status or 'no answer'}: {said}{tried}"
+        return GitHubError(Problem(message, key="GitHub", hint=hint), answer.status)

@@ -1,0 +1,128 @@
+"""The report that a run for a pull request left as an artifact, read as what it is: made by code that nobody has reviewed.
+
+The run itself, its commit and the repository that commit is in come from the event, which GitHub wrote. The artifact says which
+pull request and what to post; the pull request has to be one of that very commit.
+"""
+
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from stackgraph.github.api import GitHub
+from stackgraph.problems import PreviewError, Problem
+
+NUMBER, TEXT, DIFF = "pull-request", "comment.md", "diff.json"
+"""The artifact's files that are read: the number of the pull request, the comment, the comparison."""
+
+_ARCHIVE_BYTES = 64 << 20
+_FILE_BYTES = {NUMBER: 32, TEXT: 1 << 20, DIFF: 32 << 20}
+
+_MARKER = re.compile(r"<!-- eks-inference diff(: [\w./-]{1,100})? -->")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The run that a ``workflow_run`` event is about."""
+
+    id: int
+    event: str
+    head_sha: str
+    head_repository: str
+    """``owner/name``; empty when it was deleted."""
+    url: str
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> "Run":
+        """Raises ``PreviewError`` for any other event."""
+        try:
+            run = event["workflow_run"]
+            repository = (run["head_repository"] or {}).get("full_name", "")
+            return cls(int(run["id"]), run["event"], run["head_sha"], repository, run["html_url"])
+        except (KeyError, TypeError, ValueError) as error:
+            problem = Problem("not the event of a finished run", key="GITHUB_EVENT_PATH", allowed="on: workflow_run")
+            raise PreviewError([problem]) from error
+
+
+@dataclass(frozen=True)
+class Report:
+    """``marker`` is the first line of ``text``. ``worth_posting`` is false when nothing changes and nothing failed."""
+
+    pull_request: int
+    marker: str
+    text: str
+    worth_posting: bool
+
+
+def left_by(github: GitHub, run: Run, artifact: str) -> Report | None:
+    """The report in the artifact of that name; None when the run left none. Raises ``PreviewError`` when it cannot be one."""
+    found = github.get(f"/actions/runs/{run.id}/artifacts", name=artifact, per_page=100)["artifacts"]
+    # A run that was repeated has one for each attempt.
+    newest = max(
+        (one for one in found if one["name"] == artifact and not one["expired"]), key=lambda one: one["id"], default=None
+    )
+    if newest is None:
+        return None
+    if newest["size_in_bytes"] > _ARCHIVE_BYTES:
+        _refuse(f"has {newest['size_in_bytes']} bytes", allowed=f"at most {_ARCHIVE_BYTES}")
+    return read(github.download(f"/actions/artifacts/{newest['id']}/zip", limit=_ARCHIVE_BYTES))
+
+
+def read(archive: bytes) -> Report | None:
+    """The report in a zip archive; None when it holds no comment because the comparison could not be made."""
+    files = _files(archive)
+    number = files.get(NUMBER, b"").decode("ascii", "replace").strip()
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", number):
+        _refuse(f"{NUMBER} is not the number of a pull request", given=repr(number))
+    if TEXT not in files or DIFF not in files:
+        return None
+    try:
+        diff = json.loads(files[DIFF])
+        text = files[TEXT].decode("utf-8")
+        worth_posting = any((diff["changed"], diff["failed"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        _refuse(f"{TEXT} or {DIFF} is not what `eks-inference diff` writes")
+    marker = text.partition("\n")[0].strip()
+    if not _MARKER.fullmatch(marker):
+        _refuse(f"{TEXT} does not begin with the marker", given=repr(marker[:100]), allowed="<!-- eks-inference diff -->")
+    return Report(int(number), marker, text, worth_posting)
+
+
+def check_pull_request(github: GitHub, run: Run, number: int) -> bool:
+    """Whether the run's commit still is the head of that pull request; false when a newer one is.
+
+    Raises ``PreviewError`` when the pull request is of another repository: then the artifact names one that is not its own.
+    """
+    head = github.get(f"/pulls/{number}")["head"]
+    if not run.head_repository or (head["repo"] or {}).get("full_name") != run.head_repository:
+        _refuse(f"names pull request {number}, which is not of {run.head_repository or 'a repository that still exists'}")
+    return head["sha"] == run.head_sha
+
+
+def _files(archive: bytes) -> dict[str, bytes]:
+    """Those of the files that are there, none unpacked beyond its limit."""
+    files = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            for info in opened.infolist():
+                limit = _FILE_BYTES.get(info.filename)
+                if limit is None:
+                    continue
+                # Other methods unpack whole blocks before they can be stopped.
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    _refuse(f"{info.filename} is compressed in a way no artifact is")
+                with opened.open(info) as file:
+                    files[info.filename] = file.read(limit + 1)
+                if len(files[info.filename]) > limit:
+                    _refuse(f"{info.filename} has more than {limit} bytes")
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
+        _refuse(f"is not a readable archive: {error}")
+    return files
+
+
+def _refuse(message: str, *, given: str = "", allowed: str = "") -> NoReturn:
+    raise PreviewError([Problem(message, key="artifact", given=given, allowed=allowed)])

@@ -1,0 +1,1 @@
+"""The recorded graph as a document, and how to read it."""

@@ -1,0 +1,203 @@
+"""Run a Pulumi program against the recorder."""
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import logging
+import os
+import runpy
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi.runtime
+from pulumi.runtime import resource as sdk_resource
+from pulumi.runtime._callbacks import _CallbackServicer
+from pulumi.runtime.proto import source_pb2
+from pulumi.runtime.settings import SETTINGS
+
+from stackgraph.graph.document import Graph
+from stackgraph.problems import Problem, ProgramError
+from stackgraph.recorder.collector import collector_off
+from stackgraph.recorder.monitor import SDK_FILE, Recorder
+
+
+def record(
+    program: Callable[[], Any] | Path,
+    *,
+    project: str = "project",
+    stack: str = "stack",
+    config: Mapping[str, str] | None = None,
+    secret_keys: Iterable[str] = (),
+    strict: bool = False,
+    root: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    digest: Callable[[Any], str] | None = None,
+) -> Graph:
+    """The graph a program registers, as ``pulumi preview`` of a new stack would.
+
+    ``program`` is a function that creates resources, or the folder (or file) of a program. ``config`` has full keys
+    (``aws:region``) and texts, as the CLI hands them over; ``secret_keys`` names those that are secret. With ``strict`` outputs
+    that only a deployment knows stay unknown, as in the engine; otherwise texts among them read ``<name.property>``. With
+    ``digest`` a secret reads ``[secret]`` and carries what the function makes of it.
+
+    Raises ``ProgramError`` when the program fails or registers what the engine would refuse.
+    """
+    config = dict(config or {})
+    root = (root or Path.cwd()).resolve()
+    secrets = list(secret_keys)
+    recorder = Recorder(
+        project,
+        stack,
+        config,
+        secret_keys=secrets,
+        strict=strict,
+        locate=lambda path: _shown(path, root),
+        progress=progress,
+        digest=digest,
+    )
+    context = contextvars.copy_context()
+    context.run(_run, program, recorder, project, stack, config, secrets, root)
+    return recorder.graph()
+
+
+def _run(
+    program: Callable[[], Any] | Path,
+    recorder: Recorder,
+    project: str,
+    stack: str,
+    config: dict[str, str],
+    secret_keys: list[str],
+    root: Path,
+) -> None:
+    pulumi.runtime.set_all_config(config, secret_keys)
+    settings = pulumi.runtime.Settings(
+        project=project,
+        stack=stack,
+        monitor=recorder,
+        engine=recorder,
+        dry_run=True,
+        organization="organization",
+        root_directory=str(root),
+    )
+    pulumi.runtime.configure(settings)
+    pulumi.runtime.settings.ROOT.set(None)
+    # As the language host: a failing resource leaves futures nobody awaits, and asyncio would print each of them.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    executor = _Executor(max_workers=8)
+    loop.set_default_executor(executor)
+    before = Path.cwd()
+    try:
+        if isinstance(program, Path):
+            folder = program if program.is_dir() else program.parent
+            os.chdir(folder)
+            program = functools.partial(_run_path, str(program.resolve()))
+        with collector_off(), _short_traces():
+            loop.run_until_complete(_settled(program))
+    except (Exception, SystemExit) as error:
+        raise ProgramError([_problem(error, recorder, root)]) from error
+    finally:
+        os.chdir(before)
+        executor.shutdown(wait=True)
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _run_path(path: str) -> None:
+    runpy.run_path(path, run_name="__main__")
+
+
+async def _settled(program: Callable[[], Any]) -> None:
+    """Run a program and let its outputs resolve before the SDK waits for them.
+
+    The SDK waits for all pending outputs after each one that resolves, which takes minutes for a thousand resources.
+    """
+
+    async def run() -> None:
+        result = program()
+        if inspect.isawaitable(result):
+            await result
+        # pyright does not follow how the SDK declares its settings.
+        while pending := [output for output in SETTINGS.outputs if not output.done()]:  # pyright: ignore[reportAttributeAccessIssue]
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            if any(output.cancelled() or output.exception() for output in done):
+                return
+
+    await pulumi.runtime.run_in_stack(run)
+
+
+@contextlib.contextmanager
+def _short_traces() -> Iterator[None]:
+    """Register resources with the one frame that graphs show. The SDK sends the whole stack, and reads every file on it first."""
+    whole = sdk_resource._get_stack_trace
+    sdk_resource._get_stack_trace = _program_frame
+    try:
+        yield
+    finally:
+        sdk_resource._get_stack_trace = whole
+
+
+def _program_frame() -> source_pb2.StackTrace:
+    """As the SDK, from what called the third constructor on: Resource's, Custom- or ComponentResource's, the type's own."""
+    frame = inspect.currentframe()
+    constructors = 0
+    while frame is not None and constructors < 3:
+        constructors += frame.f_code.co_name == "__init__"
+        frame = frame.f_back
+    while frame is not None and (SDK_FILE.search(frame.f_code.co_filename) or not os.path.isabs(frame.f_code.co_filename)):
+        frame = frame.f_back
+    if frame is None:
+        return source_pb2.StackTrace()
+    position = source_pb2.SourcePosition(uri=Path(frame.f_code.co_filename).as_uri(), line=frame.f_lineno)
+    return source_pb2.StackTrace(frames=[source_pb2.StackFrame(pc=position)])
+
+
+class _Executor(ThreadPoolExecutor):
+    """Runs registrations where they stand: the recorder answers at once, so a thread would only cost time.
+
+    The exception are programs with transforms: these run on the program's event loop, which a registration must then not block.
+    The SDK starts its callback server before it registers the first resource that needs it.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if _CallbackServicer._servicers:
+            return super().submit(fn, *args, **kwargs)
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
+    """The failure in one line, at the deepest line of the program's own code."""
+    message = str(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, SystemExit):
+        message = f"the program ended itself with exit code {error.code}"
+    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*installed, "<"))]
+    hint = ""
+    if recorder.unanswered:
+        called = ", ".join(sorted(set(recorder.unanswered)))
+        hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
+    if not frames:
+        return Problem(recorder.scrub(message), hint=hint)
+    return Problem(recorder.scrub(message), file=_shown(frames[-1].filename, root), line=frames[-1].lineno or 0, hint=hint)
+
+
+def _shown(path: str, root: Path) -> str:
+    """A source file relative to the project or to the folder it was imported from: no graph names a folder of a machine."""
+    for base in (str(root), *sys.path):
+        if base and os.path.isabs(base) and path.startswith(base + os.sep):
+            return os.path.relpath(path, base)
+    return os.path.basename(path)

@@ -1,0 +1,124 @@
+"""The Kubernetes objects of a graph as YAML documents."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stackgraph.graph.composition import Composition, is_opaque, is_read
+from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import SECRET, at, plain, text
+
+_WIDTH = 1_000_000  # a folded line would break words apart that people search for
+_FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
+
+
+def render_manifests(graph: Graph) -> str:
+    """Every Kubernetes object of the graph, ordered by cluster, namespace, kind and name; objects without namespace come first.
+
+    A comment above each tells its component, its logical name and the line that made it. Secrets stay ``[secret]``, also what a
+    program wrote into a Secret as plain text; outputs of other resources read ``<name.property>``. Charts are comments with their
+    values: what is inside them is only known on a cluster.
+    """
+    composition = Composition(graph)
+    shown = [graph.by_urn[urn] for urn in composition.parent]
+    objects = sorted((r for r in shown if is_kubernetes_object(r) and not is_read(r)), key=lambda r: _place(graph, r))
+    charts = sorted((r for r in shown if _is_opaque_kubernetes(r)), key=lambda r: _place(graph, r))
+    documents = [*(_document(composition, r) for r in objects), *(_chart(composition, r) for r in charts)]
+    return "".join(f"---\n{document}" for document in documents)
+
+
+def manifest(resource: Resource) -> dict[str, Any]:
+    """The object as the cluster's API would get it, without what is secret."""
+    found = _without_secrets(resource)
+    group_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
+    found.setdefault("apiVersion", group_version.removeprefix("core/"))
+    found.setdefault("kind", kind.removesuffix("Patch"))
+    return found
+
+
+def _without_secrets(resource: Resource) -> dict[str, Any]:
+    """The inputs; of a Secret, whose data a program may well have given as plain text, only the keys."""
+    found = plain(resource.inputs)
+    if found.get("kind") == "Secret" or resource.type.rpartition(":")[2] in ("Secret", "SecretPatch"):
+        for key in ("data", "stringData"):
+            if key in found:
+                found[key] = dict.fromkeys(found[key], SECRET) if isinstance(found[key], dict) else SECRET
+    return found
+
+
+def _is_opaque_kubernetes(resource: Resource) -> bool:
+    return is_opaque(resource) and resource.package == "kubernetes" and not is_read(resource)
+
+
+def _place(graph: Graph, resource: Resource) -> tuple[str, ...]:
+    provider = graph.by_urn.get(resource.provider)
+    metadata = resource.inputs.get("metadata")
+    found = (
+        at(metadata, "namespace") or resource.inputs.get("namespace"),
+        resource.type.rpartition(":")[2],
+        at(metadata, "name"),
+    )
+    return (provider.name if provider else "", *(text(part) for part in found), resource.name, resource.urn)
+
+
+def _comment(composition: Composition, resource: Resource) -> str:
+    chain = [text(composition.graph.by_urn[urn].name) for urn in composition.above(resource.urn)]
+    source = f"  ({text(resource.source)})" if resource.source else ""
+    patch = "  patches an existing object" if resource.type.endswith("Patch") else ""
+    return f"# {' / '.join(chain)}{source}{patch}\n"
+
+
+def _document(composition: Composition, resource: Resource) -> str:
+    return _comment(composition, resource) + _yaml(manifest(resource))
+
+
+def _chart(composition: Composition, resource: Resource) -> str:
+    inputs = _without_secrets(resource)
+    if resource.type == CHART_TYPE:
+        title = "A chart: what it makes is known on a cluster."
+        inputs = {
+            key: inputs[key] for key in ("chart", "version", "repositoryOpts", "namespace", "name", "values") if key in inputs
+        }
+    else:
+        title = f"A remote component ({short_component_type(resource.type)}): what it makes is known to its plugin."
+    body = _yaml(inputs) if inputs else ""
+    return _comment(composition, resource) + "".join(f"# {line}".rstrip() + "\n" for line in (title, *body.splitlines()))
+
+
+# -- YAML ------------------------------------------------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Block style for texts of several lines, no aliases. In pure Python: the dumper in C lays some texts out differently."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    # The emitter quotes by itself what a block cannot hold (spaces before a line break, control characters), but folds Unicode's
+    # further line breaks into spaces unless they are escaped.
+    style = '"' if any(letter in value for letter in "\x85\u2028\u2029") else "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(value: Mapping[str, Any]) -> str:
+    return yaml.dump(_ordered(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=False)
+
+
+def _ordered(value: Any) -> Any:
+    """Keys by alphabet behind those that people look for first."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (_FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS), key))
+        return {key: _ordered(value[key]) for key in keys}
+    if isinstance(value, list):
+        return [_ordered(item) for item in value]
+    return value

@@ -1,0 +1,498 @@
+"""The graph as one page to look at and to share: what is inside what, all that is known of each resource, what matters about it.
+
+The page needs no network and no further file. It can be read without its script; with it, it is searched and walked by keyboard.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from importlib.resources import files
+
+from eks_inference_tools.reading.facts import Endpoint, facts_of, opaque
+from eks_inference_tools.reading.workloads import requested
+from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
+from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
+from stackgraph.views.layers import branches, division, layers
+from stackgraph.views.manifests import manifest
+from stackgraph.views.markup import Markup, element, raw, together
+from stackgraph.views.page_diagram import Box, render_diagram
+from stackgraph.views.page_values import render_values
+from stackgraph.views.phrases import (
+    asks,
+    by_path,
+    counted,
+    counts,
+    family,
+    node_kind,
+    node_traits,
+    nodes,
+    not_seen,
+    selected_nodes,
+)
+
+_MOST_BOXES = 60
+_MOST_LETTERS = 28
+
+
+def render_html(graph: Graph) -> str:
+    """The page of ``preview --format html``. Equal graphs give equal bytes; values of the graph are never markup in it."""
+    return f"<!DOCTYPE html>\n{_Page(graph).render()}\n"
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A part of the page; one without content is left out."""
+
+    id: str
+    title: str
+    content: Sequence[Markup]
+    count: int | None = None
+
+
+class _Page:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._composition = Composition(graph)
+        self._facts = facts_of(graph)
+        self._division = division(self._composition)
+        self._layers = layers(self._composition, self._division)
+
+    def render(self) -> Markup:
+        style, script = (
+            files("stackgraph.views").joinpath("assets", name).read_text(encoding="utf-8")
+            for name in ("preview.css", "preview.js")
+        )
+        # Should a value ever become markup, a browser still runs and loads nothing but these two.
+        allowed = f"img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+        policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+        head = element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=policy),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="color-scheme", content="light dark"),
+            element("title", f"{text(self._graph.stack)} · preview"),
+            element("link", rel="icon", href="data:,"),
+            raw("style", style),
+        )
+        sections = [section for section in self._sections() if section.content]
+        body = element(
+            "body",
+            element("a", "Skip to the resources", href="#resources", class_="skip"),
+            self._header(),
+            _contents(sections),
+            element("main", *(_section(section) for section in sections)),
+            self._footer(),
+            raw("script", script),
+        )
+        return element("html", head, "\n", body, lang="en")
+
+    # -- around the sections -----------------------------------------------------------------------------------------------------
+
+    def _header(self) -> Markup:
+        found = counts(self._composition)
+        asides = [*found.asides, "recorded offline: nothing has been created"]
+        return element(
+            "header",
+            element("p", f"Preview · project {text(self._graph.project)}", class_="eyebrow"),
+            element("h1", text(self._graph.stack)),
+            element("p", f"Would create {counted(found.made, 'resource')}", class_="lede"),
+            element(
+                "ul",
+                *(
+                    element("li", element("b", str(number)), f" {words}", class_=name)
+                    for name, (number, words) in found.families.items()
+                ),
+                class_="counts",
+            ),
+            element("p", *(f"{aside[0].upper()}{aside[1:]}. " for aside in asides), class_="quiet"),
+        )
+
+    def _footer(self) -> Markup:
+        notes = [
+            together(element("mark", "<a.b>"), " is known when ", element("code", "a"), " is deployed."),
+            together(element("mark", "[secret]", class_="secret"), " is never shown, nor is it in this file."),
+        ]
+        return element("footer", *(element("p", note) for note in notes))
+
+    def _sections(self) -> Iterator[_Section]:
+        facts = self._facts
+        yield _Section("warnings", "Warnings", _listed(self._graph.warnings), len(self._graph.warnings))
+        yield _Section("components", "How it hangs together", list(self._diagram()))
+        yield _Section("resources", "Resources", list(self._resources()))
+        yield _Section("clusters", "Clusters", list(self._clusters()))
+        yield _Section("capacity", "Capacity", list(self._capacity()), len(facts.capacity))
+        yield _Section("workloads", "Workloads", list(self._workloads()), len(facts.workloads))
+        yield _Section("models", "Models", list(self._models()), len(facts.models))
+        yield _Section("endpoints", "Endpoints", list(self._endpoints()), len(facts.endpoints))
+        yield _Section("outputs", "Outputs", list(self._outputs()))
+        yield _Section("not-seen", "Not seen inside", list(self._not_seen()), len(facts.opaque))
+
+    # -- addresses ---------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _ids(self) -> Mapping[str, str]:
+        """Identifiers by URN: what a resource is called, numbered where several have that name."""
+        ids: dict[str, str] = {}
+        taken: set[str] = set()
+        for urn in self._in_order(""):
+            slug = f"r-{re.sub(r'[^A-Za-z0-9._-]+', '-', self._graph.by_urn[urn].name).strip('-')[:100]}"
+            found, number = slug, 2
+            while found in taken:
+                found, number = f"{slug}-{number}", number + 1
+            taken.add(found)
+            ids[urn] = found
+        return ids
+
+    def _in_order(self, parent: str) -> Iterator[str]:
+        for resource in self._children(parent):
+            yield resource.urn
+            yield from self._in_order(resource.urn)
+
+    def _children(self, parent: str) -> list[Resource]:
+        """Resources with nothing inside first, then those with something."""
+        below = branches(self._composition, parent)
+        urns = {resource.urn for resource in below}
+        return [resource for resource in self._composition.ordered(parent) if resource.urn not in urns] + below
+
+    def _link(self, urn: str, shown: str) -> Markup:
+        return element("a", shown, href=f"#{self._ids[urn]}") if urn in self._ids else together(shown)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        """URNs by logical name; components have no outputs that others would refer to by it."""
+        found: dict[str, list[str]] = {}
+        for urn in self._composition.parent:
+            if not is_component(self._graph.by_urn[urn]):
+                found.setdefault(self._graph.by_urn[urn].name, []).append(urn)
+        return found
+
+    def _referred(self, resource: Resource, reference: str) -> str:
+        """The address for ``name.property`` in a resource's inputs; ``""`` where several resources might be meant."""
+        needed = self._composition.needs.get(resource.urn, frozenset())
+        name, _, rest = reference.partition(".")
+        while rest:
+            urns = self._by_name.get(name, ())
+            meant = [urn for urn in urns if urn in needed] or urns
+            if len(meant) == 1:
+                return f"#{self._ids[meant[0]]}"
+            more, _, rest = rest.partition(".")
+            name = f"{name}.{more}"
+        return ""
+
+    # -- structure ---------------------------------------------------------------------------------------------------------------
+
+    def _diagram(self) -> Iterator[Markup]:
+        urns = [urn for layer in self._layers.layers for urn in layer]
+        if len(urns) < 2 or len(urns) > _MOST_BOXES:
+            return
+        title = "Components, in the order in which they stand on each other"
+        boxes = {urn: self._box(self._graph.by_urn[urn]) for urn in urns}
+        caption = "An arrow leads from what must exist first to what stands on it. Arrows that follow from others are left out."
+        drawing = element("div", render_diagram(self._layers, boxes, title), class_="wide")
+        yield element("figure", drawing, element("figcaption", caption, class_="quiet"))
+
+    def _box(self, resource: Resource) -> Box:
+        name = shorten(self._name_within(resource, self._division), _MOST_LETTERS)
+        kind = joined(shorten(_kind(resource), _MOST_LETTERS), str(self._made_inside(resource)), by=" · ")
+        return Box(name, kind, f"#{self._ids[resource.urn]}")
+
+    def _resources(self) -> Iterator[Markup]:
+        if not self._ids:
+            yield element("p", "The program makes none.")
+            return
+        yield self._tools()
+        yield element("ul", *(self._item(resource) for resource in self._children("")), class_="tree", id="tree")
+
+    def _tools(self) -> Markup:
+        """What only works with the script, and is hidden without it."""
+        families: dict[str, dict[str, list[str]]] = {}
+        for urn in self._ids:
+            resource = self._graph.by_urn[urn]
+            families.setdefault(family(resource), {}).setdefault(resource.type, []).append(urn)
+        groups = [
+            element(
+                "optgroup",
+                *(
+                    element("option", f"{_kind(self._graph.by_urn[urns[0]])} ({len(urns)})", value=text(type_))
+                    for type_, urns in sorted(found.items(), key=lambda of: (_kind(self._graph.by_urn[of[1][0]]), of[0]))
+                ),
+                label=_FAMILY_TITLES[name],
+            )
+            for name in _FAMILY_TITLES
+            if (found := families.get(name))
+        ]
+        search = element(
+            "input",
+            id="search",
+            type="search",
+            placeholder="Name, type, or any value",
+            autocomplete="off",
+            spellcheck="false",
+            aria_keyshortcuts="/",
+            aria_describedby="keys",
+        )
+        keys = (("/", "search"), ("↑ ↓", "move"), ("→ ←", "open, close"), ("Home End", "first, last"), ("Esc", "show all again"))
+        hints = [together(*(element("kbd", key) for key in names.split()), f" {meaning}") for names, meaning in keys]
+        return element(
+            "div",
+            element(
+                "div",
+                element("label", "Search", for_="search"),
+                search,
+                element("label", "Type", for_="type"),
+                element("select", element("option", "All types", value=""), *groups, id="type"),
+                element("button", "Open all", id="open", type="button"),
+                element("button", "Close all", id="close", type="button"),
+                class_="controls",
+                role="search",
+            ),
+            element("p", *(element("span", hint) for hint in hints), id="keys", class_="keys quiet"),
+            element("p", "", id="found", role="status"),
+            class_="tools",
+            id="tools",
+            hidden=True,
+        )
+
+    def _item(self, resource: Resource) -> Markup:
+        within = self._children(resource.urn)
+        if not is_component(resource) and not within:
+            content = element("div", *self._particulars(resource), id=self._ids[resource.urn], class_="body")
+            row, class_, opened = self._row(resource), family(resource), False
+        else:
+            about = element(
+                "details", element("summary", "Inputs and origin"), element("div", *self._particulars(resource), class_="body")
+            )
+            items = [element("li", about, class_="about"), *(self._item(inner) for inner in within)]
+            content = element("ul", *items, id=self._ids[resource.urn])
+            row, class_ = self._head(resource), f"branch {family(resource)}"
+            opened = resource.urn in self._composition.above(self._division)
+        return element(
+            "li",
+            element("details", element("summary", together(*row, by=" ")), content, class_=class_, open=opened),
+            data_type=text(resource.type),
+        )
+
+    def _row(self, resource: Resource) -> Iterator[Markup]:
+        yield element("span", _kind(resource), class_="kind")
+        yield element("span", self._name_within(resource, resource.parent, ELLIPSIS), class_="name")
+        yield element("span", describe(resource), class_="quiet")
+        yield from _marks(resource)
+
+    def _head(self, resource: Resource) -> Iterator[Markup]:
+        yield element("span", text(resource.name), class_="name")
+        yield element("span", _kind(resource), class_="kind")
+        yield element("span", "" if is_component(resource) else describe(resource), class_="quiet")
+        yield from _marks(resource)
+        yield element("span", counted(self._made_inside(resource), "resource"), class_="count")
+
+    def _made_inside(self, resource: Resource) -> int:
+        return sum(not is_read(below) for below in self._composition.inside(resource.urn))
+
+    def _name_within(self, resource: Resource, parent: str, instead: str = "") -> str:
+        """The resource's identity; what only repeats the name of the component it is in is left out."""
+        name = identity(resource)
+        owner = self._graph.by_urn[parent].name if parent in self._graph.by_urn else ""
+        repeated = bool(owner) and name == text(resource.name) and name.startswith(f"{text(owner)}-")
+        return instead + name.removeprefix(f"{text(owner)}-") if repeated else name
+
+    # -- one resource ------------------------------------------------------------------------------------------------------------
+
+    def _particulars(self, resource: Resource) -> Iterator[Markup]:
+        """Everything that is known of a resource."""
+        known = {
+            "Name": element("code", text(resource.name)),
+            "Type": element("code", text(resource.type)),
+            "Made at": element("code", text(resource.source)) if resource.source else "",
+            "Stands on": self._links({urn: self._reasons(resource, urn) for urn in self._stands_on(resource)}),
+            "Needed by": self._links(dict.fromkeys(self._needed_by.get(resource.urn, ()), "")),
+            "URN": element("code", text(resource.urn), class_="urn"),
+        }
+        terms = [part for term, value in known.items() if value for part in (element("dt", term), element("dd", value))]
+        yield element("dl", together(*terms, by="\n"))
+        if resource.options:
+            yield from self._values("Options", resource, resource.options)
+        kubernetes = is_kubernetes_object(resource)
+        # What a manifest never has, and no page either, is what a program put into a Secret as plain text.
+        inputs = {key: value for key, value in manifest(resource).items() if kubernetes or key in resource.inputs}
+        if inputs:
+            yield from self._values("Manifest" if kubernetes else "Inputs", resource, inputs)
+
+    def _values(self, title: str, resource: Resource, values: Mapping[str, object]) -> Iterator[Markup]:
+        yield element("h3", title)
+        shown = render_values(values, lambda reference: self._referred(resource, reference))
+        yield element("pre", shown, tabindex=0, role="group", aria_label=f"{title} of {text(resource.name)}")
+
+    def _stands_on(self, resource: Resource) -> Sequence[str]:
+        urns = {first for first, second in self._layers.edges if second == resource.urn}
+        return sorted(urns | self._composition.needs.get(resource.urn, frozenset()), key=self._place.__getitem__)
+
+    def _reasons(self, resource: Resource, other: str) -> str:
+        """Through which inputs a resource needs another."""
+        through = [key for key, urns in sorted(resource.property_dependencies.items()) if other in urns]
+        return joined(", ".join(map(text, through)), "provider" if resource.provider == other else "", by=", ")
+
+    @cached_property
+    def _needed_by(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, set[str]] = {}
+        for urn in self._ids:
+            for other in self._stands_on(self._graph.by_urn[urn]):
+                found.setdefault(other, set()).add(urn)
+        return {urn: sorted(urns, key=self._place.__getitem__) for urn, urns in found.items()}
+
+    @cached_property
+    def _place(self) -> Mapping[str, int]:
+        return {urn: number for number, urn in enumerate(self._ids)}
+
+    def _links(self, reasons: Mapping[str, str]) -> Markup | str:
+        entries = []
+        for urn, reason in reasons.items():
+            resource = self._graph.by_urn[urn]
+            kind = joined(_kind(resource), reason, by=" · ")
+            entries.append(element("li", self._link(urn, text(resource.name)), " ", element("span", kind, class_="quiet")))
+        return element("ul", *entries, class_="links") if entries else ""
+
+    # -- facts -------------------------------------------------------------------------------------------------------------------
+
+    def _clusters(self) -> Iterator[Markup]:
+        rows = []
+        for cluster in self._facts.clusters:
+            version = f"Kubernetes {cluster.version}" if cluster.version else ""
+            rows.append((self._link(cluster.urn, cluster.name), version, cluster.access))
+        return _table(("Cluster", "Version", "API"), rows)
+
+    def _capacity(self) -> Iterator[Markup]:
+        rows = []
+        for pool in self._facts.capacity:
+            labels = _chips("=".join(part for part in pair if part) for pair in pool.labels.items())
+            taints = _chips(pool.taints, "taint")
+            rows.append(
+                (
+                    together(self._link(pool.urn, pool.name), _below(node_kind(pool))),
+                    nodes(pool),
+                    together(*(element("div", trait) for trait in node_traits(pool))),
+                    together(labels, taints),
+                )
+            )
+        return _table(("Pool", "Nodes", "Each", "Labels and taints"), rows)
+
+    def _workloads(self) -> Iterator[Markup]:
+        rows = []
+        for workload in self._facts.workloads:
+            name = self._link(workload.urn, joined(workload.namespace, workload.name, by="/"))
+            images = together(*(element("div", element("code", image)) for image in workload.images))
+            rows.append(
+                (
+                    together(name, _below(joined(workload.kind, workload.part, by=", "))),
+                    workload.replicas,
+                    together(*(element("div", amount) for amount in asks(workload))),
+                    together(images, _chips(selected_nodes(workload))),
+                )
+            )
+        yield from _table(("Workload", "Pods", "Each asks for", "Image, and nodes it insists on"), rows)
+        if total := requested(self._facts.workloads):
+            amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
+            yield element("p", "All together, to begin with: ", element("b", amounts))
+
+    def _models(self) -> Iterator[Markup]:
+        rows = []
+        for fact in self._facts.models:
+            settings = _chips(joined(key, value) for key, value in fact.settings.items())
+            rows.append((element("b", fact.model), together(fact.owner, _below(fact.owner_type)), settings))
+        return _table(("Model", "Served by", "Settings"), rows)
+
+    def _endpoints(self) -> Iterator[Markup]:
+        rows = [self._endpoint(endpoint) for endpoint in self._facts.endpoints]
+        return _table(("Endpoint", "Type", "Ports", "Reached by"), rows)
+
+    def _endpoint(self, endpoint: Endpoint) -> tuple[str, ...]:
+        name = self._link(endpoint.urn, joined(endpoint.namespace, endpoint.name, by="/"))
+        ports = together(*(element("div", port) for port in (*endpoint.ports, *endpoint.hosts)))
+        reach = element("span", "outside the cluster", class_="badge warning") if endpoint.outside else "pods only"
+        return together(name, _below(endpoint.kind)), endpoint.type, ports, reach
+
+    def _outputs(self) -> Iterator[Markup]:
+        entries = [
+            together(element("dt", key), element("dd", *(element("div", element("code", value)) for value in values)))
+            for key, values in by_path(plain(self._graph.outputs))
+        ]
+        if entries:
+            yield element("dl", *entries, class_="outputs")
+
+    def _not_seen(self) -> Iterator[Markup]:
+        found = self._facts.opaque
+        if found:
+            yield element("p", f"{not_seen(found)}.")
+            rows = [
+                (self._link(item.urn, item.name), item.kind if item.kind == "chart" else item.type, item.detail) for item in found
+            ]
+            yield from _table(("Name", "Kind", "What is known"), rows)
+
+
+_FAMILY_TITLES = {
+    "component": "Components",
+    "aws": "AWS",
+    "kubernetes": "Kubernetes",
+    "opaque": "Charts and remote components",
+    "provider": "Providers",
+    "other": "Others",
+}
+
+
+def _digest(content: str) -> str:
+    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
+
+
+def _contents(sections: Sequence[_Section]) -> Markup:
+    entries = []
+    for section in sections:
+        count = element("span", str(section.count), class_="quiet") if section.count else ""
+        entries.append(element("li", element("a", section.title, href=f"#{section.id}"), " ", count))
+    return element("nav", element("ul", *entries), aria_label="On this page")
+
+
+def _section(section: _Section) -> Markup:
+    heading = f"{section.id}-title"
+    return element(
+        "section", element("h2", section.title, id=heading), *section.content, "\n", id=section.id, aria_labelledby=heading
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Markup]:
+    """A table whose cells say what they are, for screens where they stand below each other."""
+    if not rows:
+        return
+    head = element("tr", *(element("th", cell, scope="col") for cell in header))
+    lines = []
+    for first, *others in rows:
+        cells = [element("td", cell, data_label=label) for label, cell in zip(header[1:], others, strict=True)]
+        lines.append(element("tr", element("th", first, scope="row"), *cells))
+    yield element("table", element("thead", head), element("tbody", *lines))
+
+
+def _listed(lines: Sequence[str]) -> list[Markup]:
+    return [element("ul", *(element("li", text(line)) for line in lines))] if lines else []
+
+
+def _chips(values: "Sequence[str] | Iterator[str]", class_: str = "chip") -> Markup:
+    return together(*(element("code", value, class_=class_) for value in values), by=" ")
+
+
+def _below(line: str) -> Markup:
+    return element("div", line, class_="quiet") if line else Markup()
+
+
+def _kind(resource: Resource) -> str:
+    return short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
+
+
+def _marks(resource: Resource) -> Iterator[Markup]:
+    if is_opaque(resource):
+        yield element("span", f"{opaque(resource).kind}, not seen inside", class_="badge")
+    for word in protection(resource):
+        yield element("span", word, class_="badge")

@@ -1,0 +1,137 @@
+"""Recorded values as YAML a person reads in a page: what stands for a value not known yet leads to the resource that has it."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from stackgraph.graph.values import SECRET, UNKNOWN, plain
+from stackgraph.views.markup import Markup, element, escaped, together
+
+Link = Callable[[str], str]
+"""The address of the resource that has ``name.property``; ``""`` where there is none."""
+
+_FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
+_LONG = 40
+
+
+def render_values(values: Mapping[str, Any], link: Link) -> Markup:
+    """Lines of YAML that load as the values. JSON in one long line is laid out over several."""
+    return together(*_lines(plain(values), link), by="\n")
+
+
+def _lines(value: Any, link: Link) -> list[Markup]:
+    """The lines of a value; whoever they are put into indents them."""
+    if isinstance(value, Mapping) and value:
+        return [line for key in sorted(value, key=_rank) for line in _entry(key, value[key], link)]
+    if isinstance(value, list) and value:
+        return [line for item in value for line in _behind("-", _lines(item, link))]
+    if isinstance(value, str):
+        return _text(value, link)
+    return [element("i", _number(value) if isinstance(value, int | float) else json.dumps(value))]
+
+
+def _entry(key: str, value: Any, link: Link) -> Iterator[Markup]:
+    name = together(element("b", key if _is_plain(key) else _quoted(key)), ":")
+    lines = _lines(value, link)
+    if isinstance(value, Mapping | list) and value:
+        yield name
+        yield from (together("  ", line) for line in lines)
+    else:
+        yield from _behind(name, lines)
+
+
+def _behind(lead: str, lines: list[Markup]) -> Iterator[Markup]:
+    yield together(lead, " ", lines[0])
+    yield from (together("  ", line) for line in lines[1:])
+
+
+def _rank(key: str) -> tuple[int, str]:
+    """Keys by alphabet behind those that people look for first."""
+    return (_FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS), key)
+
+
+def _number(value: bool | int | float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return ".nan" if value != value else ".inf" if value > 0 else "-.inf"
+    shown = str(value)
+    # To YAML, a number with an exponent is one only with a point in it.
+    return shown.replace("e", ".0e") if "e" in shown and "." not in shown else shown
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(rf"({re.escape(SECRET)})|({re.escape(UNKNOWN)})|<([^\s<>]+\.[^\s<>]+)>")
+# Far fewer texts than YAML would take without quotes, but most that people write.
+_PLAIN = re.compile(r"(?:[A-Za-z/_]|<(?=[^\s<>=]+>$))(?:[\w./@+=<>-]|[: ](?=[\w./@+=<>-]))*", re.ASCII)
+_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
+
+
+def _is_plain(value: str) -> bool:
+    return _PLAIN.fullmatch(value) is not None and value.lower() not in _WORDS
+
+
+def _text(value: str, link: Link) -> list[Markup]:
+    if "\n" in value and _fits_block(value):
+        lines = value.removesuffix("\n").split("\n")
+        return [escaped("|" if value.endswith("\n") else "|-"), *(_marked(line, link) for line in lines)]
+    if len(value) > _LONG and value[0] in "{[" and (laid_out := _laid_out(value)):
+        head = together("|-", element("em", "  # JSON, laid out"))
+        return [head, *(_marked(line, link) for line in laid_out.split("\n"))]
+    return [_marked(value if _is_plain(value) else _quoted(value), link)]
+
+
+def _fits_block(value: str) -> bool:
+    """Whether the text can stand in YAML as it is, line by line."""
+    lines = value.removesuffix("\n").split("\n")
+    return (
+        bool(lines[0])
+        and bool(lines[-1])
+        and not lines[0][0].isspace()
+        and all(not line or (line.strip(" ") and line.replace("\t", "").isprintable()) for line in lines)
+    )
+
+
+def _laid_out(value: str) -> str:
+    """JSON over several lines; ``""`` for what is none or would not be the same."""
+    try:
+        found = json.loads(value, object_pairs_hook=_without_repetition)
+        shown = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return ""
+    return shown if found and shown.replace("\n", "").isprintable() else ""
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key twice")
+    return dict(pairs)
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+
+
+def _quoted(value: str) -> str:
+    return f'"{"".join(_ESCAPES.get(letter) or _printable(letter) for letter in value)}"'
+
+
+def _printable(letter: str) -> str:
+    number = ord(letter)
+    return letter if letter.isprintable() else f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"
+
+
+def _marked(line: str, link: Link) -> Markup:
+    """The line with what stands for hidden and unknown values set apart."""
+    parts: list[str] = []
+    end = 0
+    for found in _TOKEN.finditer(line):
+        parts.append(line[end : found.start()])
+        address = link(found[3]) if found[3] else ""
+        if address:
+            parts.append(element("a", found[0], href=address))
+        else:
+            parts.append(element("mark", found[0], class_="secret" if found[1] else None))
+        end = found.end()
+    return together(*parts, line[end:])

@@ -1,0 +1,282 @@
+"""The graph as a person reads it: what is inside what, then what matters about it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from eks_inference_tools.reading.facts import Facts, facts_of, opaque
+from eks_inference_tools.reading.workloads import requested
+from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
+from stackgraph.graph.describe import (
+    describe,
+    identity,
+    is_kubernetes_object,
+    protection,
+    short_component_type,
+    short_type,
+    tells_all,
+)
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
+from stackgraph.views.layers import branches, division
+from stackgraph.views.lines import (
+    GAP,
+    INDENT,
+    LEAST_WIDTH,
+    Line,
+    Row,
+    Span,
+    braced,
+    fitted,
+    listed,
+    listing,
+    painted,
+    wrapped,
+)
+from stackgraph.views.phrases import (
+    asks,
+    by_path,
+    counted,
+    counts,
+    label,
+    node_kind,
+    node_traits,
+    nodes,
+    not_seen,
+    selected_nodes,
+)
+
+
+def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
+    """The text of ``preview``: a headline, components with their resources, and what an engineer looks for in them.
+
+    No line is longer than ``width`` (at least 40 are taken); ``colour`` adds ANSI colours.
+    """
+    width = max(width, LEAST_WIDTH)
+    composition = Composition(graph)
+    facts = facts_of(graph)
+    titled = {
+        "Clusters": _clusters(facts, width),
+        "Capacity": _capacity(facts, width),
+        "Workloads": _workloads(facts, width),
+        "Models": _models(facts, width),
+        "Endpoints": _endpoints(facts, width),
+        "Outputs": _outputs(graph, width),
+        "Not seen inside": _opaque(facts, width),
+        "Warnings": _warnings(graph, width),
+    }
+    sections = [list(_headline(graph, composition, width)), list(_tree(composition, width))]
+    sections += [[(Span(title, "section"),), *found] for title, lines in titled.items() if (found := list(lines))]
+    lines = [line for section in sections if section for line in (*section, ())]
+    shown = "\n".join(painted(line, colour) for line in lines)
+    legend = Span(_legend(shown), "dim")
+    return shown + (f"\n{painted(fitted([legend], width), colour)}\n" if legend.text else "")
+
+
+# -- headline --------------------------------------------------------------------------------------------------------------------
+
+
+def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Line]:
+    yield fitted([Span(text(graph.stack), "bold"), Span(f"{GAP}project {text(graph.project)}", "dim")], width)
+    found = counts(composition)
+    parts = [f"{number} {words}" for number, words in found.families.values()]
+    head = f"would create {counted(found.made, 'resource')}"
+    yield from wrapped(parts, width, first=f"{head}: " if parts else head, style="bold")
+    if found.asides:
+        yield fitted([Span("; ".join(found.asides), "dim")], width)
+
+
+# -- tree ------------------------------------------------------------------------------------------------------------------------
+
+_LABEL_WIDTH = 34
+
+
+def _tree(composition: Composition, width: int) -> Iterator[Line]:
+    yield from _inside(composition, "", "", division(composition), width)
+
+
+def _inside(composition: Composition, parent: str, prefix: str, spacious: str, width: int) -> Iterator[Line]:
+    """Lines for everything inside a resource; ``spacious`` is where blank lines set components apart."""
+    leaves, branches = _rows(composition, parent)
+    column = max((len(_label(members)) for members in leaves), default=0)
+    rows = [*leaves, *((branch,) for branch in branches)]
+    owner = composition.graph.by_urn[parent].name if parent else ""
+    for number, members in enumerate(rows):
+        final = number == len(rows) - 1
+        if number and parent == spacious and number >= len(leaves):
+            yield (Span(f"{prefix}│" if parent else "", "dim"),)
+        lead = Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
+        if number < len(leaves):
+            under = "" if not parent else "   " if final else "│  "
+            names = [_within(member, owner) for member in members]
+            yield from _leaf(lead, prefix + under, members, names, min(column, _LABEL_WIDTH), width)
+            continue
+        yield _branch(lead, composition, members[0], width)
+        below = prefix + ("" if not parent else "   " if final else "│  ")
+        yield from _inside(composition, members[0].urn, below, spacious, width)
+
+
+def _rows(composition: Composition, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
+    """Resources with nothing inside, those of a type together, then components and other resources with something inside."""
+    leaves: dict[str, list[Resource]] = {}
+    below = branches(composition, parent)
+    urns = {resource.urn for resource in below}
+    for resource in composition.ordered(parent):
+        if resource.urn not in urns:
+            alone = is_opaque(resource) or is_read(resource) or resource.is_provider
+            leaves.setdefault(resource.urn if alone else resource.type, []).append(resource)
+    return [tuple(members) for members in leaves.values()], below
+
+
+def _label(members: Sequence[Resource]) -> str:
+    name = short_type(members[0].type)
+    return name if len(members) == 1 else f"{len(members)} × {name}"
+
+
+def _branch(lead: Span, composition: Composition, resource: Resource, width: int) -> Line:
+    count = sum(not is_read(below) for below in composition.inside(resource.urn))
+    kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
+    facts = "" if is_component(resource) else describe(resource)
+    spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
+    spans.append(Span(_marks(resource), "opaque", whole=True))
+    return fitted(spans, width, right=counted(count, "resource"))
+
+
+def _within(resource: Resource, owner: str) -> str:
+    """The resource's identity; what only repeats the name of the component it is in is left out: ``…vpc`` in ``net``."""
+    name = identity(resource)
+    repeated = bool(owner) and name == text(resource.name) and name.startswith(f"{text(owner)}-")
+    return ELLIPSIS + name.removeprefix(f"{text(owner)}-") if repeated else name
+
+
+def _leaf(lead: Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int, width: int) -> Iterator[Line]:
+    """A resource, or those of one type with what tells them apart: their facts in up to two lines, or else their names in one."""
+    title = Span(f"{shorten(_label(members), column):{column}}", "type")
+    one = members[0]
+    if len(members) == 1:
+        facts = describe(one)
+        spans = [lead, title, Span(GAP + names[0]), Span(GAP + facts if facts else ""), Span(_marks(one), "opaque", whole=True)]
+        yield fitted(spans, width)
+        return
+    marks = _parenthesis(_common(protection(member) for member in members))
+    room = width - len(lead.text) - column - len(GAP) - len(marks)
+    facts = [describe(member) for member in members]
+    if not tells_all(one):
+        facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
+    if is_kubernetes_object(one) or not all(facts) or not facts:
+        shown = braced(names, room)
+        yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
+        return
+    facts = unique(facts)
+    begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
+    more = facts[begin:]
+    shown = ", ".join(facts[:begin]) + ("," if more else "")
+    yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
+    if more:
+        start = f"{under}{' ' * (column + len(GAP))}"
+        yield fitted([Span(start, "dim"), Span(listed(more, width - len(start)))], width)
+
+
+def _marks(resource: Resource) -> str:
+    words = [*protection(resource)]
+    if is_opaque(resource):
+        words.insert(0, f"{opaque(resource).kind}, not seen inside")
+    return _parenthesis(words)
+
+
+def _parenthesis(words: Sequence[str]) -> str:
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
+    """Words of all groups, each with how many have it unless all do."""
+    every = list(groups)
+    counts = Counter(word for group in every for word in group)
+    return [word if count == len(every) else f"{count} {word}" for word, count in counts.items()]
+
+
+# -- sections --------------------------------------------------------------------------------------------------------------------
+
+
+def _clusters(facts: Facts, width: int) -> Iterator[Line]:
+    for cluster in facts.clusters:
+        version = f"Kubernetes {cluster.version}" if cluster.version else ""
+        shown = joined(version, cluster.access, by=", ")
+        yield fitted([Span(INDENT + cluster.name), Span(GAP + shown)], width)
+
+
+def _capacity(facts: Facts, width: int) -> Iterator[Line]:
+    rows = []
+    for pool in facts.capacity:
+        labels = [label(key, value) for key, value in pool.labels.items()]
+        details = {"": node_traits(pool), "labels": labels, "taints": pool.taints}
+        rows.append(Row((pool.name, nodes(pool), node_kind(pool)), details))
+    return listing(("POOL", "NODES", "KIND"), rows, width)
+
+
+def _workloads(facts: Facts, width: int) -> Iterator[Line]:
+    rows = []
+    for workload in facts.workloads:
+        details = {"": workload.images, "on": selected_nodes(workload)}
+        rows.append(Row((workload.title, workload.replicas, ", ".join(asks(workload))), details))
+    yield from listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
+    if total := requested(facts.workloads):
+        amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
+        yield fitted([Span(f"{INDENT}all together, to begin with: {amounts}", "bold")], width)
+
+
+def _models(facts: Facts, width: int) -> Iterator[Line]:
+    rows = []
+    for fact in facts.models:
+        settings = [f"{key} {value}" for key, value in fact.settings.items()]
+        rows.append(Row((fact.model, joined(fact.owner, fact.owner_type, by=GAP)), {"": settings}))
+    return listing(("MODEL", "SERVED BY"), rows, width)
+
+
+def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
+    rows = []
+    for endpoint in facts.endpoints:
+        name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
+        rows.append(Row((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts)))))
+    outside = sum(endpoint.outside for endpoint in facts.endpoints)
+    yield from listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], width, "warning")
+    yield from listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:], width)
+
+
+def _outputs(graph: Graph, width: int) -> Iterator[Line]:
+    """Values beside their names where they fit, else below: people copy commands from here."""
+    short: list[Row] = []
+    found = list(by_path(plain(graph.outputs)))
+    column = max((len(key) for key, _ in found), default=0)
+    for key, values in found:
+        if len(values) == 1 and len(INDENT) + column + len(GAP) + len(values[0]) <= width:
+            short.append(Row((key, values[0])))
+            continue
+        yield from listing((), short, width, column=column)
+        short = []
+        yield fitted([Span(INDENT + key)], width)
+        for value in values:
+            yield fitted([Span(INDENT * 3 + value)], width)
+    yield from listing((), short, width, column=column)
+
+
+def _opaque(facts: Facts, width: int) -> Iterator[Line]:
+    if not facts.opaque:
+        return
+    yield fitted([Span(f"{INDENT}{not_seen(facts.opaque)}", "opaque")], width)
+    rows = [Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
+    yield from listing((), rows, width)
+
+
+def _warnings(graph: Graph, width: int) -> Iterator[Line]:
+    for warning in graph.warnings:
+        yield from wrapped(text(warning).split(" "), width, first=f"{INDENT}! ", by=" ", style="warning")
+
+
+def _legend(shown: str) -> str:
+    """What the marks in the text stand for, where it has any."""
+    marks = []
+    if any(is_token(word.strip(",:;()")) and "<" in word for word in shown.split()):
+        marks.append("<a.b> is known when a is deployed")
+    if "[secret]" in shown:
+        marks.append("[secret] is never shown")
+    return "; ".join(marks)
