@@ -33,7 +33,7 @@ def main() -> None:
         clone, cache = Path(folder) / "clone", Path(folder) / "cache"
         _run(["git", "clone", "--quiet", str(_ROOT), str(clone)], Path(folder))
         stacks = _change(clone)
-        command = [sys.executable, "-m", "eks_inference"]
+        command = [sys.executable, "-m", "eks_inference_tools"]
         environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(clone / "components")}
 
         def previews() -> Cost:

@@ -27,7 +27,7 @@ _MANY = 1000
 
 _WITHOUT_LAZY_SDKS = """
 import contextlib, sys
-from stackgraph.views import lazy_sdk
+from stackgraph.recorder import lazy_sdk
 lazy_sdk.lazy_sdks = contextlib.nullcontext
 from eks_inference_tools.cli import main
 sys.exit(main())
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _print_cold(stack: str, pairs: int) -> None:
-    preview = [sys.executable, "-m", "eks_inference", "preview", stack]
+    preview = [sys.executable, "-m", "eks_inference_tools", "preview", stack]
     graph = json.loads(subprocess.run([*preview, "--format", "json"], check=True, stdout=subprocess.PIPE).stdout)
     imports = _imports({resource["type"] for resource in graph["resources"]})
     costs = _in_turns(

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 _CHILD = """
 import contextlib, io, json, sys, time
-from eks_inference_tools.check import check
+from eks_inference.stack import check
 spent = {}
 def timed(name):
     judge = getattr(check, name)

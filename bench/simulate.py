@@ -44,7 +44,7 @@ def main() -> None:
 def _figures(stack: str) -> Figures:
     with tempfile.NamedTemporaryFile() as report:
         command = subprocess.Popen(
-            [sys.executable, "-m", "eks_inference", "simulate", stack, "--rollout", "--format", "json"],
+            [sys.executable, "-m", "eks_inference_tools", "simulate", stack, "--rollout", "--format", "json"],
             stdout=report,
             stderr=subprocess.PIPE,
             text=True,

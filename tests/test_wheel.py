@@ -72,7 +72,7 @@ def test_the_readmes_program_of_a_platform_team_is_previewed(python, tmp_path):
     (tmp_path / "Pulumi.yaml").write_text("name: platform\nruntime: python\n")
     (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: us-west-2\n")
     (tmp_path / "__main__.py").write_text(block("python", "In your own Pulumi program").text)
-    graph = json.loads(run(python, "-m", "eks_inference", "preview", "dev", "--format", "json", cwd=tmp_path).stdout)
+    graph = json.loads(run(python, "-m", "eks_inference_tools", "preview", "dev", "--format", "json", cwd=tmp_path).stdout)
     by_type: dict[str, list[dict]] = {}
     for resource in graph["resources"]:
         by_type.setdefault(resource["type"], []).append(resource)

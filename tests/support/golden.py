@@ -4,7 +4,7 @@ import difflib
 import os
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def assert_golden(relative_path: str, text: str) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine import cli
 
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
-from engine import cli
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from stackgraph.recorder import wire
 from stackgraph.recorder.project import Project, find_project
@@ -28,12 +28,12 @@ from stackgraph.recorder.recording import record
 
 pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
-TESTS = Path(__file__).parent
-SHIPPED = find_project(TESTS.parent)
+HERE = Path(__file__).parent
+SHIPPED = find_project(HERE.parents[1])
 
 
 def test_one_of_everything(tmp_path: Path) -> None:
-    program = find_project(TESTS / "engine" / "program")
+    program = find_project(HERE / "engine" / "program")
     assert_engine_agrees(program, "parity", tmp_path, {"parity:token": "hush-hush", "aws:secretKey": "very-hush"})
 
 

@@ -19,7 +19,7 @@ from eks_inference.stack.spec import parse_stack
 from eks_inference_tools.cli import main
 from mutations import Mutation, change_value, mutate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
 BASE = yaml.safe_load((ROOT / STACK_FILE).read_text())["config"]["eks-inference:stack"]
@@ -242,7 +242,7 @@ def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
 
 
 def test_a_misspelt_option_names_the_nearest():
-    run = [sys.executable, "-m", "eks_inference", "preview", STACK, "--format", "jason"]
+    run = [sys.executable, "-m", "eks_inference_tools", "preview", STACK, "--format", "jason"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "did you mean 'json'?" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
 
-COMMAND = [sys.executable, "-m", "eks_inference"]
+COMMAND = [sys.executable, "-m", "eks_inference_tools"]
 STACK = "inf2-llama3"
 
 

@@ -52,7 +52,7 @@ INF2 = Hardware("inf2.8xlarge", devices_per_pod=1, pods_min=1, pods_max=1)
 
 # A run of the real tool against OpenAIServer(ttft_s=0.2, itl_s=0.01), with the arguments of LoadTestSpec(users=(2, 4),
 # requests_per_user=2) and a tokenizer of words. Left out: its logs, and the tool's own report of 4 users.
-(KEPT,) = (Path(__file__).parent / "data" / "loadtest").glob("*T*Z-*/")
+(KEPT,) = (Path(__file__).parents[1] / "data" / "loadtest").glob("*T*Z-*/")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
 from stackgraph.problems import PreviewError
 
-DATA = Path(__file__).parent / "data" / "loadtest"
+DATA = Path(__file__).parents[1] / "data" / "loadtest"
 OWN = DATA / "20261121T133449Z-0d7df4b21e"
 LLAMA = "NousResearch/Meta-Llama-3-8B-Instruct"
 
@@ -684,7 +684,7 @@ def test_every_plot_says_in_words_what_it_shows():
 def test_colours_of_plots_are_those_of_the_palette():
     folder = Path(plots.__file__).parent
     used = set(re.findall(r"var\((--[a-z-]+)\)", (folder / "assets" / "report.css").read_text()))
-    palette = (folder.parents[1] / "preview" / "assets" / "preview.css").read_text()
+    palette = (folder.parents[1] / "stackgraph" / "views" / "assets" / "preview.css").read_text()
     assert used - {"--mark"} == {name for name in used if f"  {name}: #" in palette}
 
 

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from test_observability_rules import documented, metric_names, needs_promtool, promtool
 
 from conftest import ROOT
 from eks_inference.catalog import versions
@@ -41,7 +42,6 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from stackgraph.views.manifests import manifest
-from test_observability_rules import documented, metric_names, needs_promtool, promtool
 from traffic import Outside, Pod, passes, policies_of
 
 KEDA = {"kind": "keda", "max": 4}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import stand_in_kubectl
 from conftest import recorded
 from eks_inference_tools.commands.verify import POLL_SECONDS, _show, add_parser, watch
 from eks_inference_tools.reading.expected import Expected, expected_of
@@ -23,7 +24,7 @@ from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed
 from stackgraph.graph.document import Graph
 from stackgraph.problems import PreviewError
 
-KUBECTL = Path(__file__).with_name("stand_in_kubectl.py")
+KUBECTL = Path(stand_in_kubectl.__file__)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from eks_inference import serving
 from eks_inference.catalog.engines import engine
-from eks_inference.serving import ray_serve
 from eks_inference.serving.ray_serve import plan
 from golden import assert_golden
 from graphs import of_kind, stands_on
@@ -31,7 +31,7 @@ from servers import (
 from stackgraph.graph.document import Graph
 from traffic import Outside, Pod, passes, policies_of
 
-ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
+ASSETS = Path(serving.__file__).parent / "assets"
 
 NAME = "vllm-llama3-inf2"
 OWN = {"eks-inference/server": NAME}

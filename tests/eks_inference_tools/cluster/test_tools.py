@@ -43,7 +43,7 @@ def test_a_second_run_starts_no_go_and_takes_no_time(toolchain: Toolchain, tmp_p
     go.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     started = time.monotonic()
-    command = [sys.executable, "-m", "eks_inference", "cluster-tools"]
+    command = [sys.executable, "-m", "eks_inference_tools", "cluster-tools"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert not called.exists()

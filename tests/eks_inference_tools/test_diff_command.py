@@ -390,7 +390,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
     repo.write("__main__.py", SLOW.format(flag=str(flag)))
     repo.commit("slow")
     process = subprocess.Popen(
-        [sys.executable, "-m", "eks_inference", "diff", "--base", "HEAD", "one"], cwd=repo.root, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "eks_inference_tools", "diff", "--base", "HEAD", "one"], cwd=repo.root, stderr=subprocess.DEVNULL
     )
     try:
         patience = time.monotonic() + 60

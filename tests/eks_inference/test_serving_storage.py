@@ -25,7 +25,7 @@ from servers import HEAD, IMAGE, SMALL, container, head_pod, serve_application, 
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 
-ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
+ASSETS = Path(ray_serve.__file__).parent / "assets"
 NAME = "vllm-llama3-inf2"
 S3 = {"kind": "s3", "uri": "s3://models/llama-3-8b/v1", "id": "llama-3-8b"}
 VOLUME = {"kind": "volume", "claim": "models", "path": "llama-3-8b/v1", "id": "llama-3-8b"}
@@ -286,7 +286,8 @@ def test_a_model_on_a_volume_is_mounted_read_only() -> None:
 
 @pytest.mark.parametrize("model", [S3, VOLUME])
 def test_clients_ask_for_a_local_model_by_its_name(model: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ASSETS))
+    for folder in (ASSETS, ASSETS.parents[1] / "assets"):
+        monkeypatch.syspath_prepend(str(folder))
     import vllm_engine  # pyright: ignore[reportMissingImports]
 
     settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(SMALL | {"model": model})))

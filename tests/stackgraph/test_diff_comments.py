@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_preview_views import PLANTED, odd_graphs
 
 from conftest import STACKS, recorded
 from eks_inference_tools.commands.diff import GITHUB_LIMIT
@@ -20,7 +21,6 @@ from stackgraph.diff.report import FindingText, Recorded, Report, Revision, Stac
 from stackgraph.diff.text import render_text
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import Problem
-from test_preview_views import PLANTED, odd_graphs
 from variants import recorded_with
 
 BUCKET = "aws:s3/bucket:Bucket"

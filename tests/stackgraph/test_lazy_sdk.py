@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 # Many services, arguments as classes and as dictionaries, a remote component, an enum, a secret, a function.
 PROGRAM = """
@@ -88,7 +88,7 @@ STACK = """
 def output_of(program: str, *, lazy: bool = True) -> str:
     """What a program prints, with the SDKs loaded lazily or whole."""
     context = "lazy_sdk.lazy_sdks" if lazy else "contextlib.nullcontext"
-    head = f"import contextlib\nfrom stackgraph.views import lazy_sdk\nlazy_sdk.lazy_sdks = {context}\nwith {context}():\n"
+    head = f"import contextlib\nfrom stackgraph.recorder import lazy_sdk\nlazy_sdk.lazy_sdks = {context}\nwith {context}():\n"
     body = "\n".join(f"    {line}" for line in dedent(program).splitlines())
     done = subprocess.run(
         [sys.executable, "-c", head + body],

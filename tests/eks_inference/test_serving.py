@@ -21,10 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from eks_inference import serving
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
+from eks_inference.images.dockerfile import own_dockerfile
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.pools.plan import allocatable
 from eks_inference.serving import ray_serve
@@ -55,8 +57,9 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 
-ASSETS = Path(ray_serve.__file__).parent.parent / "assets"
-sys.path.insert(0, str(ASSETS))
+ASSETS = Path(ray_serve.__file__).parent / "assets"
+SHARED = Path(serving.__file__).parent / "assets"
+sys.path[:0] = [str(ASSETS), str(SHARED)]
 # A file that runs in the server's pod, not a module of the library.
 import vllm_engine  # noqa: E402  # pyright: ignore[reportMissingImports]
 
@@ -487,9 +490,9 @@ def test_a_changed_script_changes_the_pods(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("script", plan.SCRIPT_FILES)
 def test_what_a_script_imports_of_ours_is_mounted_too(script: str) -> None:
-    tree = ast.parse((ASSETS / script).read_text())
+    tree = ast.parse(plan.scripts()[script])
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {f"{module}.py" for module in modules if (ASSETS / f"{module}.py").exists()}
+    ours = {f"{module}.py" for module in modules if any((folder / f"{module}.py").exists() for folder in (ASSETS, SHARED))}
     assert ours <= set(plan.SCRIPT_FILES)
 
 
@@ -510,7 +513,7 @@ def test_the_mounted_scripts_are_what_serve_imports() -> None:
 
 def test_the_shipped_image_is_built_from_the_profile() -> None:
     profile = engine("neuron-2.28-vllm-0.13")
-    dockerfile = (ASSETS / "Dockerfile").read_text()
+    dockerfile = own_dockerfile()
     assert f"ARG ENGINE_IMAGE={profile.image}\n" in dockerfile
     assert f"ARG RAY_VERSION={profile.ray}\n" in dockerfile
     assert ray_service(served())["spec"]["rayClusterConfig"]["rayVersion"] == profile.ray

@@ -287,4 +287,4 @@ def test_equal_programs_give_equal_bytes():
 
 def test_the_place_of_a_resource_is_where_the_program_made_it():
     graph = recorded(lambda: k8s.Provider("p", kubeconfig="{}"))
-    assert graph.named("p").source.startswith("tests/test_recording.py:")
+    assert graph.named("p").source.startswith("tests/stackgraph/test_recording.py:")

@@ -477,7 +477,7 @@ def test_what_nobody_used_for_long_is_removed(machine: Machine):
 
 
 def start() -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "eks_inference", "cluster-tools"]
+    command = [sys.executable, "-m", "eks_inference_tools", "cluster-tools"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -579,8 +579,8 @@ def test_elsewhere_there_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatc
 
 
 def test_pins_are_packed_with_the_library():
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["eks_inference"]
-    package = ROOT / "components" / "eks_inference"
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["eks_inference_tools"]
+    package = ROOT / "components" / "eks_inference_tools"
     packed = {path for pattern in patterns for path in package.glob(pattern)}
     needed: Mapping[str, Path] = {tool.group.name: tool.group.folder for tool in tools().values()}
     for folder in needed.values():

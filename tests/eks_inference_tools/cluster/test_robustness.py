@@ -20,7 +20,7 @@ from stackgraph.problems import PreviewError
 
 pytestmark = pytest.mark.cluster
 
-COMMAND = (sys.executable, "-m", "eks_inference", "simulate", "inf2-llama2")
+COMMAND = (sys.executable, "-m", "eks_inference_tools", "simulate", "inf2-llama2")
 
 
 def is_running(pid: int) -> bool:

@@ -324,7 +324,9 @@ def _references(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("group", "chart"), [("ray.io", "kuberay-operator"), ("leaderworkerset.x-k8s.io", "lws")])
 def test_schemas_of_ours_are_whole_and_of_the_pinned_version(group: str, chart: str) -> None:
-    document = yaml.safe_load(resources.files("eks_inference_tools.simulate").joinpath(f"assets/{group}.yaml").read_text("utf-8"))
+    document = yaml.safe_load(
+        resources.files("eks_inference_tools.simulate.world").joinpath(f"assets/{group}.yaml").read_text("utf-8")
+    )
     assert document["group"] == group
     # A newer chart needs another look at its API reference.
     assert document["origin"].startswith("schema of ours, after ")

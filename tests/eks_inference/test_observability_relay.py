@@ -11,7 +11,7 @@ import pytest
 
 from eks_inference.serving import ray_serve
 
-sys.path.insert(0, str(Path(ray_serve.__file__).parent.parent / "assets"))
+sys.path.insert(0, str(Path(ray_serve.__file__).parent / "assets"))
 
 import vllm_metrics
 from vllm_metrics import Relay, Sample, samples

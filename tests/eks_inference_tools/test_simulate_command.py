@@ -168,7 +168,7 @@ def test_programs_that_are_missing_are_all_named(tmp_path: Path):
     """Nothing on PATH, nothing in the cache."""
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "eks_inference", "simulate", "inf2-llama2"],
+        [sys.executable, "-m", "eks_inference_tools", "simulate", "inf2-llama2"],
         cwd=ROOT, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2
@@ -183,7 +183,8 @@ import sys, time
 from contextlib import contextmanager
 from types import SimpleNamespace
 from eks_inference_tools.cli import main
-from eks_inference_tools.simulate import simulation, toolchain
+from eks_inference_tools.simulate import simulation
+from eks_inference_tools.simulate.control_plane import toolchain
 from eks_inference_tools.simulate.control_plane.processes import Processes
 
 @contextmanager

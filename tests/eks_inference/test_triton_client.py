@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from eks_inference.clients import triton_client_plan as plan
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.clients.triton_client_spec import TritonClientSpec
-from eks_inference.serving import triton
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.spec import TritonServerSpec
 from golden import assert_golden
@@ -26,7 +25,7 @@ from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
 from traffic import Outside, Pod, passes, policies_of
 
-SCRIPT = Path(triton.__file__).parent / "assets" / "triton_client.py"
+SCRIPT = Path(plan.__file__).parent / "assets" / "triton_client.py"
 CORE = placement("m6i.large", pool="core")
 GPU = placement("g4dn.xlarge", pool="gpu")
 SERVER = {"pool": "gpu", "model": {"id": "facebook/opt-350m"}, "model_name": "opt350m"}
