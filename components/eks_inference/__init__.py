@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
     from eks_inference.scaling.spec import HpaSpec, KedaOperatorSpec, KedaSpec, PrometheusAdapterSpec
     from eks_inference.serving.disaggregated.component import DisaggregatedPair
-    from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
     from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec, RoleSpec, RouterSpec
     from eks_inference.serving.kuberay.component import KubeRayOperator
     from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
     from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+    from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
+    from eks_inference.serving.leader_worker_sets.handle import ExistingLeaderWorkerSets
     from eks_inference.serving.ray_serve.component import RayServeVllm
     from eks_inference.serving.ray_serve.spec import RayHeadSpec, RayServeVllmSpec, RayWorkerSpec, ServeReplicasSpec
     from eks_inference.serving.spec import HubModel, NoCompileCache, S3CompileCache, S3Model, VolumeCompileCache, VolumeModel
@@ -112,7 +113,8 @@ _MODULES = {
     "scaling.spec": ("HpaSpec", "KedaOperatorSpec", "KedaSpec", "PrometheusAdapterSpec"),
     "kubernetes.secrets": ("SecretRef",),
     "serving.disaggregated.component": ("DisaggregatedPair",),
-    "serving.disaggregated.controller": ("ExistingLeaderWorkerSets", "LeaderWorkerSetController"),
+    "serving.leader_worker_sets.component": ("LeaderWorkerSetController",),
+    "serving.leader_worker_sets.handle": ("ExistingLeaderWorkerSets",),
     "serving.disaggregated.spec": ("CompileOptions", "DisaggregatedPairSpec", "RoleSpec", "RouterSpec"),
     "serving.kuberay.component": ("KubeRayOperator",),
     "serving.kuberay.handle": ("ExistingKubeRayOperator",),

@@ -4,12 +4,17 @@ A spec is plain data that decides the *shape* of a resource graph. It never hold
 only known while deploying enters a component through a handle (``ExistingVpc``, ``ExistingCluster``, ``SecretRef`` ...).
 """
 
-from typing import Annotated
+from typing import Annotated, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Spec(BaseModel):
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class _FrozenModels(type(BaseModel)):
+    """Tells type checkers that specs are frozen, so that a spec may narrow the type of a field of its base."""
+
+
+class Spec(BaseModel, metaclass=_FrozenModels):
     """Frozen, and strict about unknown keys: a typo is an error with its key path, not a setting silently ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

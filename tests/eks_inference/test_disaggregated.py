@@ -28,7 +28,8 @@ from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.disaggregated import artifact, jobs, rules, servers, workloads
 from eks_inference.serving.disaggregated.assets import router as router_script
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
-from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
+from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
+from eks_inference.serving.leader_worker_sets.handle import ExistingLeaderWorkerSets
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
 from eks_inference.storage.handle import ExistingStore

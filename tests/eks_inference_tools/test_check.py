@@ -19,7 +19,8 @@ from eks_inference.faults import SpecError
 from eks_inference.platform import InferencePlatform
 from eks_inference.stack import registry
 from eks_inference.stack.check import check_spec
-from eks_inference.stack.spec import StackSpec, parse_stack
+from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.cli import main
 from stackgraph.recorder.recording import record
 
