@@ -136,12 +136,12 @@ def test_the_guards_stand_before_the_first_pod_and_go_after_the_last() -> None:
 @pytest.mark.parametrize(
     ("base", "keys", "devices"),
     [
-        (SMALL, {}, "3"),
-        (LARGE, {"worker": {"max": 2}}, "24"),
-        (LARGE, {"worker": {"max": 2}, "upgrade": "new_cluster"}, "48"),
+        (SMALL, {}, "5"),
+        (LARGE, {"worker": {"max": 2}}, "36"),
+        (LARGE, {"worker": {"max": 2}, "upgrade": "new_cluster"}, "60"),
     ],
 )
-def test_the_quota_is_what_all_workers_take(base: dict, keys: dict, devices: str) -> None:
+def test_the_quota_is_what_all_workers_take_and_those_that_still_end(base: dict, keys: dict, devices: str) -> None:
     graph = served(base, **keys)
     (quota,) = of_kind(graph, "ResourceQuota")
     assert quota.inputs["spec"]["hard"] == {"requests.aws.amazon.com/neuron": devices}
