@@ -14,6 +14,7 @@ import yaml
 
 from eks_inference import serving
 from eks_inference.catalog.engines import engine
+from eks_inference.serving import ray_serve
 from eks_inference.serving.ray_serve import plan
 from golden import assert_golden
 from graphs import of_kind, stands_on
@@ -239,7 +240,7 @@ def busy(tmp_path: Path) -> Any:
     script = tmp_path / "vllm"
     script.write_text(textwrap.dedent(FAKE_VLLM))
     running = []
-    sys.path.insert(0, str(ASSETS))
+    sys.path[:0] = [str(ASSETS), str(Path(ray_serve.__file__).parent / "assets")]
     import vllm_engine  # pyright: ignore[reportMissingImports]
 
     def start(seconds: float) -> None:

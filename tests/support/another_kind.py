@@ -10,7 +10,6 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
 
-from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import SpecError
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import VllmMetrics
