@@ -207,7 +207,7 @@ class DisaggregatedPairSpec(Spec):
 
     @model_validator(mode="after")
     def _has_neuron_devices(self) -> Self:
-        if self.shape.accelerator != "neuron":
+        if not self.shape.neuron:
             raise ValueError(f"{self.instance_type} has no Neuron devices")
         return self
 

@@ -125,7 +125,7 @@ class VllmServerSpec(Spec):
         """The compile cache, with the default filled in."""
         if self.compile_cache is not None:
             return self.compile_cache
-        return S3CompileCache() if keeps_graphs_in_s3(self.profile) else NoCompileCache(kind="none")
+        return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache(kind="none")
 
     @property
     def fewest(self) -> int:
@@ -141,7 +141,7 @@ class VllmServerSpec(Spec):
     @classmethod
     def _is_vllm_itself(cls, name: str) -> str:
         server = engine(name).server
-        if server != "vllm":
+        if not engine(name).standalone:
             raise ValueError(f"engine {name} is vLLM inside {server}; this server starts vLLM by itself")
         return name
 
@@ -160,7 +160,7 @@ class VllmServerSpec(Spec):
 
     @model_validator(mode="after")
     def _cache_is_the_compilers(self) -> Self:
-        if isinstance(self.compile_cache, S3CompileCache) and not keeps_graphs_in_s3(self.profile):
+        if isinstance(self.compile_cache, S3CompileCache) and self.profile.generation.compile_cache != "s3":
             raise ValueError(f"compile_cache: engine {self.engine} keeps compiled graphs in folders only: volume or none")
         return self
 
@@ -173,11 +173,3 @@ class VllmServerSpec(Spec):
                 "nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
             )
         return self
-
-
-def keeps_graphs_in_s3(profile: EngineProfile) -> bool:
-    """Whether the engine compiles through the Neuron compiler's own cache, which takes a bucket (Neuron Persistent Cache).
-
-    Generation D and CUDA have a cache of vLLM's own, in a folder.
-    """
-    return profile.generation in ("A", "B", "C")
