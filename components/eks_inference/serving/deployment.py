@@ -149,7 +149,7 @@ def deployment(
     The image and what stands in ``storage`` and ``secret_env`` may be values that are only known when deployed.
     """
     shape = placement.instance_type
-    partial = shape.accelerator == "neuron" and needs_scheduler(device_count(spec, shape), shape)
+    partial = shape.neuron and needs_scheduler(device_count(spec, shape), shape)
     first = [*engine.init_containers, *(_with_tmp(one) for one in storage.init_containers)]
     return {
         "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": dict(labels)},

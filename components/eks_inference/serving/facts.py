@@ -69,7 +69,7 @@ class ServingFacts:
 
     @property
     def neuron(self) -> bool:
-        return self.instance.accelerator == "neuron"
+        return self.instance.neuron
 
     def at(self, fact: str) -> Path:
         """Where in the stack a fact stands."""

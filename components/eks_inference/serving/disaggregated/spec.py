@@ -213,7 +213,7 @@ class DisaggregatedPairSpec(ServerSpec):
 
     @model_validator(mode="after")
     def _has_neuron_devices(self) -> Self:
-        if self.shape.accelerator != "neuron":
+        if not self.shape.neuron:
             raise ValueError(f"{self.instance_type} has no Neuron devices")
         return self
 

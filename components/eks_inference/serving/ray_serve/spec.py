@@ -59,7 +59,7 @@ class RayWorkerSpec(Spec):
 
     @model_validator(mode="after")
     def _devices_exist(self) -> Self:
-        if self.shape.accelerator != "neuron":
+        if not self.shape.neuron:
             raise ValueError(f"{self.instance_type} has no Neuron devices")
         return self
 

@@ -14,7 +14,7 @@ from eks_inference.serving.deployment import Engine, model_copy_gib
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.storage_plan import CACHE_VARIABLE, Compilation, compile_cache_place, model_folder
-from eks_inference.serving.vllm.spec import VllmServerSpec, keeps_graphs_in_s3
+from eks_inference.serving.vllm.spec import VllmServerSpec
 
 PORT_NAME = "http"
 """Of API and metrics, in pod and Service."""
@@ -68,9 +68,9 @@ def compilation(spec: VllmServerSpec, shape: InstanceType) -> Compilation:
 
 def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
     """Environment of the server, without what is secret. ``COMPILE_CACHE`` must stand before it."""
-    neuron = shape.accelerator == "neuron"
+    neuron = shape.neuron
     kept = compile_cache_place(spec.cache, compilation(spec, shape), f"$({CACHE_VARIABLE})")
-    cache = "NEURON_COMPILE_CACHE_URL" if keeps_graphs_in_s3(spec.profile) else "VLLM_CACHE_ROOT"
+    cache = spec.profile.generation.compile_cache_variable
     ours = {
         # The image's own home is root's, and nothing but this volume and /tmp can be written.
         "HOME": _SCRATCH,

@@ -4,7 +4,6 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from eks_inference.catalog.engines import EngineProfile
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import ReplicatedServerSpec
@@ -54,7 +53,7 @@ class VllmServerSpec(ReplicatedServerSpec):
         """The compile cache, with the default filled in."""
         if self.compile_cache is not None:
             return self.compile_cache
-        return S3CompileCache() if keeps_graphs_in_s3(self.profile) else NoCompileCache(kind="none")
+        return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache(kind="none")
 
     @field_validator("image")
     @classmethod
@@ -65,7 +64,7 @@ class VllmServerSpec(ReplicatedServerSpec):
 
     @model_validator(mode="after")
     def _cache_is_the_compilers(self) -> Self:
-        if isinstance(self.compile_cache, S3CompileCache) and not keeps_graphs_in_s3(self.profile):
+        if isinstance(self.compile_cache, S3CompileCache) and self.profile.generation.compile_cache != "s3":
             raise ValueError(f"compile_cache: engine {self.engine} keeps compiled graphs in folders only: volume or none")
         return self
 
@@ -78,11 +77,3 @@ class VllmServerSpec(ReplicatedServerSpec):
                 "nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
             )
         return self
-
-
-def keeps_graphs_in_s3(profile: EngineProfile) -> bool:
-    """Whether the engine compiles through the Neuron compiler's own cache, which takes a bucket (Neuron Persistent Cache).
-
-    Generation D and CUDA have a cache of vLLM's own, in a folder.
-    """
-    return profile.generation in ("A", "B", "C")
