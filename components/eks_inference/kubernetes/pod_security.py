@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-
 Level = Literal["privileged", "baseline", "restricted"]
 """A level of the Pod Security Standards."""
 
