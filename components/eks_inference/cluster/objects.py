@@ -11,12 +11,26 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.kubernetes.pod_security import Level, enforce
 
 
-def on_cluster(cluster: Cluster, parent: pulumi.Resource, *after: pulumi.Resource) -> pulumi.ResourceOptions:
+def on_cluster(
+    cluster: Cluster,
+    parent: pulumi.Resource,
+    *after: pulumi.Resource,
+    protect: bool = False,
+    delete_before_replace: bool | None = None,
+    timeouts: pulumi.CustomTimeouts | None = None,
+) -> pulumi.ResourceOptions:
     """The options of a Kubernetes object: a child of ``parent`` on the cluster's own provider, made after ``after``.
 
     The first object of a component comes after ``*cluster.ready``; the others come after that object.
     """
-    return pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[*after])
+    return pulumi.ResourceOptions(
+        parent=parent,
+        provider=cluster.provider,
+        depends_on=[*after],
+        protect=protect or None,
+        delete_before_replace=delete_before_replace,
+        custom_timeouts=timeouts,
+    )
 
 
 def namespace_object(
