@@ -7,7 +7,7 @@ import pulumi
 
 from eks_inference.accelerators.efa.component import EfaPlugin
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
-from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
+from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
@@ -15,6 +15,7 @@ from eks_inference.faults import Fault, SpecError, faults_under
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
+from eks_inference.observability.dcgm_exporter import DcgmExporter
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.prometheus import PrometheusStack

@@ -1,4 +1,4 @@
-"""Triton with the vLLM back end on GPUs, the support GPUs need, and the rules about both."""
+"""Triton with the vLLM back end on GPUs, and its rules."""
 
 import json
 import re
@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
-from eks_inference.accelerators.nvidia.spec import DcgmExporterSpec, NvidiaSpec
 from eks_inference.catalog.engines import engine, engines
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import model
@@ -699,51 +697,3 @@ def test_one_token_more_than_what_a_gpu_holds_is_refused(shape: InstanceType, de
         if longest:
             fits = gpu_server(shape.name, "Llama-3.3-70B", tensor_parallel=degree, max_model_len=int(longest[1]))
             assert "GPU001" not in [one.rule.id for one in findings(server_rules(), fits, {})]
-
-
-# -- support for GPUs ------------------------------------------------------------------------------------------------------------
-
-
-def gpu_support(monitored: bool = True, **settings: Any) -> Graph:
-    def build() -> None:
-        cluster = existing_cluster(**settings)
-        plugin = NvidiaDevicePlugin("nvidia", NvidiaSpec(), cluster=cluster)
-        metrics = ExistingPrometheus(cluster, "monitoring", {"release": "prometheus"}) if monitored else None
-        DcgmExporter("dcgm", DcgmExporterSpec(), plugin=plugin, metrics=metrics)
-
-    return record(build)
-
-
-def test_manifests_of_gpu_support() -> None:
-    graph = gpu_support()
-    assert_golden("triton/nvidia-device-plugin.yaml", manifest(graph.named("nvidia-daemonset")))
-    assert_golden("triton/dcgm-exporter.yaml", manifest(graph.named("dcgm-daemonset")))
-
-
-@pytest.mark.parametrize("name", ["nvidia-daemonset", "dcgm-daemonset"])
-def test_daemon_sets_of_gpus_run_on_every_gpu_type_whatever_its_taints_and_take_no_gpu(name: str) -> None:
-    workload = gpu_support().named(name).inputs["spec"]["template"]["spec"]
-    (term,) = workload["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    types = next(one["values"] for one in term["matchExpressions"] if one["key"] == "node.kubernetes.io/instance-type")
-    assert types == sorted(shape.name for shape in GPU_SHAPES)
-    assert workload["tolerations"] == [{"operator": "Exists"}]
-    (only,) = workload["containers"]
-    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in only["env"]
-    assert not [resource for resource in only["resources"]["limits"] if "/" in resource]
-
-
-def test_the_exporter_stands_on_the_plugin_and_only_prometheus_reads_it() -> None:
-    graph = gpu_support()
-    assert stands_on(graph, graph.named("dcgm-daemonset"), graph.named("nvidia-daemonset"))
-    exporter = Pod("dcgm-exporter", {"app.kubernetes.io/name": "dcgm-exporter"})
-    assert passes(policies_of(graph), PROMETHEUS, exporter, 9400)
-    assert not passes(policies_of(graph), CLIENT, exporter, 9400)
-    assert passes(policies_of(gpu_support(monitored=False)), CLIENT, exporter, 9400)
-    assert not [one for one in gpu_support(monitored=False).resources if one.inputs.get("kind") == "PodMonitor"]
-
-
-def test_images_of_gpu_support_come_from_the_mirrors() -> None:
-    graph = gpu_support(mirrors={"nvcr.io": "registry.example/nvcr"})
-    for name in ("nvidia-daemonset", "dcgm-daemonset"):
-        (only,) = graph.named(name).inputs["spec"]["template"]["spec"]["containers"]
-        assert only["image"].startswith("registry.example/nvcr/nvidia/")
