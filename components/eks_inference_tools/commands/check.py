@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eks_inference_tools.program import StackProgram
     from stackgraph.graph.document import Graph
 
+HELP = "whether a stack can run, by rules, with the arithmetic"
 FORMATS = ("text", "json")
 
 
@@ -30,7 +31,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", action="store_true", help="list every rule")
     parser.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: this one)")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

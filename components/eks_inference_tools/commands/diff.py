@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stackgraph.diff.report import Recorded, Report, Revision
     from stackgraph.diff.revisions import Repository
 
+HELP = "what a branch changes in every stack, from its code alone"
 FORMATS = ("text", "markdown", "json", "html")
 FAILING = ("replace", "delete", "danger")
 GITHUB_LIMIT = 65_536
@@ -57,7 +58,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", metavar="WHAT", type=_failing, default=(), help=f"exit code 1 when it happens: {','.join(FAILING)}"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+HELP = "results of load tests side by side, and beside published figures"
 FORMATS = ("table", "json", "html")
 
-Write = Callable[[str, Path | None], None]
-"""Takes a text to a file, or to standard output."""
 
-
-def configure(parser: argparse.ArgumentParser, write: Write) -> None:
-    """Adds the sub-commands of ``loadtest`` and what runs them."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the sub-commands of ``loadtest`` and their options."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     report = commands.add_parser(
         "report",
@@ -57,11 +55,12 @@ def configure(parser: argparse.ArgumentParser, write: Write) -> None:
     )
     report.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
     report.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    report.set_defaults(run=lambda options: run(options, write))
 
 
-def run(options: argparse.Namespace, write: Write) -> int:
+def run(options: argparse.Namespace) -> int:
     """Makes the report; raises ``PreviewError`` with everything that is wrong with what was given."""
+    from eks_inference_tools.presentation.output import write
+
     write(_render(_report(options), options.format), options.output)
     return 0
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eks_inference.serving.feasibility import Feasibility, Fit, Split
     from eks_inference.serving.memory import MemoryUse
 
+HELP = "how a model fits an instance type: splits, batches, lengths"
 FORMATS = ("text", "json")
 Found = TypeVar("Found")
 
@@ -40,7 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's longest)",
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from eks_inference_tools.presentation.output import colour, refuse_missing_folde
 if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
+HELP = "where every pod lands, on a real control plane with simulated nodes"
 FORMATS = ("text", "json")
 MOST = "max"
 
@@ -45,7 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C, for a look with kubectl")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

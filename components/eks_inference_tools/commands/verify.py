@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
     from eks_inference_tools.reading.observed import Observed
     from eks_inference_tools.verify.verdicts import Check
-    from stackgraph.graph.document import Graph
 
+HELP = "whether a deployed stack is there and well, by kubectl; changes nothing"
 FORMATS = ("table", "json")
 EXIT_CODES = {"ok": 0, "wait": 1, "failed": 1, "unknown": 2}
 POLL_SECONDS = 10.0
@@ -27,16 +27,12 @@ POLL_SECONDS = 10.0
 _WIDTH = 110
 
 
-def add_parser(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", recorded_stack: "Callable[[argparse.Namespace], Graph]"
-) -> argparse.ArgumentParser:
-    """Adds the command. ``recorded_stack`` gives the graph of the stack that the options name; it raises ``PreviewError``."""
-    parser = commands.add_parser(
-        "verify",
-        help="whether a deployed stack is there and well, by kubectl; changes nothing",
-        description="Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
         "and model server. Reads with kubectl, changes nothing. Exit code 0: all is well; 1: something failed or is not there "
-        "yet; 2: it could not be looked at.",
+        "yet; 2: it could not be looked at."
     )
     parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3")
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: KUBECONFIG, or ~/.kube/config")
@@ -49,18 +45,17 @@ def add_parser(
         help="look again while something is on its way (default: 0)",
     )
     parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
-    parser.set_defaults(run=lambda options: run(options, recorded_stack))
-    return parser
 
 
-def run(options: argparse.Namespace, recorded_stack: "Callable[[argparse.Namespace], Graph]") -> int:
+def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2 before anything was seen."""
+    from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
     from eks_inference_tools.verify.report import render_json, render_table
     from eks_inference_tools.verify.verdicts import overall
 
-    expected = expected_of(recorded_stack(options))
+    expected = expected_of(program(options.stack).record())
     kubectl = Kubectl(kubeconfig=options.kubeconfig, context=options.context, access_command=expected.access_command)
     context = kubectl.check_cluster(expected.cluster)
     resources = expected.resources()
