@@ -1,15 +1,11 @@
-"""The ``eks-inference`` command.
-
-Exit codes: 0 done; 1 a server, a deployed or a simulated stack is not well (``chat``, ``verify``, ``simulate``); 2 what was given
-cannot be used; 130 for Ctrl-C.
-"""
+"""The ``eks-inference`` command."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from eks_inference_tools.interrupts import EXIT_CODE
 
@@ -33,6 +29,17 @@ COMMANDS = (
 )
 """Each is a module of ``commands/``."""
 
+EXIT_CODES = """\
+exit codes of every command:
+  0    done, and what was looked at is well
+  1    what was looked at is not well: a server (chat), a deployed stack
+       (verify), a simulated one (simulate, replay), or a change that
+       --exit-code or --fail-on is about (diff)
+  2    what was given cannot be used: an option, a stack file, a stack that a
+       rule refuses, a program that fails, a cluster that cannot be looked at
+  130  ended by Ctrl-C
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the console script's entry point."""
@@ -44,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except PreviewError as error:
-        _report(error, debug=getattr(options, "debug", False))
+        _report(error)
         return 2
     except KeyboardInterrupt:
         print("\nended by Ctrl-C", file=sys.stderr)
@@ -57,7 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of a command line that names one of these commands."""
-    found = _Parser(prog="eks-inference", description="Serve LLMs on Amazon EKS with Neuron chips or NVIDIA GPUs.")
+    found = _Parser(
+        prog="eks-inference",
+        description="Serve LLMs on Amazon EKS with Neuron chips or NVIDIA GPUs.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands: Any = found.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name in names:
         command = cast("Command", import_module(f"eks_inference_tools.commands.{name.replace('-', '_')}"))
@@ -68,24 +80,29 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the nearest choice when one is misspelt."""
+    """Names the nearest choice, or the nearest option, when one is misspelt."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Refuses what it does not know, so that the usage that is shown is the command's own."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        given, _, choices = message.partition("invalid choice: ")[2].partition(" (choose from ")
+        self._refuse(message, given.strip("'"), [choice.strip("', )") for choice in choices.split(",") if choices])
+
+    def _refuse(self, message: str, given: str, known: Iterable[str]) -> NoReturn:
         from difflib import get_close_matches
 
-        given, _, choices = message.partition("invalid choice: ")[2].partition(" (choose from ")
-        known = [choice.strip("', )") for choice in choices.split(",")] if choices else []
-        nearest = get_close_matches(given.strip("'"), known, n=1)
+        nearest = get_close_matches(given.partition("=")[0], known, n=1)
         super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
 
 
-def _report(error: "PreviewError", *, debug: bool) -> None:
+def _report(error: "PreviewError") -> None:
     count = len(error.problems)
     for problem in error.problems:
         print(f"error: {problem.render()}", file=sys.stderr)
     if count > 1:
         print(f"{count} errors", file=sys.stderr)
-    if debug and error.__cause__ is not None:
-        import traceback
-
-        traceback.print_exception(error.__cause__, file=sys.stderr)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eks_inference_tools.commands.options import add_document, add_program, add_stacks, output_file
 from eks_inference_tools.interrupts import EXIT_CODE, ending_cleanly
 from eks_inference_tools.presentation.output import colour, write
 
@@ -40,16 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Runs the programs of two revisions offline and shows what differs, stack by stack: no credentials, no CLI, no plugin, "
         "no network. Two programs are compared, not a program with what is deployed."
     )
-    parser.add_argument(
-        "stacks", nargs="*", metavar="STACK", help="stacks to compare (default: all), or two files of `preview --format json`"
-    )
+    add_stacks(parser, ", or two files of `preview --format json`")
     parser.add_argument("--base", metavar="REV", help="what to compare with (default: where origin's main branch was left)")
     parser.add_argument("--head", metavar="REV", help="what changes (default: the working tree as it is)")
-    parser.add_argument("--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one here)")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    add_program(parser)
+    add_document(parser, FORMATS)
     for name in FORMATS[1:]:
-        parser.add_argument(f"--{name}", metavar="FILE", type=Path, help=f"write the report as {name}, too")
+        parser.add_argument(f"--{name}", metavar="FILE", type=output_file, help=f"write the report as {name}, too")
     parser.add_argument(
         "--limit", metavar="CHARACTERS", type=int, default=GITHUB_LIMIT, help="of markdown (default: GitHub's, %(default)s)"
     )
@@ -134,14 +132,12 @@ class _Side:
 
 
 def _of_revisions(options: argparse.Namespace) -> "Report":
+    from eks_inference_tools.program import project_in
     from stackgraph.diff.report import Report, StackReport
     from stackgraph.diff.revisions import repository
     from stackgraph.problems import PreviewError, Problem
-    from stackgraph.recorder.project import find_project
 
-    if options.program is not None and not options.program.is_dir():
-        raise PreviewError([Problem("there is no such folder", file=str(options.program))])
-    project = find_project(options.program or Path.cwd())
+    project = project_in(options.program)
     repo = repository(project.root)
     folder = project.root.resolve().relative_to(repo.root)
     head = repo.resolve(options.head) if options.head else repo.working_tree()

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from eks_inference_tools.commands.options import add_document
+
 # The parser is built for every command; what a report needs is imported when one is made.
 if TYPE_CHECKING:
     from eks_inference_tools.loadtest_report.comparing import Report
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELP = "results of load tests side by side, and beside published figures"
-FORMATS = ("table", "json", "html")
+FORMATS = ("text", "json", "html")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="compare with these published figures, whatever the model, or with 'none' (default: those of the model)",
     )
-    report.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
-    report.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    add_document(report, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,8 +1,9 @@
 """``eks-inference preview``: what ``pulumi up`` of a new stack would create."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from eks_inference_tools.commands.options import add_document, add_program, add_stack
 
 if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
@@ -13,18 +14,14 @@ FORMATS = ("tree", "json", "manifests", "mermaid", "html")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3")
-    parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
-    )
-    parser.add_argument("--format", choices=FORMATS, default="tree", help="default: %(default)s")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    add_stack(parser)
+    add_program(parser)
+    add_document(parser, FORMATS)
     parser.add_argument(
         "--strict",
         action="store_true",
         help="leave what only a deployment knows unknown, as the engine does, instead of showing names such as <net-vpc.id>",
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
 
-    stack = program(options.stack, options.program)
+    stack = program(options.stack, options.program, debug=options.debug)
     graph = refuse(stack, stack.record(strict=options.strict))
     write(_render(graph, options.format, colour=options.output is None and colour()), options.output)
     return 0

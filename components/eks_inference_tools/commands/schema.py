@@ -2,14 +2,15 @@
 
 import argparse
 import json
-from pathlib import Path
+
+from eks_inference_tools.commands.options import add_document
 
 HELP = "the JSON schema of stack files, for editors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
+    add_document(parser)
 
 
 def run(options: argparse.Namespace) -> int:
