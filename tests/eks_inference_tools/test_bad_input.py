@@ -228,10 +228,6 @@ def test_nothing_is_half_written(clone, capsys):
     assert sorted(path.name for path in clone.iterdir()) == before
 
 
-def test_a_file_that_cannot_be_written_is_one_line(clone, capsys):
-    assert "no/such/graph.json: cannot write here" in refused(capsys, "preview", STACK, "-o", "no/such/graph.json")
-
-
 def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
     with pytest.raises(SystemExit) as left:
         main(["plan", "--model", "OPT-350M", "--instance", "g4dn.xlarge", "surplus"])

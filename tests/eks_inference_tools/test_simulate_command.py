@@ -138,8 +138,10 @@ def test_it_writes_to_a_file(stage: Stage, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_file_that_cannot_be_written_is_exit_code_2(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")])
+    assert ended.value.code == 2
+    assert "there is no folder" in capsys.readouterr().err
     assert not stage.running
 
 

@@ -1,9 +1,6 @@
 """The command ``eks-inference verify``: kubectl's answers and errors, waiting, reports. kubectl is a stand-in on PATH."""
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +8,10 @@ from typing import Any
 import pytest
 
 import stand_in_kubectl
-from conftest import recorded
-from eks_inference_tools.commands.verify import POLL_SECONDS, _show, add_parser, watch
+from conftest import ROOT, recorded
+from eks_inference_tools.cli import parser
+from eks_inference_tools.commands.verify import POLL_SECONDS, _show, watch
+from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.expected import Expected, expected_of
 from eks_inference_tools.reading.observed import Observed
 from eks_inference_tools.verify import cluster_api
@@ -53,15 +52,15 @@ class Cli:
         monkeypatch.setenv("KUBECONFIG", str(self.kubeconfig))
         monkeypatch.setenv("STAND_IN_CLUSTER", str(self.states))
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(StackProgram, "record", lambda program: recorded(program.stack))
 
     def answer(self, *states: dict[str, Any]) -> None:
         for number, state in enumerate(states):
             (self.states / f"{number}.json").write_text(json.dumps(state))
 
     def run(self, *arguments: str) -> int:
-        parser = argparse.ArgumentParser()
-        add_parser(parser.add_subparsers(), lambda options: recorded(options.stack))
-        options = parser.parse_args(["verify", "inf2-llama3", *arguments])
+        options = parser(["verify"]).parse_args(["verify", "inf2-llama3", *arguments])
         code = options.run(options)
         self.out, self.err = self._capsys.readouterr()
         return code
@@ -268,17 +267,6 @@ def test_a_wait_that_is_no_time_is_refused(cli, given_, capsys):
         cli.run("--wait", given_)
     assert stopped.value.code == 2
     assert "not a number of seconds" in capsys.readouterr().err
-
-
-def test_help_costs_nothing():
-    """The parser is built for every command of the tool, so its module loads nothing heavy."""
-    program = (
-        "import argparse, sys; from eks_inference_tools.commands.verify import add_parser; "
-        "add_parser(argparse.ArgumentParser().add_subparsers(), print); "
-        "sys.exit([m for m in sys.modules if m.split('.')[0] in ('pulumi', 'pydantic', 'yaml', 'subprocess')] or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=os.environ)
-    assert done.returncode == 0, done.stderr
 
 
 # -- waiting, with a clock of ours -----------------------------------------------------------------------------------------------

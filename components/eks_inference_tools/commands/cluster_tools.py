@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from eks_inference_tools.simulate.control_plane.tool_build import Step
     from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 
+HELP = "build the programs that `simulate` and `replay` run, once"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds what runs the command; it has no options."""
@@ -23,7 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "of custom resources the same way. What is on PATH in a version that fits is used instead. All goes into the user's "
         "cache; a second run builds nothing."
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,10 +5,11 @@ Exit codes: 0 the question was answered (also when nothing fits); 2 what was giv
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from eks_inference_tools.commands.options import add_document
 
 # The parser is built for every command; what a plan needs is imported when one is made.
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from eks_inference.serving.feasibility import Feasibility, Fit, Split
     from eks_inference.serving.memory import MemoryUse
 
+HELP = "how a model fits an instance type: splits, batches, lengths"
 FORMATS = ("text", "json")
 Found = TypeVar("Found")
 
@@ -39,14 +41,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's longest)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.set_defaults(run=run)
+    add_document(parser, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when what was given cannot be used."""
+    from eks_inference_tools.presentation.output import write
+
     found = answer(options.model, options.instance, options.engine, options.max_model_len)
-    sys.stdout.write(as_json(found) if options.format == "json" else as_text(found))
+    write(as_json(found) if options.format == "json" else as_text(found), options.output)
     return 0
 
 
