@@ -35,21 +35,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to judge."""
-    from eks_inference_tools.check import report
-    from eks_inference_tools.presentation.output import colour
+    if options.format == "json":
+        from eks_inference_tools.check import document as view
+    else:
+        from eks_inference_tools.check import text as view
 
     if options.rules:
-        sys.stdout.write(report.rule_list(options.format))
+        sys.stdout.write(view.rule_list())
         return 0
     explained = _rule(options.explain) if options.explain else None
 
+    from eks_inference_tools.check.report import judge
     from eks_inference_tools.program import programs
 
-    reports = [report.judge(stack) for stack in programs(options.stacks, options.program)]
-    if explained:
-        sys.stdout.write(report.explanation(explained, reports, options.format))
-    else:
-        sys.stdout.write(report.render(reports, options.format, colour=colour()))
+    reports = [judge(stack) for stack in programs(options.stacks, options.program)]
+    sys.stdout.write(view.explanation(explained, reports) if explained else view.render(reports))
     return 2 if any(each.stopped for each in reports) else 0
 
 
