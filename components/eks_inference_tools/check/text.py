@@ -11,7 +11,7 @@ from eks_inference.stack.registry import all_rules
 from eks_inference_tools.check.report import StackReport, problem, short_name
 from eks_inference_tools.presentation.output import colour
 from eks_inference_tools.program import STACK_KEY
-from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
 from stackgraph.views.phrases import counted
 
 
@@ -28,8 +28,8 @@ def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> s
 
 
 def rule_list() -> str:
-    """Every rule there is, one a line: people search the list with grep."""
-    return drawn([Columns((rule.id, rule.severity, rule.meaning) for rule in all_rules().values())], width=1000)
+    """Every rule there is, one a line."""
+    return drawn([Columns((rule.id, rule.severity, rule.meaning) for rule in all_rules().values())], width=UNBOUND)
 
 
 def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[RenderableType]:

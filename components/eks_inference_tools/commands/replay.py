@@ -4,17 +4,17 @@ Exit codes: 0 it did well; 1 it did not; 2 it cannot be replayed, or a part of t
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.presentation.output import refuse_missing_folders
+from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a replay needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.simulate.replay.report import Report
-    from eks_inference_tools.simulate.replay.run import Watch
+    from eks_inference_tools.simulate.replay.samples import Sample
     from stackgraph.graph.document import Graph
 
 FORMATS = ("text", "json")
@@ -61,10 +61,12 @@ def _report(graph: "Graph") -> "Report":
     subject = subject_of(graph)
     limits, source = subject.limits, rows()
     model = fitted(source, limits.target)
-    try:
-        samples = replay(installed(*TOOLS), graph, subject, model, watch=_progress())
-    finally:
-        _clear()
+    with Progress() as progress:
+
+        def watch(sample: "Sample") -> None:
+            progress.show(f"replay: {sample.at:.0f} s, {sample.users} users, {sample.replicas} replicas")
+
+        samples = replay(installed(*TOOLS), graph, subject, model, watch=watch)
     return Report(
         subject=subject,
         samples=samples,
@@ -72,23 +74,6 @@ def _report(graph: "Graph") -> "Report":
         model=model,
         predictions=predictions(model, source, target=limits.target, least=limits.least, most=limits.most),
     )
-
-
-def _progress() -> "Watch":
-    """A line that changes on standard error, while a person is watching."""
-    if not sys.stderr.isatty():
-        return lambda sample: None
-    return lambda sample: print(
-        f"\rreplay: {sample.at:.0f} s, {sample.users} users, {sample.replicas} replicas\033[K",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _render(report: "Report", format_: str) -> str:

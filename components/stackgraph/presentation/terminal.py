@@ -17,6 +17,9 @@ from rich.text import Text
 WIDTH = 110
 """Columns where nobody says how many there are."""
 
+UNBOUND = 10_000
+"""For lists with one entry a line, however long, which people search and copy from."""
+
 _UNBROKEN = "\ue000"
 _GAP = 2
 _LEAST_BODY = 20
@@ -28,13 +31,12 @@ def words(value: str, style: str = "") -> Text:
     Where it is laid out, words that are longer than a line stay whole.
     """
     harmless = value if value.isprintable() else "".join(letter if letter.isprintable() else " " for letter in value)
-    return Text(harmless, style, overflow="ignore")
+    return Text(overflow="ignore").append(harmless, style or None)
 
 
 def listed(parts: Iterable[str], style: str = "") -> Text:
     """The parts with commas. Lines break between them only."""
-    text = words("", style)
-    return text.append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts))
+    return Text(overflow="ignore").append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts), style or None)
 
 
 @dataclass(frozen=True)
