@@ -13,11 +13,11 @@ import pytest
 import stand_in_kubectl
 from conftest import recorded
 from eks_inference_tools.commands.verify import POLL_SECONDS, _state, add_parser, watch
+from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.reading.expected import Expected, expected_of
 from eks_inference_tools.reading.observed import Observed
 from eks_inference_tools.verify import cluster_api
 from eks_inference_tools.verify.checks import judge
-from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.verify.report import render_json
 from eks_inference_tools.verify.text import render_text
 from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unknown, wait

@@ -9,7 +9,7 @@ from eks_inference_tools.reading.expected import Expected
 from eks_inference_tools.verify.report import VERDICTS, counted
 from eks_inference_tools.verify.verdicts import Check
 from stackgraph.graph.values import text
-from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
+from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
 
 _STYLES = {"ok": "green", "wait": "yellow", "unknown": "magenta", "failed": "red"}
 _LEAST_WIDTH = 60

@@ -4,7 +4,7 @@ Only what is drawn for a person imports this module; rich is not loaded for JSON
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import chain, repeat
