@@ -81,6 +81,6 @@ def _render(report: "Report", format_: str) -> str:
         import json
 
         return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
-    from eks_inference_tools.simulate.replay.report import render_text
+    from eks_inference_tools.simulate.replay.text import render_text
 
     return render_text(report)
