@@ -22,41 +22,42 @@ UNBOUND = 10_000
 
 _UNBROKEN = "\ue000"
 _GAP = 2
+_INDENT = 4
 _LEAST_BODY = 20
 
 
 def words(value: str, style: str = "") -> Text:
-    """A text as it is: its brackets are no markup, its control characters become spaces. It is one line, however long.
-
-    Where it is laid out, words that are longer than a line stay whole.
-    """
+    """A text as it is: its brackets are no markup, its control characters become spaces. Drawn alone it is one line."""
     harmless = value if value.isprintable() else "".join(letter if letter.isprintable() else " " for letter in value)
-    return Text(overflow="ignore").append(harmless, style or None)
+    return Text().append(harmless, style or None)
 
 
 def listed(parts: Iterable[str], style: str = "") -> Text:
     """The parts with commas. Lines break between them only."""
-    return Text(overflow="ignore").append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts), style or None)
+    return Text().append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts), style or None)
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Words in as many lines as they take. ``first`` stands before the first line, ``further`` before all others.
+    """Words in as many lines as they take, each word whole: names are there to be copied.
 
-    By default further lines begin below the first word.
+    ``first`` stands before the first line, ``further`` before all others; by default they begin below the first word. With
+    ``fold`` words that are longer than a line are cut.
     """
 
     body: Text
     first: Text | str = ""
     further: str | None = None
+    fold: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first = words(self.first) if isinstance(self.first, str) else self.first
+        first, body = _text(self.first), self.body.copy()
         further = " " * first.cell_len if self.further is None else self.further
-        if cell_len(further) > options.max_width - _LEAST_BODY:
-            further = " " * (options.max_width - _LEAST_BODY)
-        room = max(options.max_width - max(first.cell_len, cell_len(further)), _LEAST_BODY)
-        for lead, line in zip(chain([first], repeat(further)), self.body.wrap(console, room), strict=False):
+        if first.cell_len > options.max_width - _LEAST_BODY:
+            first, body, further = Text(), first.copy().append_text(body), further[:_INDENT]
+        body.overflow = "fold" if self.fold else "ignore"
+        lines = body.wrap(console, options.max_width - max(first.cell_len, cell_len(further)))
+        for lead, line in zip(chain([first], repeat(further)), lines, strict=False):
             line.rstrip()
             yield Text.assemble(lead, line)
 
@@ -100,8 +101,6 @@ class Columns:
             table.add_column(width=max(self._indent - _GAP, 0))
         for number, width in enumerate(widths):
             table.add_column(width=width, justify="right" if number in self._right else "left", overflow="fold")
-        for cell in cells:
-            cell.overflow = "fold"
         table.add_row(*([""] if self._indent else []), *cells)
         return table
 
