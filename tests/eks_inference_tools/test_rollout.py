@@ -341,7 +341,10 @@ def live(kind: str, *, annotations: Manifest | None = None, generation: int = 1,
 
 
 def replica_set(revision: str, replicas: int, ready: int) -> Manifest:
-    owner = {"ownerReferences": [{"uid": "1"}], "annotations": {"deployment.kubernetes.io/revision": revision}}
+    owner = {
+        "ownerReferences": [{"uid": "1", "controller": True}],
+        "annotations": {"deployment.kubernetes.io/revision": revision},
+    }
     return {"metadata": {"namespace": "demo", **owner}, "spec": {"replicas": replicas}, "status": {"readyReplicas": ready}}
 
 

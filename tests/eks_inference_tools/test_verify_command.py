@@ -14,9 +14,9 @@ import stand_in_kubectl
 from conftest import recorded
 from eks_inference_tools.commands.verify import POLL_SECONDS, _show, add_parser, watch
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.observed import Observed
 from eks_inference_tools.verify import cluster_api
 from eks_inference_tools.verify.checks import judge
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.report import render_json, render_table
 from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unknown, wait
 from golden import assert_golden

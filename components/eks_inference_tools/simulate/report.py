@@ -9,11 +9,11 @@ from textwrap import wrap
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference_tools.reading.pods import number
-from eks_inference_tools.simulate.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
+from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.device_sets import spans
+from eks_inference_tools.simulate.world.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
 from eks_inference_tools.verify.report import counted as verdicts
 from eks_inference_tools.verify.verdicts import Check
 from stackgraph.graph.values import joined, unique

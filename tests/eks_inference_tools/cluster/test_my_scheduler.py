@@ -20,9 +20,10 @@ from eks_inference_tools.simulate.control_plane.control_plane import ControlPlan
 from eks_inference_tools.simulate.control_plane.processes import free_port
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.schedulers import second_schedulers as schedulers
-from eks_inference_tools.simulate.schedulers.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
+from eks_inference_tools.simulate.schedulers.extender import USAGE_ANNOTATION
 from eks_inference_tools.simulate.schedulers.second_schedulers import Schedulers
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
+from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.values import at, items

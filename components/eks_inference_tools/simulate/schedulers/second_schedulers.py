@@ -20,7 +20,9 @@ from urllib.parse import urlsplit
 import yaml
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference_tools.reading.workloads import group_kind, pod_templates
+from eks_inference_tools.reading.live_objects import controller_of, identity_of, title_of
+from eks_inference_tools.reading.pod_templates import group_kind, pod_templates
+from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.loopback import serving
@@ -116,25 +118,25 @@ def second_schedulers(graph: Graph) -> tuple[SecondScheduler | Unsimulated, ...]
     found: list[SecondScheduler | Unsimulated] = []
     named: dict[str, None] = {}
     for pods in pod_templates(graph):
-        namespace = pods.namespace or "default"
+        namespace = pods.namespace
 
         def data(name: str, namespace: str = namespace) -> Mapping[str, Any] | None:
             inputs = config_maps.get((namespace, name))
             return None if inputs is None else table(inputs.get("data"))
 
-        scheduler = scheduler_of(pods.title, namespace, at(pods.template, "spec"), data)
+        scheduler = scheduler_of(pods.title, namespace, pods.spec, data)
         if scheduler:
             found.append(scheduler)
-        named[text(at(pods.template, "spec", "schedulerName")) or _DEFAULT] = None
+        named[pods.spec.scheduler or _DEFAULT] = None
     known = {_DEFAULT, *(name for one in found if isinstance(one, SecondScheduler) for name in one.names)}
     why = "nothing in the graph runs it (a chart may bring it): pods that name it wait here"
     return (*found, *(Unsimulated(f"scheduler {name}", why) for name in named if name not in known))
 
 
-def scheduler_of(title: str, namespace: str, spec: Any, data: Data) -> SecondScheduler | Unsimulated | None:
+def scheduler_of(title: str, namespace: str, spec: PodSpec, data: Data) -> SecondScheduler | Unsimulated | None:
     """The scheduler that pods of a specification run; None when they run none."""
-    for container in items(at(spec, "containers")):
-        words = _words(container)
+    for container in spec.containers:
+        words = None if container.first else _words(container)
         if words is None:
             continue
         try:
@@ -146,7 +148,7 @@ def scheduler_of(title: str, namespace: str, spec: Any, data: Data) -> SecondSch
             return SecondScheduler(
                 title=title,
                 namespace=namespace,
-                service_account=text(at(spec, "serviceAccountName")) or "default",
+                service_account=spec.service_account,
                 config_map=config_map,
                 arguments=tuple(f"--{flag}={value}" for flag, value in flags if flag not in (_CONFIG_FLAG, *_PLACES)),
                 configuration=_configuration(content, f"{config_map}, {path}"),
@@ -173,10 +175,9 @@ def rewritten(scheduler: SecondScheduler, kubeconfig: str, extender_urls: Mappin
     return found
 
 
-def _words(container: Any) -> Sequence[str] | None:
+def _words(container: Container) -> Sequence[str] | None:
     """The words after ``kube-scheduler`` on the command line of a container; None when that is not its program."""
-    command, arguments = ([word for word in items(at(container, key)) if isinstance(word, str)] for key in ("command", "args"))
-    words = [*command, *arguments]
+    words = list(container.command)
     if len(words) > 2 and _base_name(words[0]) in _SHELLS and words[1] == "-c":
         try:
             words = shlex.split(words[2])
@@ -186,8 +187,8 @@ def _words(container: Any) -> Sequence[str] | None:
         return words[1:] if words and _base_name(words[0]) == PROGRAM else None
     if words and _base_name(words[0]) == PROGRAM:
         return words[1:]
-    image = text(at(container, "image")).partition("@")[0]
-    runs_image = not command and _base_name(image).partition(":")[0] == PROGRAM
+    image = container.image.partition("@")[0]
+    runs_image = not container.has_own_command and _base_name(image).partition(":")[0] == PROGRAM
     return words if runs_image else None
 
 
@@ -208,14 +209,14 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _mounted_file(spec: Any, container: Any, path: str, data: Data) -> tuple[str, str]:
+def _mounted_file(spec: PodSpec, container: Container, path: str, data: Data) -> tuple[str, str]:
     """The ConfigMap a path of the container comes from, and what is in the file."""
-    for mount in items(at(container, "volumeMounts")):
+    for mount in items(at(container.document, "volumeMounts")):
         folder = text(at(mount, "mountPath")).rstrip("/")
         if path != folder and not path.startswith(f"{folder}/"):
             continue
         inside = "/".join(part for part in (text(at(mount, "subPath")), path[len(folder) + 1 :]) if part)
-        volume = next((one for one in items(at(spec, "volumes")) if at(one, "name") == at(mount, "name")), None)
+        volume = next((one for one in spec.volumes if at(one, "name") == at(mount, "name")), None)
         projected = [at(source, "configMap") for source in items(at(volume, "projected", "sources"))]
         for source in (at(volume, "configMap"), *projected):
             name = text(at(source, "name"))
@@ -322,7 +323,7 @@ class Schedulers:
             found = api.get("configmaps", name, namespace)
             return None if found is None else table(found.get("data"))
 
-        scheduler = scheduler_of(title, namespace, pod["spec"], data)
+        scheduler = scheduler_of(title, namespace, PodSpec(pod["spec"]), data)
         if isinstance(scheduler, Unsimulated):
             self._unsimulated[uid, ""] = scheduler
         elif scheduler is not None:
@@ -404,12 +405,12 @@ def _token(pod: Object, api: Api) -> str:
 
 def _maker(pod: Object) -> str:
     """``Deployment kube-system/my-scheduler``: what a person wrote to get the pod."""
-    namespace = pod["metadata"]["namespace"]
-    for owner in items(at(pod, "metadata", "ownerReferences")):
-        if at(owner, "kind") == "ReplicaSet":  # named after its Deployment, with a hash
-            return f"Deployment {namespace}/{owner['name'].rpartition('-')[0]}"
-        return f"{owner['kind']} {namespace}/{owner['name']}"
-    return f"Pod {namespace}/{pod['metadata']['name']}"
+    namespace, owner = identity_of(pod)[0], controller_of(pod)
+    if owner is None:
+        return title_of(pod)
+    if owner["kind"] == "ReplicaSet":  # named after its Deployment, with a hash
+        return f"Deployment {namespace}/{owner['name'].rpartition('-')[0]}"
+    return f"{owner['kind']} {namespace}/{owner['name']}"
 
 
 def _exits(log: str) -> Iterator[str]:
