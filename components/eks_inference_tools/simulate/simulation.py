@@ -15,7 +15,8 @@ from eks_inference_tools.simulate.rollout import rollout
 from eks_inference_tools.simulate.rollout.changes import with_other_images
 from eks_inference_tools.simulate.rollout.replicas import with_replicas
 from eks_inference_tools.simulate.rollout.walk import Outcome
-from eks_inference_tools.simulate.schedulers.second_schedulers import Schedulers, SecondScheduler, second_schedulers
+from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
+from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
 from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records

@@ -20,7 +20,7 @@ from eks_inference_tools.reading.live_objects import (
     title_of,
 )
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
-from eks_inference_tools.simulate.rollout.awaits import (
+from eks_inference_tools.simulate.rollout.readiness import (
     Ready,
     State,
     Waiting,
@@ -140,7 +140,7 @@ class Removal(OfObject):
         return Waiting("; ".join([f"it is not gone yet, held by {', '.join(held) or 'nothing'}", *filter(None, said)]))
 
 
-class Emptiness:
+class NothingLeft:
     """Over when no pod, claim or volume is left but those of stand-ins."""
 
     is_awaited = True

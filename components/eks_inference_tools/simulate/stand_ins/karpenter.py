@@ -37,7 +37,9 @@ from eks_inference_tools.reading.live_objects import (
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
 from eks_inference_tools.simulate.control_plane.api import Api, Object
-from eks_inference_tools.simulate.schedulers.provisioning import (
+from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
+from eks_inference_tools.simulate.stand_ins.loop import Seen
+from eks_inference_tools.simulate.stand_ins.provisioning import (
     PodToPlace,
     Room,
     Start,
@@ -46,8 +48,6 @@ from eks_inference_tools.simulate.schedulers.provisioning import (
     exact_shape,
     overhead,
 )
-from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
-from eks_inference_tools.simulate.stand_ins.loop import Seen
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.simulate.world.nodes import NodeKind, hardware_of, karpenter_kinds, manifest
 from stackgraph.graph.document import Graph
