@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.interrupts import EXIT_CODE, ending_cleanly
 from eks_inference_tools.presentation.output import colour, write
+from eks_inference_tools.user_cache import user_cache
 
 # The parser is built for every command; what a comparison needs is imported when one is made.
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ def _are_files(options: argparse.Namespace) -> bool:
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
+    from eks_inference_tools.reading.domain import EKS
     from stackgraph.diff.report import Recorded, Report, Revision, StackReport
     from stackgraph.problems import PreviewError, Problem
 
@@ -102,16 +105,17 @@ def _of_files(options: argparse.Namespace) -> "Report":
         raise PreviewError([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
     base, head = (_graph(Path(name)) for name in options.stacks)
     names = [Revision(name) for name in options.stacks]
-    stack = StackReport(head.stack, Recorded(base), Recorded(head))
-    return Report(head.project, names[0], names[1], [stack])
+    stack = StackReport(head.stack, Recorded(base), Recorded(head), EKS)
+    return Report(head.project, names[0], names[1], [stack], tool=COMMAND)
 
 
 def _graph(file: Path) -> Any:
     from stackgraph.graph.saved import read_graph
     from stackgraph.problems import PreviewError, Problem
 
+    hint = f"write one with: {COMMAND} preview STACK --format json -o FILE"
     try:
-        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file))
+        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file), hint)
     except OSError as error:
         raise PreviewError([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
     except ValueError as error:
@@ -134,6 +138,7 @@ class _Side:
 
 
 def _of_revisions(options: argparse.Namespace) -> "Report":
+    from eks_inference_tools.reading.domain import EKS
     from stackgraph.diff.report import Report, StackReport
     from stackgraph.diff.revisions import repository
     from stackgraph.problems import PreviewError, Problem
@@ -160,9 +165,9 @@ def _of_revisions(options: argparse.Namespace) -> "Report":
         if not wanted:
             raise PreviewError([Problem("no stack has a file on either side", file=str(folder))])
         answers = _record_all(sides, wanted, repo, folder, own=options.program is None)
-    stacks = [StackReport(name, answers[0].get(name), answers[1].get(name)) for name in wanted]
+    stacks = [StackReport(name, answers[0].get(name), answers[1].get(name), EKS) for name in wanted]
     link = options.link or (repo.link(head.commit) if head.commit and not head.dirty else "")
-    return Report(project.name, base, head, stacks, _notes(repo, sides, stacks), link.rstrip("/"))
+    return Report(project.name, base, head, stacks, _notes(repo, sides, stacks), link.rstrip("/"), COMMAND)
 
 
 def _default_base(repo: "Repository", head: "Revision") -> "Revision":
@@ -193,10 +198,10 @@ def _record_all(
     sides: Sequence[_Side], stacks: Sequence[str], repo: "Repository", folder: Path, *, own: bool
 ) -> list[dict[str, "Recorded"]]:
     """What each side says of each stack that it has; one process for each."""
-    from stackgraph.diff.recorded import key_of, read_answer, store
+    from stackgraph.diff.recorded import Store, key_of, read_answer
     from stackgraph.diff.report import Recorded
 
-    kept, recorders = store(), _Recorders()
+    kept, recorders = Store(user_cache("diff")), _Recorders()
     common = {"root": str(repo.root), "folder": str(folder), "own": own, "key": secrets.token_hex(32)}
     recording = (Path(__file__).with_name("diff_recorder.py"), Path(__file__).parents[1] / "program.py")
     fingerprint = key_of(str(folder), str(own), *(file.read_text(encoding="utf-8") for file in recording))

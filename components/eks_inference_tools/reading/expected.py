@@ -12,8 +12,8 @@ from eks_inference.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL
 from eks_inference_tools.reading.facts import Facts, facts_of
 from eks_inference_tools.reading.workloads import whole
 from stackgraph.graph.composition import Composition, is_component, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, is_token, table, text, texts
 
 ADDON_TYPE = "aws:eks/addon:Addon"

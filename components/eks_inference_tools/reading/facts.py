@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eks_inference_tools.reading.words import endpoint_access, taint
 from eks_inference_tools.reading.workloads import Workload, span, whole, workloads
 from stackgraph.graph.composition import Composition, is_component, is_read
 from stackgraph.graph.describe import (
-    CHART_TYPE,
-    describe,
     efa_interfaces,
-    endpoint_access,
     is_kubernetes_object,
     ports,
     root_disk,
     short_type,
-    taint,
 )
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, is_token, items, joined, plain, table, text, texts, unique
@@ -91,18 +88,6 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Opaque:
-    """A chart or remote component: how many objects it makes, only a plugin or a cluster knows."""
-
-    urn: str
-    kind: str
-    """``chart`` or ``remote component``."""
-    type: str
-    name: str
-    detail: str = ""
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything this module finds in a graph."""
 
@@ -111,7 +96,6 @@ class Facts:
     workloads: tuple[Workload, ...]
     models: tuple[ModelFact, ...]
     endpoints: tuple[Endpoint, ...]
-    opaque: tuple[Opaque, ...]
 
 
 def facts_of(graph: Graph) -> Facts:
@@ -123,17 +107,7 @@ def facts_of(graph: Graph) -> Facts:
         workloads=running,
         models=tuple(_models(graph, running)),
         endpoints=tuple(sorted(_endpoints(graph), key=lambda e: (not e.outside, e.namespace, e.name, e.kind, e.urn))),
-        opaque=tuple(opaque(resource) for resource in graph.opaque),
     )
-
-
-def opaque(resource: Resource) -> Opaque:
-    """What is known of a resource whose inside is not."""
-    kind, detail = "remote component", describe(resource)
-    if resource.type == CHART_TYPE:
-        namespace = text(resource.inputs.get("namespace"))
-        kind, detail = "chart", joined(detail, f"in {namespace}" if namespace else "")
-    return Opaque(resource.urn, kind, short_type(resource.type), text(resource.name), detail)
 
 
 # -- clusters and nodes ----------------------------------------------------------------------------------------------------------

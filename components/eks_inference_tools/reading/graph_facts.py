@@ -17,8 +17,8 @@ from eks_inference_tools.reading.pods import Pod
 from eks_inference_tools.reading.scheduling import chosen_labels, obstacles
 from eks_inference_tools.reading.workloads import Autoscaler, autoscalers, group_kind, pod_templates, whole
 from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.describe import is_kubernetes_object
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, is_token, items, joined, table, text, texts
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, Report
-from stackgraph.diff.rows import fact_rows
 
 _COLOURS = {"+": "32", "-": "31", "−": "31", "~": "33", "±": "35", "→": "36", "!": "31;1", "#": "1"}
 _MOST_NAMES = 6
@@ -31,7 +30,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     found = [(stack.stack, danger.what) for stack in report.stacks for danger in stack.dangers]
     yield from _titled("Look at this first", [("!", f"  {name}: {what}") for name, what in found])
     yield from _titled("Stacks", list(_table(report)))
-    yield from _titled("Clusters, nodes, models", list(_facts(report)))
+    yield from _titled(report.facts_title, list(_facts(report)))
     yield from _titled("Findings of check", list(_findings(report)))
     yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(entry)])
     for section in merging.sections(report):
@@ -68,7 +67,7 @@ def _table(report: Report) -> Iterator[tuple[str, str]]:
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
     for stack in report.stacks:
-        for row in fact_rows(stack.diff) if stack.diff else ():
+        for row in stack.facts:
             yield "", f"  {stack.stack}: {row.about}"
             if row.before:
                 yield "-", f"    - {row.before}"

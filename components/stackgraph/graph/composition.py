@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource
 
 
 def is_component(resource: Resource) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 SCHEMA = 1
 STACK_TYPE = "pulumi:pulumi:Stack"
+CHART_TYPE = "kubernetes:helm.sh/v3:Release"
 PROVIDER_PREFIX = "pulumi:providers:"
 
 
@@ -87,7 +88,7 @@ class Graph:
     @property
     def opaque(self) -> tuple[Resource, ...]:
         """Charts and remote components: what is inside them is only known to a plugin or a cluster."""
-        return tuple(r for r in self.resources if r.remote or r.type == "kubernetes:helm.sh/v3:Release")
+        return tuple(r for r in self.resources if r.remote or r.type == CHART_TYPE)
 
     def of_type(self, type_: str) -> list[Resource]:
         return [resource for resource in self.resources if resource.type == type_]

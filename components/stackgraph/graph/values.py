@@ -85,13 +85,6 @@ def joined(*parts: Any, by: str = " ") -> str:
     return by.join(shown for part in parts if (shown := text(part)))
 
 
-def pairs(value: Any, sign: str = "=") -> tuple[str, ...]:
-    """A mapping as sorted texts ``key=value``; a token stays one."""
-    if is_token(value):
-        return (text(value),)
-    return tuple(f"{text(key)}{sign}{text(item)}" for key, item in sorted(table(value).items()))
-
-
 def shorten(line: str, width: int) -> str:
     """The line, cut in the middle when it is longer than ``width``: both ends of an ARN or an image tell something."""
     if len(line) <= width:

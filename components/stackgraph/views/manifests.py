@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from stackgraph.graph.composition import Composition, is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import SECRET, at, plain, text
 
 _WIDTH = 1_000_000  # a folded line would break words apart that people search for

@@ -22,8 +22,7 @@ from eks_inference_tools.reading.workloads import whole
 from eks_inference_tools.simulate.world.node_pools import configuration_of
 from eks_inference_tools.simulate.world.placeholders import Placeholders
 from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, items, table, text
 
 STANDS_IN_FOR_LABEL = "eks-inference/stands-in-for"

@@ -18,9 +18,9 @@ from eks_inference_tools.reading.expected import ADDON_TYPE
 from eks_inference_tools.reading.facts import LAUNCH_TEMPLATE_TYPE, NODE_CLASS_TYPE
 from eks_inference_tools.reading.node_shapes import SUBNET_TYPE, NodeShape, efa_count, launch_template, node_shapes
 from eks_inference_tools.reading.pods import quantity
+from eks_inference_tools.reading.words import taint_effect
 from eks_inference_tools.reading.workloads import whole
 from eks_inference_tools.simulate.world.user_data import UserData, user_data
-from stackgraph.graph.describe import taint_effect
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, is_token, items, table, text
 
