@@ -485,10 +485,24 @@ def tab() -> Iterator[browser.Page]:
         yield tab
 
 
+def node_groups(graph: Graph) -> Iterator[Section]:
+    """A section with every form that a cell can have."""
+    rows = [
+        [
+            (Part((group.name,), urn=group.urn), Part(("a group of nodes",), "note")),
+            (Part((group.urn, group.type), "line"), Part(("image/" * 12,), "code")),
+            (Part(tuple(f"{key}={value}" for key, value in group.inputs["labels"].items()) * 9, "chip"),),
+            (Part(("taint=" * 9,), "warning chip"), Part(("strong",), "strong"), Part(("outside",), "warning")),
+        ]
+        for group in graph.of_type("aws:eks/nodeGroup:NodeGroup")
+    ]
+    yield Section("Node groups", [], ("Name", "About", "Labels", "Else"), rows, ("in all", str(len(rows))))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "demo.html").write_text(page_of_demo())
+    (folder / "demo.html").write_text(render_html(recorded(), Domain(sections=node_groups)))
     (folder / "hostile.html").write_text(render_html(hostile_graph()))
     return folder
 
@@ -597,7 +611,7 @@ def test_a_type_can_be_chosen(demo: browser.Page) -> None:
 def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     demo.press("/")
     demo.type("no such thing")
-    demo.run("document.querySelector('#capacity a[href=\"#r-core-nodes\"]').focus()")
+    demo.run("document.querySelector('#node-groups a[href=\"#r-core-nodes\"]').focus()")
     demo.press("Enter")
     demo.run("new Promise((done) => setTimeout(done, 100))")
     assert demo.run("document.getElementById('r-core-nodes').checkVisibility()") is True
