@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
 from stackgraph.problems import PreviewError, Problem, ProgramError
-from stackgraph.recorder.collector import collector_off
+from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class StackProgram:
         """
         from stackgraph.recorder.lazy_sdk import lazy_sdks
 
-        with ending_at_once(), collector_off(), lazy_sdks():
+        with ending_at_once(), garbage_collection_off(), lazy_sdks():
             return self._record(strict, digest)
 
     def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":

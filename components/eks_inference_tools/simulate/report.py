@@ -17,7 +17,7 @@ from eks_inference_tools.simulate.world.device_sets import spans
 from eks_inference_tools.verify.report import counted as verdicts
 from eks_inference_tools.verify.verdicts import Check
 from stackgraph.graph.values import joined, unique
-from stackgraph.views.summary import counted
+from stackgraph.graph.wording import counted
 
 SCHEMA = 1
 

@@ -17,12 +17,13 @@ from stackgraph.graph.composition import Composition, is_component, is_opaque, i
 from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
+from stackgraph.graph.wording import counted
 from stackgraph.views.layers import branches, division, layers
 from stackgraph.views.manifests import manifest
 from stackgraph.views.markup import Markup, element, raw, together
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
-from stackgraph.views.summary import by_path, counted, counts, family, not_seen, opaque, opaque_kind
+from stackgraph.views.summary import by_path, counts, family, not_seen, opaque, opaque_kind
 
 _MOST_BOXES = 60
 _MOST_LETTERS = 28

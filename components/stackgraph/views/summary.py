@@ -9,12 +9,7 @@ from stackgraph.graph.composition import Composition, is_component, is_opaque, i
 from stackgraph.graph.describe import Words, describe, short_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import joined, text
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """``1 resource``, ``2 resources``; ``many`` is the plural where it is not just an s more."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
+from stackgraph.graph.wording import counted
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from stackgraph.graph.describe import (
 )
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
+from stackgraph.graph.wording import counted
 from stackgraph.views.layers import branches, division
 from stackgraph.views.lines import (
     GAP,
@@ -34,7 +35,7 @@ from stackgraph.views.lines import (
     painted,
     wrapped,
 )
-from stackgraph.views.summary import by_path, counted, counts, not_seen, opaque, opaque_kind
+from stackgraph.views.summary import by_path, counts, not_seen, opaque, opaque_kind
 
 
 def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:
