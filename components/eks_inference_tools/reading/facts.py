@@ -15,10 +15,11 @@ from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
 from eks_inference_tools.reading.scalars import span
+from eks_inference_tools.reading.words import taint
 from eks_inference_tools.reading.workloads import Workload, workloads
 from stackgraph.graph.composition import Composition, is_component, is_read
-from stackgraph.graph.describe import CHART_TYPE, describe, is_kubernetes_object, ports, short_type, taint
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
+from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, is_token, items, joined, plain, table, text, unique
 
 
@@ -72,18 +73,6 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Opaque:
-    """A chart or remote component: how many objects it makes, only a plugin or a cluster knows."""
-
-    urn: str
-    kind: str
-    """``chart`` or ``remote component``."""
-    type: str
-    name: str
-    detail: str = ""
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything this module finds in a graph."""
 
@@ -92,7 +81,6 @@ class Facts:
     workloads: tuple[Workload, ...]
     models: tuple[ModelFact, ...]
     endpoints: tuple[Endpoint, ...]
-    opaque: tuple[Opaque, ...]
 
 
 def facts_of(graph: Graph) -> Facts:
@@ -104,17 +92,7 @@ def facts_of(graph: Graph) -> Facts:
         workloads=running,
         models=tuple(_models(graph, running)),
         endpoints=tuple(sorted(_endpoints(graph), key=lambda e: (not e.outside, e.namespace, e.name, e.kind, e.urn))),
-        opaque=tuple(opaque(resource) for resource in graph.opaque),
     )
-
-
-def opaque(resource: Resource) -> Opaque:
-    """What is known of a resource whose inside is not."""
-    kind, detail = "remote component", describe(resource)
-    if resource.type == CHART_TYPE:
-        namespace = text(resource.inputs.get("namespace"))
-        kind, detail = "chart", joined(detail, f"in {namespace}" if namespace else "")
-    return Opaque(resource.urn, kind, short_type(resource.type), text(resource.name), detail)
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------------------
