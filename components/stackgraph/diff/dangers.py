@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.facts import Facts, NodeCapacity, facts_of
+from eks_inference_tools.reading.capacity import NodeCapacity
 from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
+from eks_inference_tools.reading.overview import Overview, overview_of
 from stackgraph.diff import replacements
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, short_type
@@ -42,7 +43,7 @@ def dangers(diff: StackDiff) -> tuple[Danger, ...]:
         *_rolled(diff),
     ]
     if diff.head is not None:
-        found += _of_facts(facts_of(diff.base), facts_of(diff.head))
+        found += _of_facts(overview_of(diff.base), overview_of(diff.head))
     return tuple(dict.fromkeys(found))
 
 
@@ -203,7 +204,7 @@ def is_wide(cidr: str) -> bool:
 # -- what the stack is for -------------------------------------------------------------------------------------------------------
 
 
-def _of_facts(before: Facts, after: Facts) -> Iterator[Danger]:
+def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
     old_endpoints = {(e.kind, e.namespace, e.name): e for e in before.endpoints}
     for endpoint in after.endpoints:
         old = old_endpoints.get((endpoint.kind, endpoint.namespace, endpoint.name))

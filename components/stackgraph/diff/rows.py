@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from eks_inference_tools.reading.capacity import NodeCapacity
 from eks_inference_tools.reading.clusters import Cluster
-from eks_inference_tools.reading.facts import Facts, ModelFact, NodeCapacity, facts_of
+from eks_inference_tools.reading.models import ModelFact
+from eks_inference_tools.reading.overview import Overview, overview_of
 from eks_inference_tools.reading.workloads import Workload, requested
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
@@ -32,11 +34,11 @@ def fact_rows(diff: StackDiff) -> tuple[FactRow, ...]:
 def _facts(graph: Graph | None) -> Mapping[str, str]:
     if graph is None:
         return {}
-    facts = facts_of(graph)
+    facts = overview_of(graph)
     return dict(_texts(facts))
 
 
-def _texts(facts: Facts) -> Iterator[tuple[str, str]]:
+def _texts(facts: Overview) -> Iterator[tuple[str, str]]:
     for cluster in facts.clusters:
         yield f"cluster {cluster.name}", _cluster(cluster)
     for capacity in facts.capacity:

@@ -11,7 +11,8 @@ from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
 
-from eks_inference_tools.reading.facts import Endpoint, facts_of, opaque
+from eks_inference_tools.reading.endpoints import Endpoint
+from eks_inference_tools.reading.overview import opaque, overview_of
 from eks_inference_tools.reading.workloads import requested
 from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
@@ -58,7 +59,7 @@ class _Page:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._composition = Composition(graph)
-        self._facts = facts_of(graph)
+        self._facts = overview_of(graph)
         self._division = division(self._composition)
         self._layers = layers(self._composition, self._division)
 

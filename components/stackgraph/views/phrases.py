@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.facts import NodeCapacity, Opaque
+from eks_inference_tools.reading.capacity import NodeCapacity
+from eks_inference_tools.reading.overview import Opaque
 from eks_inference_tools.reading.workloads import Workload
 from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.document import Resource

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from eks_inference_tools.reading.facts import Facts, facts_of, opaque
+from eks_inference_tools.reading.overview import Overview, opaque, overview_of
 from eks_inference_tools.reading.workloads import requested
 from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import (
@@ -53,7 +53,7 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
     """
     width = max(width, LEAST_WIDTH)
     composition = Composition(graph)
-    facts = facts_of(graph)
+    facts = overview_of(graph)
     titled = {
         "Clusters": _clusters(facts, width),
         "Capacity": _capacity(facts, width),
@@ -197,14 +197,14 @@ def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
 # -- sections --------------------------------------------------------------------------------------------------------------------
 
 
-def _clusters(facts: Facts, width: int) -> Iterator[Line]:
+def _clusters(facts: Overview, width: int) -> Iterator[Line]:
     for cluster in facts.clusters:
         version = f"Kubernetes {cluster.version}" if cluster.version else ""
         shown = joined(version, cluster.access, by=", ")
         yield fitted([Span(INDENT + cluster.name), Span(GAP + shown)], width)
 
 
-def _capacity(facts: Facts, width: int) -> Iterator[Line]:
+def _capacity(facts: Overview, width: int) -> Iterator[Line]:
     rows = []
     for pool in facts.capacity:
         labels = [label(key, value) for key, value in pool.labels.items()]
@@ -213,7 +213,7 @@ def _capacity(facts: Facts, width: int) -> Iterator[Line]:
     return listing(("POOL", "NODES", "KIND"), rows, width)
 
 
-def _workloads(facts: Facts, width: int) -> Iterator[Line]:
+def _workloads(facts: Overview, width: int) -> Iterator[Line]:
     rows = []
     for workload in facts.workloads:
         details = {"": workload.images, "on": selected_nodes(workload)}
@@ -224,7 +224,7 @@ def _workloads(facts: Facts, width: int) -> Iterator[Line]:
         yield fitted([Span(f"{INDENT}all together, to begin with: {amounts}", "bold")], width)
 
 
-def _models(facts: Facts, width: int) -> Iterator[Line]:
+def _models(facts: Overview, width: int) -> Iterator[Line]:
     rows = []
     for fact in facts.models:
         settings = [f"{key} {value}" for key, value in fact.settings.items()]
@@ -232,7 +232,7 @@ def _models(facts: Facts, width: int) -> Iterator[Line]:
     return listing(("MODEL", "SERVED BY"), rows, width)
 
 
-def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
+def _endpoints(facts: Overview, width: int) -> Iterator[Line]:
     rows = []
     for endpoint in facts.endpoints:
         name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
@@ -259,7 +259,7 @@ def _outputs(graph: Graph, width: int) -> Iterator[Line]:
     yield from listing((), short, width, column=column)
 
 
-def _opaque(facts: Facts, width: int) -> Iterator[Line]:
+def _opaque(facts: Overview, width: int) -> Iterator[Line]:
     if not facts.opaque:
         return
     yield fitted([Span(f"{INDENT}{not_seen(facts.opaque)}", "opaque")], width)
