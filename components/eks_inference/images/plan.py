@@ -18,6 +18,7 @@ from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
 from eks_inference.kubernetes.pod_security import Level
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 from eks_inference.spec import dns_label_faults
@@ -25,7 +26,7 @@ from eks_inference.spec import dns_label_faults
 SERVICE_ACCOUNT = "image-build"
 SCRIPTS_CONFIG_MAP = "image-build-scripts"
 SCRIPT_FILES = ("prepare.sh", "build.sh")
-LABELS = {"app.kubernetes.io/name": "image-build"}
+LABELS = {APP_LABEL: "image-build"}
 
 POD_SECURITY: Level = "privileged"
 """Pod Security of the build's namespace, and why it is not "restricted".
@@ -191,8 +192,7 @@ def job(
                 "serviceAccountName": SERVICE_ACCOUNT,
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
-                "nodeSelector": dict(placement.node_selector),
-                "tolerations": placement.tolerations(),
+                **placement.scheduling(),
                 # No fsGroup: its setgid bit on the volume would find its way into folders of the image.
                 "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER},
                 "initContainers": [_prepare_container(cli_image, image, registries)],

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.kubernetes import network_policy as policy
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
+from eks_inference.kubernetes.workloads import job_pod
 from eks_inference.loadtest.guidellm_plan import SCRIPT_FILE, Target, ready_timeout_seconds, script
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.placement import Placement
@@ -100,7 +101,7 @@ def job(
                     "annotations": {"karpenter.sh/do-not-disrupt": "true"},
                 },
                 "spec": {
-                    **_pod(placement),
+                    **job_pod(placement, _USER),
                     "initContainers": [
                         {
                             "name": "wait-for-models",
@@ -155,7 +156,7 @@ def reader(name: str, spec: LoadTestSpec, image: str, placement: Placement) -> d
                     "template": {
                         "metadata": {"labels": {TEST_LABEL: name}},
                         "spec": {
-                            **_pod(placement),
+                            **job_pod(placement, _USER),
                             "terminationGracePeriodSeconds": 1,  # the first process of a container ignores the request to end
                             "containers": [
                                 {
@@ -218,17 +219,6 @@ def copy_commands(name: str, spec: LoadTestSpec) -> list[str]:
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------------------
-
-
-def _pod(placement: Placement) -> dict[str, Any]:
-    return {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
-        "securityContext": restricted_pod(_USER),
-    }
 
 
 def _results_volume(name: str) -> dict[str, Any]:

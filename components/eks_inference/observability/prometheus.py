@@ -10,6 +10,7 @@ from eks_inference.cluster.objects import chart_release, namespace_object, on_cl
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec
@@ -135,7 +136,7 @@ class PrometheusStack(pulumi.ComponentResource):
                 "kuberay-operator",
                 spec.namespace,
                 labels={},
-                selector={"app.kubernetes.io/name": "kuberay-operator"},
+                selector={APP_LABEL: "kuberay-operator"},
                 endpoints=plan.kuberay_endpoints(),
                 any_namespace=True,
             ),
