@@ -71,15 +71,16 @@ from .scaling.spec import KedaOperatorSpec as KedaOperatorSpec
 from .scaling.spec import KedaSpec as KedaSpec
 from .scaling.spec import PrometheusAdapterSpec as PrometheusAdapterSpec
 from .serving.disaggregated.component import DisaggregatedPair as DisaggregatedPair
-from .serving.disaggregated.controller import ExistingLeaderWorkerSets as ExistingLeaderWorkerSets
-from .serving.disaggregated.controller import LeaderWorkerSetController as LeaderWorkerSetController
 from .serving.disaggregated.spec import CompileOptions as CompileOptions
 from .serving.disaggregated.spec import DisaggregatedPairSpec as DisaggregatedPairSpec
 from .serving.disaggregated.spec import RoleSpec as RoleSpec
 from .serving.disaggregated.spec import RouterSpec as RouterSpec
+from .serving.kinds import Kind as Kind
 from .serving.kuberay.component import KubeRayOperator as KubeRayOperator
 from .serving.kuberay.handle import ExistingKubeRayOperator as ExistingKubeRayOperator
 from .serving.kuberay.spec import KubeRayOperatorSpec as KubeRayOperatorSpec
+from .serving.leader_worker_sets.component import LeaderWorkerSetController as LeaderWorkerSetController
+from .serving.leader_worker_sets.handle import ExistingLeaderWorkerSets as ExistingLeaderWorkerSets
 from .serving.ray_serve.component import RayServeVllm as RayServeVllm
 from .serving.ray_serve.spec import RayHeadSpec as RayHeadSpec
 from .serving.ray_serve.spec import RayServeVllmSpec as RayServeVllmSpec
@@ -97,6 +98,7 @@ from .serving.vllm.component import VllmServer as VllmServer
 from .serving.vllm.spec import VllmServerSpec as VllmServerSpec
 from .settings import StackSettings as StackSettings
 from .stack.spec import StackSpec as StackSpec
+from .stack.spec import register_kind as register_kind
 from .storage.component import FileSystemDriver as FileSystemDriver
 from .storage.component import SharedStore as SharedStore
 from .storage.handle import ExistingStore as ExistingStore

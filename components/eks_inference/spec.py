@@ -5,14 +5,19 @@ only known while deploying enters a component through a handle (``ExistingVpc``,
 """
 
 import re
-from typing import Annotated
+from typing import Annotated, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from eks_inference.faults import Fault
 
 
-class Spec(BaseModel):
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class _FrozenModels(type(BaseModel)):
+    """Tells type checkers that specs are frozen, so that a spec may narrow the type of a field of its base."""
+
+
+class Spec(BaseModel, metaclass=_FrozenModels):
     """Frozen, and strict about unknown keys: a typo is an error with its key path, not a setting silently ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -70,7 +70,7 @@ SCHEDULER_RULES: list[Any] = [
 
 def neuron_instance_types() -> list[str]:
     """The names of all Neuron instance types of the catalog, sorted."""
-    return sorted(name for name, shape in instance_types().items() if shape.accelerator == "neuron")
+    return sorted(name for name, shape in instance_types().items() if shape.neuron)
 
 
 def cores_of(devices: int, shape: InstanceType) -> int:
@@ -86,7 +86,7 @@ def devices_for_cores(cores: int, shape: InstanceType) -> int:
     for devices in shape.legal_device_counts:
         if cores_of(devices, shape) >= cores:
             return devices
-    available = cores_of(shape.devices, shape) if shape.accelerator == "neuron" else 0
+    available = cores_of(shape.devices, shape) if shape.neuron else 0
     raise ValueError(f"{shape.name} has {available} NeuronCores, {cores} are needed")
 
 

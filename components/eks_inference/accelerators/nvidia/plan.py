@@ -20,7 +20,7 @@ ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "comp
 
 def nvidia_instance_types() -> list[str]:
     """The names of all instance types of the catalog with NVIDIA GPUs, sorted."""
-    return sorted(name for name, shape in instance_types().items() if shape.accelerator == "nvidia")
+    return sorted(name for name, shape in instance_types().items() if shape.nvidia)
 
 
 def on_gpu_nodes() -> dict[str, Any]:
