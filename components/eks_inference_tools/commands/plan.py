@@ -187,11 +187,7 @@ def _about(found: "Feasibility") -> list[str]:
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
     part = one.unit
-    cores = (
-        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores"
-        if instance.neuron
-        else f"{instance.devices} GPUs"
-    )
+    devices = f"Neuron devices x {instance.cores_per_device} cores" if instance.neuron else "GPUs"
     logical = f" (LNC {instance.default_logical_core_setting})" if instance.default_logical_core_setting > 1 else ""
     release = ", ".join(filter(None, [f"vLLM {engine.vllm}", f"Neuron SDK {engine.sdk}" if engine.sdk else ""]))
     usable = f", of which the engine uses {one.capacity / GIB:.3g}" if one.capacity < one.memory else ""
@@ -202,7 +198,7 @@ def _about(found: "Feasibility") -> list[str]:
         ("model", f"{model.parameters / 1e9:.2f} billion parameters, {model.dtype}: {_gib(model.weight_bytes())} GiB"),
         ("", f"{model.layers} layers, {model.heads} heads, {model.kv_heads} KV heads; at most {model.max_positions} tokens"),
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once"),
-        ("node", f"{instance.devices} {_one(cores, instance.devices)}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
+        ("node", f"{instance.devices} {_one(devices, instance.devices)}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
