@@ -1,7 +1,4 @@
-"""``eks-inference check``: can these stacks run? Also what ``preview`` asks of a graph before it shows it.
-
-Exit codes: 0 nothing stops a stack (warnings may show); 2 something does, or a stack cannot be read.
-"""
+"""``eks-inference check``: can these stacks run? Also what ``preview`` asks of a graph before it shows it."""
 
 import argparse
 import dataclasses
