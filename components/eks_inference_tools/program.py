@@ -40,7 +40,7 @@ class StackProgram:
 
     def spec(self) -> "StackSpec":
         """The stack object. Raises ``PreviewError`` with every fault, each with its line."""
-        from eks_inference.stack.spec import parse_stack
+        from eks_inference.stack.reading import parse_stack
 
         try:
             return parse_stack(self.config.values[STACK_KEY])

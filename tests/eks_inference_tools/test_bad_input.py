@@ -15,7 +15,7 @@ import yaml
 
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
-from eks_inference.stack.spec import parse_stack
+from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
 from mutations import Mutation, change_value, mutate
 

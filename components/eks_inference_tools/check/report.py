@@ -8,8 +8,8 @@ from typing import Any
 
 from eks_inference.faults import format_path
 from eks_inference.rules import Finding, Judgement, ReadRule, Rule
-from eks_inference.stack.check import Verdict, check_graph, check_spec
-from eks_inference.stack.registry import all_rules
+from eks_inference.stack.check import Verdict, check_spec
+from eks_inference_tools.check.registry import all_rules, check_graph, unknown_ids
 from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram
 from stackgraph.problems import PreviewError, Problem
 
@@ -43,8 +43,9 @@ def judge(program: StackProgram) -> StackReport:
         return StackReport(program, nothing, error.problems)
     region = program.config.values.get(REGION_KEY)
     verdict = check_spec(spec, region) if spec and region else nothing
-    if verdict.faults:
-        return StackReport(program, verdict)
+    unknown = tuple(program.problems(unknown_ids(spec.silenced))) if spec else ()
+    if verdict.faults or unknown:
+        return StackReport(program, verdict, unknown)
     try:
         graph = program.record()
     except PreviewError as error:

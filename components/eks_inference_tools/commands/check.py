@@ -56,7 +56,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     Raises ``PreviewError`` when a rule about graphs stops the stack. A program that is not configured by a ``StackSpec`` has no
     place to silence a rule in, so there every finding is a warning; ``check`` is as strict with it as with any other.
     """
-    from eks_inference.stack.check import check_graph
+    from eks_inference_tools.check.registry import check_graph, unknown_ids
     from eks_inference_tools.check.report import problem
     from eks_inference_tools.program import STACK_KEY
     from stackgraph.problems import PreviewError
@@ -64,6 +64,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     spec = stack.spec() if STACK_KEY in stack.config.values else None
     findings = check_graph(graph, spec.silenced if spec else {}).findings
     stopping = [problem(stack, finding) for finding in findings if finding.stops and spec]
+    stopping += stack.problems(unknown_ids(spec.silenced)) if spec else []
     if stopping:
         raise PreviewError(stopping)
     shown = tuple(finding.summary for finding in findings if not finding.reason)
@@ -71,7 +72,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":
-    from eks_inference.stack.registry import all_rules
+    from eks_inference_tools.check.registry import all_rules
     from stackgraph.problems import PreviewError, Problem
 
     known = all_rules()

@@ -116,8 +116,6 @@ class _Column:
 
 def as_text(found: "Feasibility") -> str:
     """The table, at most 100 characters wide."""
-    from eks_inference.serving.memory import paged
-
     columns = _columns(found)
     rows = [(split, fit) for split in found.splits if not split.refusal for fit in split.fits]
     widths = [max(map(len, (*column.heading, *(column.cell(*row) for row in rows)))) for column in columns]
@@ -133,7 +131,7 @@ def as_text(found: "Feasibility") -> str:
             cells = ["" if position and column.of_split else column.cell(split, fit) for column in columns]
             lines.append("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))
         lines += [" " * widths[0] + f"  {split.caution}"] if split.caution else []
-    lines += ["", *(_PAGED_LEGEND if paged(found.engine) else _CONTIGUOUS_LEGEND)]
+    lines += ["", *(_PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -149,7 +147,7 @@ _PAGED_LEGEND = (
 
 
 def _columns(found: "Feasibility") -> list[_Column]:
-    neuron = found.instance.accelerator == "neuron"
+    neuron = found.instance.neuron
     unit, devices = ("core", "devices") if neuron else ("GPU", "GPUs")
     possible = [split for split in found.splits if not split.refusal]
     columns = [
@@ -184,25 +182,27 @@ def _shown(fit: "Fit") -> "MemoryUse":
 def _about(found: "Feasibility") -> list[str]:
     """Model, node and engine, each with the numbers everything else follows from."""
     from eks_inference.serving.feasibility import engines_for
-    from eks_inference.serving.memory import GIB, MemoryUse, paged
+    from eks_inference.serving.memory import GIB, MemoryUse
 
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
-    part = "core" if instance.accelerator == "neuron" else "GPU"
+    part = one.unit
     cores = (
-        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores" if part == "core" else f"{instance.devices} GPUs"
+        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores"
+        if instance.neuron
+        else f"{instance.devices} GPUs"
     )
     logical = f" (LNC {instance.default_logical_core_setting})" if instance.default_logical_core_setting > 1 else ""
     release = ", ".join(filter(None, [f"vLLM {engine.vllm}", f"Neuron SDK {engine.sdk}" if engine.sdk else ""]))
     usable = f", of which the engine uses {one.capacity / GIB:.3g}" if one.capacity < one.memory else ""
     pool = "".join(f", at most {limit.available / GIB:.3g} GiB a {part}" for limit in one.limits[1:])
-    way = f"in pages that sequences share{pool}" if paged(engine) else "set aside for the whole batch at its longest"
+    way = f"in pages that sequences share{pool}" if engine.generation.paged else "set aside for the whole batch at its longest"
     others = [each.name for each in engines_for(instance, model) if each != engine]
     facts = [
         ("model", f"{model.parameters / 1e9:.2f} billion parameters, {model.dtype}: {_gib(model.weight_bytes())} GiB"),
         ("", f"{model.layers} layers, {model.heads} heads, {model.kv_heads} KV heads; at most {model.max_positions} tokens"),
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once"),
-        ("node", f"{_one(cores, instance.devices)}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
+        ("node", f"{instance.devices} {_one(cores, instance.devices)}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
@@ -239,12 +239,10 @@ def as_json(found: "Feasibility") -> str:
 
 
 def _document(found: "Feasibility") -> dict[str, Any]:
-    from eks_inference.serving.memory import paged
-
     return {
         "model": _model(found.model),
         "instance": _instance(found.instance),
-        "engine": _engine(found.engine) | {"kv_cache": "paged" if paged(found.engine) else "contiguous"},
+        "engine": _engine(found.engine) | {"kv_cache": found.engine.generation.kv_cache},
         "splits": [_split(split) for split in found.splits],
     }
 

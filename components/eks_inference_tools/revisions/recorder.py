@@ -123,7 +123,8 @@ def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:
 def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
     """What the revision's own rules have against the stack; None where it has none, or they cannot judge it."""
     try:
-        from eks_inference.stack.check import check_graph, check_spec
+        from eks_inference.stack.check import check_spec
+        from eks_inference_tools.check.registry import check_graph
 
         spec = stack.spec() if STACK_KEY in stack.config.values else None
         region = stack.config.values.get(REGION_KEY)
