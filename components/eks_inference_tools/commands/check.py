@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks
@@ -72,6 +71,8 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":
+    from difflib import get_close_matches
+
     from eks_inference_tools.check.registry import all_rules
     from stackgraph.problems import PreviewError, Problem
 
