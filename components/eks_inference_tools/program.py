@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
+from eks_inference_tools.presentation.progress import Progress
 from stackgraph.problems import PreviewError, Problem, ProgramError
 from stackgraph.recorder.collector import collector_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
@@ -61,7 +62,7 @@ class StackProgram:
         from stackgraph.recorder.recording import record
 
         try:
-            with _progress(self.stack) as progress, contextlib.redirect_stdout(sys.stderr):
+            with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
                 graph = record(
                     self.project.main,
                     project=self.project.name,
@@ -70,7 +71,7 @@ class StackProgram:
                     secret_keys=self.config.secret_keys,
                     strict=strict,
                     root=self.project.root,
-                    progress=progress,
+                    progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
                     digest=digest,
                 )
         except ProgramError as error:
@@ -152,15 +153,3 @@ def _faults(error: BaseException) -> Sequence[Fault]:
     while cause is not None and not isinstance(cause, SpecError):
         cause = cause.__cause__
     return cause.faults if cause else ()
-
-
-@contextlib.contextmanager
-def _progress(stack: str) -> Iterator[Callable[[int], None] | None]:
-    """A counter on standard error while a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        yield lambda count: print(f"\rrecording {stack}: {count} resources", end="", file=sys.stderr, flush=True)
-    finally:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -20,11 +20,13 @@ from eks_inference_tools.simulate.replay.judge import judge
 from eks_inference_tools.simulate.replay.model import Replica, fitted, predictions, rows, settled, wanted
 from eks_inference_tools.simulate.replay.plot import render_plot
 from eks_inference_tools.simulate.replay.prometheus import configuration
-from eks_inference_tools.simulate.replay.report import WIDTH, Report, render_text
+from eks_inference_tools.simulate.replay.report import Report
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
 from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
+from eks_inference_tools.simulate.replay.text import render_text
 from eks_inference_tools.simulate.replay.triton import SUCCESS, Exporters, Fleet
 from stackgraph.graph.document import Graph
+from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import PreviewError
 
 STACK = "gpu-opt350m"
@@ -538,8 +540,8 @@ def test_the_text_has_every_step_every_judgement_and_the_table() -> None:
     text = render_text(report())
     assert max(map(len, text.splitlines())) <= WIDTH
     for change in (
-        "   1:30     32         9.0       1      1  more users",
-        "   6:00      2         0.5       1      1  scaled in",
+        "\n  1:30     32         9.0       1      1  more users",
+        "\n  6:00      2         0.5       1      1  scaled in",
     ):
         assert change in text
     assert text.count("  ok      ") == 8

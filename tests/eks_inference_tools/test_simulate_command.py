@@ -19,7 +19,8 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands import simulate as command
 from eks_inference_tools.simulate import simulation
 from eks_inference_tools.simulate.control_plane import toolchain
-from eks_inference_tools.simulate.report import Report, render_text
+from eks_inference_tools.simulate.report import Report
+from eks_inference_tools.simulate.text import render_text
 from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
 from stackgraph.problems import PreviewError, Problem

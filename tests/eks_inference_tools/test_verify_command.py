@@ -10,13 +10,15 @@ import pytest
 import stand_in_kubectl
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import parser
-from eks_inference_tools.commands.verify import POLL_SECONDS, _show, watch
+from eks_inference_tools.commands.verify import POLL_SECONDS, _state, watch
+from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.observed import Observed
 from eks_inference_tools.verify import cluster_api
 from eks_inference_tools.verify.checks import judge
-from eks_inference_tools.verify.report import render_json, render_table
+from eks_inference_tools.verify.observed import Observed
+from eks_inference_tools.verify.report import render_json
+from eks_inference_tools.verify.text import render_text
 from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unknown, wait
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
@@ -348,11 +350,14 @@ def test_an_interrupt_ends_the_wait_with_what_was_seen(llama3, starting):
 
 def test_progress_is_one_line_over_the_one_before(llama3, starting, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    _show(judge(expected_of(llama3), observed(starting)), 125.4)
-    shown = capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress() as progress:
+        progress.show(_state(judge(expected_of(llama3), observed(starting)), 125.4))
+        shown = capsys.readouterr().err
     assert shown.startswith("\r\033[K")
     assert "1 wait; 2:05 left: Deployment kube-system/my-scheduler: 0 of 1 ready" in shown
     assert "\n" not in shown
+    assert capsys.readouterr().err == "\r\033[K"
 
 
 # -- reports ---------------------------------------------------------------------------------------------------------------------
@@ -378,22 +383,22 @@ CHECKS = [
 
 
 def test_the_table():
-    assert_golden("verify/table.txt", render_table(EXPECTED, CHECKS, context="ctx"))
-    assert_golden("verify/table-narrow.txt", render_table(EXPECTED, CHECKS, width=60))
+    assert_golden("verify/table.txt", render_text(EXPECTED, CHECKS, context="ctx", width=100))
+    assert_golden("verify/table-narrow.txt", render_text(EXPECTED, CHECKS, width=60))
 
 
 def test_colours_only_add_colour():
-    painted = render_table(EXPECTED, CHECKS, colour=True)
+    painted = render_text(EXPECTED, CHECKS, colour=True)
     plain = painted
     for code in ("0", "1", "2", "1;4", "31", "32", "33", "35"):
         plain = plain.replace(f"\x1b[{code}m", "")
-    assert plain == render_table(EXPECTED, CHECKS)
+    assert plain == render_text(EXPECTED, CHECKS)
     assert painted != plain
 
 
 def test_words_of_the_cluster_cannot_steer_a_terminal():
     check = Check("Part", "Pod a", failed("\x1b[31mred\x07\n\nsecond", "calm\x1b[0m", "kubectl\x1b]0;title\x07"))
-    assert not {"\x1b", "\x07"} & set(render_table(EXPECTED, [check]))
+    assert not {"\x1b", "\x07"} & set(render_text(EXPECTED, [check]))
 
 
 def test_the_gravest_check_decides():

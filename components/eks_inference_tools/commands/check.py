@@ -31,21 +31,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to judge."""
-    from eks_inference_tools.check import report
     from eks_inference_tools.presentation.output import colour, write
 
+    drawing: dict[str, bool] = {}
+    if options.format == "json":
+        from eks_inference_tools.check import document as view
+    else:
+        from eks_inference_tools.check import text as view
+
+        drawing["colour"] = options.output is None and colour()
+
     if options.rules:
-        write(report.rule_list(options.format), options.output)
+        write(view.rule_list(), options.output)
         return 0
     explained = _rule(options.explain) if options.explain else None
 
+    from eks_inference_tools.check.report import judge
     from eks_inference_tools.program import programs
 
-    reports = [report.judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug)]
-    if explained:
-        write(report.explanation(explained, reports, options.format), options.output)
-    else:
-        write(report.render(reports, options.format, colour=options.output is None and colour()), options.output)
+    reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug)]
+    said = view.explanation(explained, reports, **drawing) if explained else view.render(reports, **drawing)
+    write(said, options.output)
     return 2 if any(each.stopped for each in reports) else 0
 
 

@@ -4,15 +4,15 @@ Exit code 1: the autoscaler did not do well. A part of the simulation that faile
 """
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stack, output_file
+from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a replay needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.simulate.replay.report import Report
-    from eks_inference_tools.simulate.replay.run import Watch
+    from eks_inference_tools.simulate.replay.samples import Sample
     from stackgraph.graph.document import Graph
 
 HELP = "how an autoscaled server scales, on a real control plane and Prometheus"
@@ -56,10 +56,12 @@ def _report(graph: "Graph") -> "Report":
     subject = subject_of(graph)
     limits, source = subject.limits, rows()
     model = fitted(source, limits.target)
-    try:
-        samples = replay(installed(*TOOLS), graph, subject, model, watch=_progress())
-    finally:
-        _clear()
+    with Progress() as progress:
+
+        def watch(sample: "Sample") -> None:
+            progress.show(f"replay: {sample.at:.0f} s, {sample.users} users, {sample.replicas} replicas")
+
+        samples = replay(installed(*TOOLS), graph, subject, model, watch=watch)
     return Report(
         subject=subject,
         samples=samples,
@@ -69,28 +71,11 @@ def _report(graph: "Graph") -> "Report":
     )
 
 
-def _progress() -> "Watch":
-    """A line that changes on standard error, while a person is watching."""
-    if not sys.stderr.isatty():
-        return lambda sample: None
-    return lambda sample: print(
-        f"\rreplay: {sample.at:.0f} s, {sample.users} users, {sample.replicas} replicas\033[K",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 def _render(report: "Report", format_: str) -> str:
     if format_ == "json":
         import json
 
         return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
-    from eks_inference_tools.simulate.replay.report import render_text
+    from eks_inference_tools.simulate.replay.text import render_text
 
     return render_text(report)

@@ -4,27 +4,24 @@ Exit code 1: something failed, or is not there (yet). A cluster that could be lo
 """
 
 import argparse
-import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stack
+from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a check needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
-    from eks_inference_tools.reading.observed import Observed
+    from eks_inference_tools.verify.observed import Observed
     from eks_inference_tools.verify.verdicts import Check
 
 HELP = "whether a deployed stack is there and well, by kubectl; changes nothing"
 FORMATS = ("text", "json")
 EXIT_CODES = {"ok": 0, "wait": 1, "failed": 1, "unknown": 2}
 POLL_SECONDS = 10.0
-
-_WIDTH = 110
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,25 +51,29 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
-    from eks_inference_tools.verify.report import render_json, render_table
     from eks_inference_tools.verify.verdicts import overall
 
     expected = expected_of(program(options.stack, options.program, debug=options.debug).record())
     kubectl = Kubectl(kubeconfig=options.kubeconfig, context=options.context, access_command=expected.access_command)
     context = kubectl.check_cluster(expected.cluster)
     resources = expected.resources()
-    checks = watch(
-        expected,
-        lambda: kubectl.read(resources, releases=bool(expected.releases)),
-        seconds=options.wait,
-        show=_show if sys.stderr.isatty() else None,
-    )
+    with Progress() as progress:
+        checks = watch(
+            expected,
+            lambda: kubectl.read(resources, releases=bool(expected.releases)),
+            seconds=options.wait,
+            show=lambda checks, left: progress.show(_state(checks, left)),
+        )
     if options.format == "json":
+        from eks_inference_tools.verify.report import render_json
+
         text = render_json(expected, checks, context=context)
     else:
-        on_terminal = options.output is None and sys.stdout.isatty()
-        width = shutil.get_terminal_size((_WIDTH, 0)).columns if on_terminal else _WIDTH
-        text = render_table(expected, checks, context=context, colour=on_terminal and colour(), width=width)
+        from eks_inference_tools.presentation.output import colour, width
+        from eks_inference_tools.verify.text import render_text
+
+        to_screen = options.output is None
+        text = render_text(expected, checks, context=context, colour=to_screen and colour(), width=width() if to_screen else 110)
     write(text, options.output)
     return EXIT_CODES[overall(checks)]
 
@@ -108,23 +109,17 @@ def watch(
                 lost = error
     except KeyboardInterrupt:
         lost = None
-    finally:
-        if show:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
     if lost:
         raise lost
     return checks
 
 
-def _show(checks: "Sequence[Check]", left: float) -> None:
-    """One line on standard error, over the one before."""
+def _state(checks: "Sequence[Check]", left: float) -> str:
     from eks_inference_tools.verify.report import counted
-    from stackgraph.graph.values import shorten
 
     first = next((check for check in checks if check.verdict == "wait"), None)
     what = f": {first.subject}: {first.finding.found}" if first else ""
-    line = f"{counted(checks)}; {int(left) // 60}:{int(left) % 60:02} left{what}"
-    print(f"\r\033[K{shorten(line, shutil.get_terminal_size().columns - 1)}", end="", file=sys.stderr, flush=True)
+    return f"{counted(checks)}; {int(left) // 60}:{int(left) % 60:02} left{what}"
 
 
 def _seconds(given: str) -> float:

@@ -1,6 +1,7 @@
 """Where commands write to: a terminal or a file."""
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 def colour() -> bool:
     """Whether standard output is a terminal that may be coloured (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def width(otherwise: int = 110) -> int:
+    """The columns of standard output; ``otherwise`` where it is no terminal."""
+    return shutil.get_terminal_size((otherwise, 0)).columns if sys.stdout.isatty() else otherwise
 
 
 def write(text: str, output: Path | None) -> None:

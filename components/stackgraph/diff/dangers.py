@@ -5,15 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.facts import (
-    LAUNCH_TEMPLATE_TYPE,
-    NODE_CLASS_TYPE,
-    NODE_GROUP_TYPE,
-    NODE_POOL_TYPE,
-    Facts,
-    NodeCapacity,
-    facts_of,
-)
+from eks_inference_tools.reading.facts import Facts, NodeCapacity, facts_of
+from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
+from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from stackgraph.diff import replacements
 from stackgraph.diff.graphs import ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, short_type

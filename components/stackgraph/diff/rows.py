@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from eks_inference_tools.reading.facts import Cluster, Facts, ModelFact, NodeCapacity, facts_of
+from eks_inference_tools.reading.clusters import Cluster
+from eks_inference_tools.reading.facts import Facts, ModelFact, NodeCapacity, facts_of
 from eks_inference_tools.reading.workloads import Workload, requested
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Graph
