@@ -1,7 +1,4 @@
-"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures.
-
-Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
-"""
+"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures."""
 
 import argparse
 from collections import Counter
