@@ -46,7 +46,11 @@ class ManagedPool(pulumi.ComponentResource):
         pool: str | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:ManagedPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        inputs = spec.model_dump(mode="json", exclude_none=True)
+        if "placement" in inputs:
+            # The SDK makes attributes of inputs, and that name is a method of pools.
+            inputs["placement_group"] = inputs.pop("placement")
+        super().__init__("eks-inference:index:ManagedPool", name, inputs, opts)
         self.pool = pool or name
         self._spec = spec
         self._kubernetes_version = cluster.version
