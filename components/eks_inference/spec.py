@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Spec(BaseModel):
     """Frozen, and strict about unknown keys: a typo is an error with its key path, not a setting silently ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 ResourceName = Annotated[
