@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
+from eks_inference_tools.presentation.progress import Progress
 from stackgraph.problems import PreviewError, Problem, ProgramError
 from stackgraph.recorder.collector import collector_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
@@ -30,6 +32,8 @@ class StackProgram:
     project: Project
     document: Document
     config: StackConfig
+    debug: bool = False
+    """Whether the traceback of a program that fails is shown, on standard error."""
 
     @property
     def stack(self) -> str:
@@ -37,7 +41,7 @@ class StackProgram:
 
     def spec(self) -> "StackSpec":
         """The stack object. Raises ``PreviewError`` with every fault, each with its line."""
-        from eks_inference.stack.spec import parse_stack
+        from eks_inference.stack.reading import parse_stack
 
         try:
             return parse_stack(self.config.values[STACK_KEY])
@@ -58,7 +62,7 @@ class StackProgram:
         from stackgraph.recorder.recording import record
 
         try:
-            with _progress(self.stack) as progress, contextlib.redirect_stdout(sys.stderr):
+            with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
                 graph = record(
                     self.project.main,
                     project=self.project.name,
@@ -67,10 +71,12 @@ class StackProgram:
                     secret_keys=self.config.secret_keys,
                     strict=strict,
                     root=self.project.root,
-                    progress=progress,
+                    progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
                     digest=digest,
                 )
         except ProgramError as error:
+            if self.debug and error.__cause__ is not None:
+                traceback.print_exception(error.__cause__, file=sys.stderr)
             faults = _faults(error)
             if not faults:
                 raise
@@ -102,41 +108,43 @@ class StackProgram:
         ]
 
 
-def programs(stacks: Sequence[str], folder: Path | None = None) -> Iterator[StackProgram]:
+def programs(stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False) -> Iterator[StackProgram]:
     """The named stacks of the project in or around ``folder`` (default: where the command runs); all of them when none is named.
 
     Raises ``PreviewError`` where there is no such project or stack, or a stack file cannot be read.
     """
-    project = _project(folder)
+    project = project_in(folder)
     names = stacks or project.stacks()
     if not names:
         raise PreviewError([Problem("no stack has a file yet", file=str(project.root))])
-    return (_read(project, folder is None, name) for name in names)
+    return (_read(project, folder is None, name, debug) for name in names)
 
 
-def program(stack: str | None, folder: Path | None = None) -> StackProgram:
+def program(stack: str | None, folder: Path | None = None, *, debug: bool = False) -> StackProgram:
     """One stack; may be left unnamed when the project has just one."""
-    project = _project(folder)
+    project = project_in(folder)
     names = project.stacks()
     if stack is None and len(names) != 1:
         raise PreviewError([Problem("name a stack", allowed=", ".join(names) or "none has a file yet")])
-    return _read(project, folder is None, stack or names[0])
+    return _read(project, folder is None, stack or names[0], debug)
 
 
-def _project(folder: Path | None) -> Project:
+def project_in(folder: Path | None) -> Project:
+    """The project in or around a folder (default: where the command runs). Raises ``PreviewError`` where there is none."""
     if folder is not None and not folder.is_dir():
-        raise PreviewError([Problem("there is no such folder", file=str(folder))])
+        allowed = "the folder of a Pulumi Python project, which has a Pulumi.yaml"
+        raise PreviewError([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
     return find_project(folder or Path.cwd())
 
 
-def _read(project: Project, own: bool, stack: str) -> StackProgram:
+def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
     document = project.stack_file(stack)
     optional_secrets: Sequence[str] = ()
     if own and project.name == "eks-inference":
         from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    return StackProgram(project, document, project.config(document, optional_secrets))
+    return StackProgram(project, document, project.config(document, optional_secrets), debug)
 
 
 def _faults(error: BaseException) -> Sequence[Fault]:
@@ -145,15 +153,3 @@ def _faults(error: BaseException) -> Sequence[Fault]:
     while cause is not None and not isinstance(cause, SpecError):
         cause = cause.__cause__
     return cause.faults if cause else ()
-
-
-@contextlib.contextmanager
-def _progress(stack: str) -> Iterator[Callable[[int], None] | None]:
-    """A counter on standard error while a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        yield lambda count: print(f"\rrecording {stack}: {count} resources", end="", file=sys.stderr, flush=True)
-    finally:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.scaling.plan import adapter_rules
 from eks_inference.serving.node_share import room
 from eks_inference.stack.check import check_spec
-from eks_inference.stack.spec import parse_stack
+from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.reading.facts import facts_of
 from graphs import children_of, kind, of_kind, stands_on
 from stackgraph.graph.document import Graph, Resource

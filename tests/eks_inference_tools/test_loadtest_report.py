@@ -1,6 +1,8 @@
 """Results of load tests: what every tool wrote reads as one record, which is compared only with what it can be compared with."""
 
 import argparse
+import contextlib
+import io
 import itertools
 import json
 import math
@@ -21,6 +23,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import browser
+from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
 from eks_inference_tools.loadtest_report import plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
@@ -78,19 +81,16 @@ def report_on(*arguments: str | Path) -> Report:
     return command._report(options)
 
 
-def parsed(*arguments: str | Path, write: command.Write = lambda text, path: None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.configure(parser, write)
-    return parser.parse_args(["report", *map(str, arguments)])
+def parsed(*arguments: str | Path) -> argparse.Namespace:
+    return parser(["loadtest"]).parse_args(["loadtest", "report", *map(str, arguments)])
 
 
 def rendered(*arguments: str | Path) -> str:
     """What the command writes."""
-    texts: list[str] = []
-    options = parsed(*arguments, write=lambda text, path: texts.append(text))
-    assert options.run(options) == 0
-    (text,) = texts
-    return text
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        assert command.run(parsed(*arguments)) == 0
+    return written.getvalue()
 
 
 def problems_of(*arguments: str | Path) -> list[str]:

@@ -1,6 +1,5 @@
 """The replay of an autoscaler but for running one: model, simulated servers, configuration, rules, judgements, picture, text."""
 
-import argparse
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -9,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import recorded
+from conftest import ROOT, recorded
 from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
-from eks_inference_tools.commands import replay as command
-from eks_inference_tools.presentation.output import write
+from eks_inference_tools.cli import main
+from eks_inference_tools.program import StackProgram
 from eks_inference_tools.simulate.control_plane.loopback import Request
 from eks_inference_tools.simulate.replay import run
 from eks_inference_tools.simulate.replay.adapter_rules import adapter_rule
@@ -21,11 +20,13 @@ from eks_inference_tools.simulate.replay.judge import judge
 from eks_inference_tools.simulate.replay.model import Replica, fitted, predictions, rows, settled, wanted
 from eks_inference_tools.simulate.replay.plot import render_plot
 from eks_inference_tools.simulate.replay.prometheus import configuration
-from eks_inference_tools.simulate.replay.report import WIDTH, Report, render_text
+from eks_inference_tools.simulate.replay.report import Report
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
 from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
+from eks_inference_tools.simulate.replay.text import render_text
 from eks_inference_tools.simulate.replay.triton import SUCCESS, Exporters, Fleet
 from stackgraph.graph.document import Graph
+from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import PreviewError
 
 STACK = "gpu-opt350m"
@@ -366,8 +367,8 @@ def custom_metrics(values: dict[str, float]) -> CustomMetrics:
     return made
 
 
-ROOT = "/apis/custom.metrics.k8s.io/v1beta1"
-VALUES = f"{ROOT}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
+METRICS_API = "/apis/custom.metrics.k8s.io/v1beta1"
+VALUES = f"{METRICS_API}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
 
 
 def test_values_as_the_controller_gets_them() -> None:
@@ -380,13 +381,13 @@ def test_values_as_the_controller_gets_them() -> None:
 
 
 def test_discovery_has_the_metrics_that_have_series() -> None:
-    found = json.loads(custom_metrics({}).answer(Request("GET", ROOT)).body)
+    found = json.loads(custom_metrics({}).answer(Request("GET", METRICS_API)).body)
     assert [resource["name"] for resource in found["resources"]] == [f"pods/{SUBJECT.metric}"]
 
 
 def test_unknown_metrics_and_other_paths_are_not_found() -> None:
     metrics = custom_metrics({})
-    for path in (f"{ROOT}/namespaces/t/pods/%2A/unknown?labelSelector=app%3Dt", f"{ROOT}/nodes/n/x", "/openapi/v2"):
+    for path in (f"{METRICS_API}/namespaces/t/pods/%2A/unknown?labelSelector=app%3Dt", f"{METRICS_API}/nodes/n/x", "/openapi/v2"):
         answered = metrics.answer(Request("GET", path))
         assert answered.status == 404
         assert json.loads(answered.body)["kind"] == "Status"
@@ -539,8 +540,8 @@ def test_the_text_has_every_step_every_judgement_and_the_table() -> None:
     text = render_text(report())
     assert max(map(len, text.splitlines())) <= WIDTH
     for change in (
-        "   1:30     32         9.0       1      1  more users",
-        "   6:00      2         0.5       1      1  scaled in",
+        "\n  1:30     32         9.0       1      1  more users",
+        "\n  6:00      2         0.5       1      1  scaled in",
     ):
         assert change in text
     assert text.count("  ok      ") == 8
@@ -604,32 +605,36 @@ def test_the_model_is_of_one_replica() -> None:
 # -- the command -----------------------------------------------------------------------------------------------------------------
 
 
-def options(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.configure(parser, lambda given: recorded(given.stack), write)
-    return parser.parse_args(arguments)
+@pytest.fixture
+def in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(StackProgram, "record", lambda program: recorded(program.stack))
 
 
+@pytest.mark.usefixtures("in_the_clone")
 @pytest.mark.parametrize(("samples", "code"), [(course(), 0), (edited(pods(5), 180, 181), 1)])
 def test_the_command_shows_writes_and_judges(
     samples: list[Sample], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "replay", lambda *given, **more: tuple(samples))
     picture = tmp_path / "replicas.svg"
-    given = options(STACK, "--plot", str(picture))
-    assert given.run(given) == code
+    assert main(["replay", STACK, "--plot", str(picture)]) == code
     assert ("FAILED" in capsys.readouterr().out) == bool(code)
     assert picture.read_text().startswith("<svg ")
-    given = options(STACK, "--format", "json", "-o", str(tmp_path / "replay.json"))
-    assert given.run(given) == code
+    assert main(["replay", STACK, "--format", "json", "-o", str(tmp_path / "replay.json")]) == code
     assert json.loads((tmp_path / "replay.json").read_text())["holds"] == (code == 0)
 
 
-def test_what_cannot_be_replayed_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_the_clone")
+def test_what_cannot_be_replayed_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def started(*given: object, **more: object) -> None:
         raise AssertionError("nothing may be started")
 
     monkeypatch.setattr(run, "replay", started)
-    for given, word in ((options("inf2-llama3"), "kind hpa"), (options(STACK, "--plot", "/no/such/x.svg"), "no such folder")):
-        with pytest.raises(PreviewError, match=word):
-            given.run(given)
+    assert main(["replay", "inf2-llama3"]) == 2
+    assert "kind hpa" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["replay", STACK, "--plot", "/no/such/x.svg"])
+    assert "there is no folder" in capsys.readouterr().err

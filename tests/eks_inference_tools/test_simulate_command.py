@@ -19,7 +19,8 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.commands import simulate as command
 from eks_inference_tools.simulate import simulation
 from eks_inference_tools.simulate.control_plane import toolchain
-from eks_inference_tools.simulate.report import Report, render_text
+from eks_inference_tools.simulate.report import Report
+from eks_inference_tools.simulate.text import render_text
 from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
 from stackgraph.problems import PreviewError, Problem
@@ -138,8 +139,10 @@ def test_it_writes_to_a_file(stage: Stage, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_file_that_cannot_be_written_is_exit_code_2(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")])
+    assert ended.value.code == 2
+    assert "there is no folder" in capsys.readouterr().err
     assert not stage.running
 
 

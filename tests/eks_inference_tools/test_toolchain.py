@@ -20,7 +20,8 @@ from conftest import ROOT
 from eks_inference.catalog.versions import chart
 from eks_inference.cluster.spec import ClusterSpec
 from eks_inference_tools.cli import main
-from eks_inference_tools.commands.cluster_tools import _Progress
+from eks_inference_tools.commands.cluster_tools import _state
+from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.simulate.control_plane import toolchain
 from eks_inference_tools.simulate.control_plane.tool_build import Step, build
 from eks_inference_tools.simulate.control_plane.toolchain import (
@@ -552,13 +553,13 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    progress = _Progress()
     step = Step("kwok 0.8.0")
-    progress.show(step)
-    step.modules, step.packages = 1, 20
-    progress.show(step)
-    step.done = True
-    progress.show(step)
+    with Progress() as progress:
+        progress.show(_state(step))
+        step.modules, step.packages = 1, 20
+        progress.show(_state(step))
+        step.done = True
+        progress.keep(_state(step))
     return stream.getvalue()
 
 

@@ -1,9 +1,6 @@
 """The command ``eks-inference verify``: kubectl's answers and errors, waiting, reports. kubectl is a stand-in on PATH."""
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,13 +8,17 @@ from typing import Any
 import pytest
 
 import stand_in_kubectl
-from conftest import recorded
-from eks_inference_tools.commands.verify import POLL_SECONDS, _show, add_parser, watch
+from conftest import ROOT, recorded
+from eks_inference_tools.cli import parser
+from eks_inference_tools.commands.verify import POLL_SECONDS, _state, watch
+from eks_inference_tools.presentation.progress import Progress
+from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.expected import Expected, expected_of
 from eks_inference_tools.reading.observed import Observed
 from eks_inference_tools.verify import cluster_api
 from eks_inference_tools.verify.checks import judge
-from eks_inference_tools.verify.report import render_json, render_table
+from eks_inference_tools.verify.report import render_json
+from eks_inference_tools.verify.text import render_text
 from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unknown, wait
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
@@ -53,6 +54,8 @@ class Cli:
         monkeypatch.setenv("KUBECONFIG", str(self.kubeconfig))
         monkeypatch.setenv("STAND_IN_CLUSTER", str(self.states))
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(StackProgram, "record", lambda program: recorded(program.stack))
 
     def answer(self, *states: dict[str, Any]) -> None:
         for number, state in enumerate(states):
@@ -62,9 +65,7 @@ class Cli:
                 (self.states / f"{number}.{kind}").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
     def run(self, *arguments: str) -> int:
-        parser = argparse.ArgumentParser()
-        add_parser(parser.add_subparsers(), lambda options: recorded(options.stack))
-        options = parser.parse_args(["verify", "inf2-llama3", *arguments])
+        options = parser(["verify"]).parse_args(["verify", "inf2-llama3", *arguments])
         code = options.run(options)
         self.out, self.err = self._capsys.readouterr()
         return code
@@ -273,17 +274,6 @@ def test_a_wait_that_is_no_time_is_refused(cli, given_, capsys):
     assert "not a number of seconds" in capsys.readouterr().err
 
 
-def test_help_costs_nothing():
-    """The parser is built for every command of the tool, so its module loads nothing heavy."""
-    program = (
-        "import argparse, sys; from eks_inference_tools.commands.verify import add_parser; "
-        "add_parser(argparse.ArgumentParser().add_subparsers(), print); "
-        "sys.exit([m for m in sys.modules if m.split('.')[0] in ('pulumi', 'pydantic', 'yaml', 'subprocess')] or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=os.environ)
-    assert done.returncode == 0, done.stderr
-
-
 # -- waiting, with a clock of ours -----------------------------------------------------------------------------------------------
 
 
@@ -363,11 +353,14 @@ def test_an_interrupt_ends_the_wait_with_what_was_seen(llama3, starting):
 
 def test_progress_is_one_line_over_the_one_before(llama3, starting, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    _show(judge(expected_of(llama3), observed(starting)), 125.4)
-    shown = capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress() as progress:
+        progress.show(_state(judge(expected_of(llama3), observed(starting)), 125.4))
+        shown = capsys.readouterr().err
     assert shown.startswith("\r\033[K")
     assert "1 wait; 2:05 left: Deployment kube-system/my-scheduler: 0 of 1 ready" in shown
     assert "\n" not in shown
+    assert capsys.readouterr().err == "\r\033[K"
 
 
 # -- reports ---------------------------------------------------------------------------------------------------------------------
@@ -393,22 +386,22 @@ CHECKS = [
 
 
 def test_the_table():
-    assert_golden("verify/table.txt", render_table(EXPECTED, CHECKS, context="ctx"))
-    assert_golden("verify/table-narrow.txt", render_table(EXPECTED, CHECKS, width=60))
+    assert_golden("verify/table.txt", render_text(EXPECTED, CHECKS, context="ctx", width=100))
+    assert_golden("verify/table-narrow.txt", render_text(EXPECTED, CHECKS, width=60))
 
 
 def test_colours_only_add_colour():
-    painted = render_table(EXPECTED, CHECKS, colour=True)
+    painted = render_text(EXPECTED, CHECKS, colour=True)
     plain = painted
     for code in ("0", "1", "2", "1;4", "31", "32", "33", "35"):
         plain = plain.replace(f"\x1b[{code}m", "")
-    assert plain == render_table(EXPECTED, CHECKS)
+    assert plain == render_text(EXPECTED, CHECKS)
     assert painted != plain
 
 
 def test_words_of_the_cluster_cannot_steer_a_terminal():
     check = Check("Part", "Pod a", failed("\x1b[31mred\x07\n\nsecond", "calm\x1b[0m", "kubectl\x1b]0;title\x07"))
-    assert not {"\x1b", "\x07"} & set(render_table(EXPECTED, [check]))
+    assert not {"\x1b", "\x07"} & set(render_text(EXPECTED, [check]))
 
 
 def test_the_gravest_check_decides():

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from demo_program import SECRETS, program
 from eks_inference_tools.reading.facts import facts_of
@@ -442,7 +443,7 @@ def _with_odd_places(draw: st.DrawFn, value: Any) -> Any:
 def test_any_graph_can_be_drawn(odd: Graph, width: int) -> None:
     tree, manifests, diagram = render_tree(odd, width=width), render_manifests(odd), render_mermaid(odd)
     assert PLANTED not in tree + manifests + diagram
-    assert max(map(len, tree.split("\n"))) <= max(width, 40)
+    assert max(map(cell_len, tree.split("\n"))) <= max(width, 40)
     assert all(letter.isprintable() or letter == "\n" for letter in tree)
     assert (tree, manifests, diagram) == (render_tree(odd, width=width), render_manifests(odd), render_mermaid(odd))
     assert_is_a_flowchart(diagram)

@@ -67,6 +67,18 @@ def web_ui_environment(spec: OpenWebUISpec, endpoints: Sequence[str], *, with_ke
     }
 
 
+def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the Service."""
+    return {
+        "metadata": {"name": WEB_UI_NAME, "namespace": spec.namespace},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {APP_LABEL: WEB_UI_NAME},
+            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+        },
+    }
+
+
 def web_ui_deployment(
     spec: OpenWebUISpec, *, image: str, endpoints: Sequence[str], secrets: Sequence[Mapping[str, Any]], placement: Placement
 ) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.faults import SpecError
 from eks_inference.images import plan
@@ -63,12 +64,8 @@ class ImageBuild(pulumi.ComponentResource):
 
         repository = self._repository(name, spec, cluster)
         identity = self._identity(name, repository, bases, cluster)
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": self.namespace, "labels": plan.POD_SECURITY},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        namespace = namespace_object(f"{name}-namespace", self.namespace, plan.POD_SECURITY, cluster=cluster, parent=self)
+        inside = on_cluster(cluster, self, namespace)
         before: list[pulumi.Resource] = [
             k8s.core.v1.ServiceAccount(
                 f"{name}-account",
@@ -113,11 +110,11 @@ class ImageBuild(pulumi.ComponentResource):
                 cli_image=settings.image(versions.image("aws-cli")),
                 buildkit_image=settings.image(versions.image("buildkit")),
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[*before, *identity, *placement.ready],
-                custom_timeouts=pulumi.CustomTimeouts(create=f"{spec.timeout_minutes}m"),
+            opts=on_cluster(
+                cluster,
+                self,
+                *(*before, *identity, *placement.ready),
+                timeouts=pulumi.CustomTimeouts(create=f"{spec.timeout_minutes}m"),
             ),
         )
         self.reference: pulumi.Output[str] = pulumi.Output.all(repository.repository_url, job.id).apply(

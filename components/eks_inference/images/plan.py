@@ -7,7 +7,6 @@ pushing an image" and "Lifecycle policy properties"; Kubernetes documentation, "
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -18,17 +17,18 @@ from eks_inference.images import dockerfile
 from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
-from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.pod_security import Level
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
+from eks_inference.spec import dns_label_faults
 
 SERVICE_ACCOUNT = "image-build"
 SCRIPTS_CONFIG_MAP = "image-build-scripts"
 SCRIPT_FILES = ("prepare.sh", "build.sh")
 LABELS = {"app.kubernetes.io/name": "image-build"}
 
-POD_SECURITY = enforce("privileged")
-"""Labels of the build's namespace, and why they are not "restricted".
+POD_SECURITY: Level = "privileged"
+"""Pod Security of the build's namespace, and why it is not "restricted".
 
 Rootless BuildKit runs as uid 1000, not privileged. But each RUN step of a Dockerfile is a container inside the pod: making its
 namespaces and mounts takes system calls that the runtime's seccomp profile and AppArmor forbid, so both are "Unconfined", which
@@ -266,10 +266,8 @@ def job(
 
 def faults(name: str, placement: Placement) -> list[Fault]:
     """What is wrong with where and under which name an image is to be built."""
-    found = []
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > MAX_NAME_LENGTH:
-        allowed = f"a DNS label of at most {MAX_NAME_LENGTH} characters that begins with a letter"
-        found.append(Fault((), "an image build's name is also that of its namespace and repository", name, allowed))
+    message = "an image build's name is also that of its namespace and repository"
+    found = dns_label_faults(name, message, max_length=MAX_NAME_LENGTH)
     shape = placement.instance_type
     if shape.architecture != "x86_64":
         message = "an image is built for the processor it is built on, and servers run on x86_64"

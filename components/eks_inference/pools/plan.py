@@ -114,7 +114,7 @@ def release_version(ami: ReleaseAmi, instance: InstanceType, kubernetes_version:
 
 def neuron_driver(spec: ManagedPoolSpec | KarpenterPoolSpec, instance: InstanceType, kubernetes_version: str) -> str | None:
     """The Neuron driver of the pool's AMI release; None without Neuron devices, with an image of your own, or when unknown."""
-    if instance.accelerator != "neuron" or not isinstance(spec.ami, ReleaseAmi):
+    if not instance.neuron or not isinstance(spec.ami, ReleaseAmi):
         return None
     try:
         return versions.neuron_driver(spec.ami.release_version or versions.ami_release(ami_type(instance), kubernetes_version))

@@ -170,7 +170,7 @@ def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
         asked = pod.requests.get(DEVICE_RESOURCE)
         if not asked or asked != asked.to_integral_value():
             continue
-        types = [one for one in facts.instance_types(pod) if one.accelerator == "neuron"]
+        types = [one for one in facts.instance_types(pod) if one.neuron]
         partial = [one.name for one in types if needs_scheduler(int(asked), one)]
         scheduler = text(at(pod.spec, "schedulerName")) or "default-scheduler"
         if types:

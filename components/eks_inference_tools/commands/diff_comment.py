@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stackgraph.github.report import Report, Run
 
+HELP = "in a GitHub workflow: post a diff on its pull request"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
@@ -31,7 +33,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="github-actions[bot]",
         help="whose comments the token writes; others are never touched (default: %(default)s)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,10 +5,12 @@ Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from eks_inference_tools.commands.options import add_document
 
 # The parser is built for every command; what a report needs is imported when one is made.
 if TYPE_CHECKING:
@@ -18,14 +20,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FORMATS = ("table", "json", "html")
-
-Write = Callable[[str, Path | None], None]
-"""Takes a text to a file, or to standard output."""
+HELP = "results of load tests side by side, and beside published figures"
+FORMATS = ("text", "json", "html")
 
 
-def configure(parser: argparse.ArgumentParser, write: Write) -> None:
-    """Adds the sub-commands of ``loadtest`` and what runs them."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the sub-commands of ``loadtest`` and their options."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     report = commands.add_parser(
         "report",
@@ -55,13 +55,13 @@ def configure(parser: argparse.ArgumentParser, write: Write) -> None:
         metavar="ID",
         help="compare with these published figures, whatever the model, or with 'none' (default: those of the model)",
     )
-    report.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
-    report.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    report.set_defaults(run=lambda options: run(options, write))
+    add_document(report, FORMATS)
 
 
-def run(options: argparse.Namespace, write: Write) -> int:
+def run(options: argparse.Namespace) -> int:
     """Makes the report; raises ``PreviewError`` with everything that is wrong with what was given."""
+    from eks_inference_tools.presentation.output import write
+
     write(_render(_report(options), options.format), options.output)
     return 0
 

@@ -5,19 +5,19 @@ Exit codes: 0 the question was answered (also when nothing fits); 2 what was giv
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from eks_inference_tools.commands.options import add_document
 
 # The parser is built for every command; what a plan needs is imported when one is made.
 if TYPE_CHECKING:
     from eks_inference.catalog.engines import EngineProfile
     from eks_inference.catalog.instances import InstanceType
     from eks_inference.catalog.models import Model
-    from eks_inference.serving.feasibility import Feasibility, Fit, Split
-    from eks_inference.serving.memory import MemoryUse
+    from eks_inference.serving.feasibility import Feasibility, Split
 
+HELP = "how a model fits an instance type: splits, batches, lengths"
 FORMATS = ("text", "json")
 Found = TypeVar("Found")
 
@@ -39,14 +39,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's longest)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.set_defaults(run=run)
+    add_document(parser, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` when what was given cannot be used."""
+    from eks_inference_tools.presentation.output import write
+
     found = answer(options.model, options.instance, options.engine, options.max_model_len)
-    sys.stdout.write(as_json(found) if options.format == "json" else as_text(found))
+    if options.format == "json":
+        write(as_json(found), options.output)
+    else:
+        from eks_inference_tools.presentation.feasibility import render_text
+
+        write(render_text(found), options.output)
     return 0
 
 
@@ -101,135 +107,6 @@ def _refuse(message: str, option: str, given: str, allowed: str, hint: str = "")
     raise PreviewError([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
-# -- text -----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A column of the table: two lines of heading with the unit, and what stands in a row."""
-
-    heading: tuple[str, str]
-    cell: "Callable[[Split, Fit], str]"
-    of_split: bool = False
-    """Said once for each split, in its first row."""
-
-
-def as_text(found: "Feasibility") -> str:
-    """The table, at most 100 characters wide."""
-    from eks_inference.serving.memory import paged
-
-    columns = _columns(found)
-    rows = [(split, fit) for split in found.splits if not split.refusal for fit in split.fits]
-    widths = [max(map(len, (*column.heading, *(column.cell(*row) for row in rows)))) for column in columns]
-    lines = [f"{found.model.name} on {found.instance.name}", "", *_about(found), ""]
-    lines += [
-        "  ".join(column.heading[line].rjust(width) for column, width in zip(columns, widths, strict=True)) for line in (0, 1)
-    ]
-    for split in found.splits:
-        if split.refusal:
-            repeats = f"; each KV head would be held {split.kv_repeats:g} times" if split.kv_repeats > 1 else ""
-            lines.append(f"{str(split.tensor_parallel).rjust(widths[0])}  no: {split.refusal}{repeats}")
-        for position, fit in enumerate(split.fits if not split.refusal else ()):
-            cells = ["" if position and column.of_split else column.cell(split, fit) for column in columns]
-            lines.append("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))
-        lines += [" " * widths[0] + f"  {split.caution}"] if split.caution else []
-    lines += ["", *(_PAGED_LEGEND if paged(found.engine) else _CONTIGUOUS_LEGEND)]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-_CONTIGUOUS_LEGEND = (
-    "advised: the largest max_num_seqs without a warning (90 % of the memory); limit: that fits at all.",
-    "KV cache and used: at the advised number, or at the limit where none is advised.",
-)
-_PAGED_LEGEND = (
-    "advised, limit: sequences of that length in the KV cache at once, at 90 % and 100 % of its memory.",
-    "max_num_seqs may be larger: shorter sequences share the pages, and others wait.",
-    "KV cache and used: at the advised number, or at the limit where none is advised.",
-)
-
-
-def _columns(found: "Feasibility") -> list[_Column]:
-    neuron = found.instance.accelerator == "neuron"
-    unit, devices = ("core", "devices") if neuron else ("GPU", "GPUs")
-    possible = [split for split in found.splits if not split.refusal]
-    columns = [
-        _Column(("", "TP"), lambda split, _: str(split.tensor_parallel), of_split=True),
-        _Column((devices, "a pod"), lambda split, _: str(split.devices), of_split=True),
-    ]
-    if any(split.idle_cores for split in possible):
-        columns.append(_Column(("idle", f"{unit}s"), lambda split, _: str(split.idle_cores), of_split=True))
-    columns.append(_Column(("pods", "a node"), lambda split, _: str(split.pods), of_split=True))
-    if any(split.idle_devices for split in possible):
-        columns.append(_Column(("idle", devices), lambda split, _: str(split.idle_devices), of_split=True))
-    if neuron:
-        needed = {True: "needed", False: "-"}
-        columns.append(_Column(("Neuron", "scheduler"), lambda split, _: needed[split.scheduler], of_split=True))
-    if any(split.kv_repeats > 1 for split in possible):
-        columns.append(_Column(("KV heads", "held"), lambda split, _: f"x {split.kv_repeats:g}", of_split=True))
-    return [
-        *columns,
-        _Column(("length", "tokens"), lambda _, fit: str(fit.max_model_len)),
-        _Column(("sequences", "advised"), lambda _, fit: str(fit.advised.sequences or "-")),
-        _Column(("", "limit"), lambda _, fit: str(fit.most.sequences or "-")),
-        _Column(("weights", f"GiB/{unit}"), lambda _, fit: _gib(_shown(fit).weights)),
-        _Column(("KV cache", f"GiB/{unit}"), lambda _, fit: _gib(_shown(fit).kv) if fit.most.sequences else "-"),
-        _Column(("used", "%"), lambda _, fit: f"{_shown(fit).fraction * 100:.0f}" if fit.most.sequences else "-"),
-    ]
-
-
-def _shown(fit: "Fit") -> "MemoryUse":
-    return fit.advised if fit.advised.sequences else fit.most
-
-
-def _about(found: "Feasibility") -> list[str]:
-    """Model, node and engine, each with the numbers everything else follows from."""
-    from eks_inference.serving.feasibility import engines_for
-    from eks_inference.serving.memory import GIB, MemoryUse, paged
-
-    model, instance, engine = found.model, found.instance, found.engine
-    one = MemoryUse(model, instance, engine, 1, 1, 1)
-    part = "core" if instance.accelerator == "neuron" else "GPU"
-    cores = (
-        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores" if part == "core" else f"{instance.devices} GPUs"
-    )
-    logical = f" (LNC {instance.default_logical_core_setting})" if instance.default_logical_core_setting > 1 else ""
-    release = ", ".join(filter(None, [f"vLLM {engine.vllm}", f"Neuron SDK {engine.sdk}" if engine.sdk else ""]))
-    usable = f", of which the engine uses {one.capacity / GIB:.3g}" if one.capacity < one.memory else ""
-    pool = "".join(f", at most {limit.available / GIB:.3g} GiB a {part}" for limit in one.limits[1:])
-    way = f"in pages that sequences share{pool}" if paged(engine) else "set aside for the whole batch at its longest"
-    others = [each.name for each in engines_for(instance, model) if each != engine]
-    facts = [
-        ("model", f"{model.parameters / 1e9:.2f} billion parameters, {model.dtype}: {_gib(model.weight_bytes())} GiB"),
-        ("", f"{model.layers} layers, {model.heads} heads, {model.kv_heads} KV heads; at most {model.max_positions} tokens"),
-        ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once"),
-        ("node", f"{_one(cores, instance.devices)}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
-        ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
-        ("engine", f"{engine.name}: {release}"),
-        ("", f"KV cache: {way}"),
-    ]
-    if engine.caveat:
-        facts.append(("", f"caveat: {engine.caveat}"))
-    if others:
-        facts.append(("", f"others: {', '.join(others)} (--engine)"))
-    return [line for title, text in facts for line in _wrapped(f"  {title:<7} ", text)]
-
-
-def _wrapped(margin: str, text: str) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, 99, initial_indent=margin, subsequent_indent=" " * len(margin), break_on_hyphens=False)
-
-
-def _one(text: str, count: int) -> str:
-    return text.replace("devices", "device").replace("GPUs", "GPU") if count == 1 else text
-
-
-def _gib(size: int) -> str:
-    from eks_inference.serving.memory import gib
-
-    return gib(size)
-
-
 # -- JSON -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -239,12 +116,10 @@ def as_json(found: "Feasibility") -> str:
 
 
 def _document(found: "Feasibility") -> dict[str, Any]:
-    from eks_inference.serving.memory import paged
-
     return {
         "model": _model(found.model),
         "instance": _instance(found.instance),
-        "engine": _engine(found.engine) | {"kv_cache": "paged" if paged(found.engine) else "contiguous"},
+        "engine": _engine(found.engine) | {"kv_cache": found.engine.generation.kv_cache},
         "splits": [_split(split) for split in found.splits],
     }
 

@@ -11,13 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference_tools.commands.options import add_document, add_program, add_stack
 from eks_inference_tools.interrupts import ending_cleanly
-from eks_inference_tools.presentation.output import colour, refuse_missing_folders, write
+from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a simulation needs is imported when one runs.
 if TYPE_CHECKING:
+    from eks_inference_tools.simulate.report import Report
     from stackgraph.graph.document import Graph
 
+HELP = "where every pod lands, on a real control plane with simulated nodes"
 FORMATS = ("text", "json")
 MOST = "max"
 
@@ -29,10 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when something is refused "
         "or Pending. Nothing runs in the pods; needs the programs of `eks-inference cluster-tools`."
     )
-    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama2")
-    parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
-    )
+    add_stack(parser)
+    add_program(parser)
     parser.add_argument(
         "--scale",
         metavar="NAMESPACE/NAME=N",
@@ -43,34 +44,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rollout", action="store_true", help="then change every image, and then delete everything, too")
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C, for a look with kubectl")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    parser.set_defaults(run=run)
+    add_document(parser, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed
-    from eks_inference_tools.simulate.report import render_json, render_text
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
 
-    refuse_missing_folders(options.output)
+    graph = program(options.stack, options.program, debug=options.debug).record()
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)
-    graph = program(options.stack, options.program).record()
     replicas = _wanted(options.scale, graph)
-    with ending_cleanly(), simulation(graph, toolchain, replicas=replicas, tell=_tell) as simulated:
+    with (
+        ending_cleanly(),
+        Progress() as progress,
+        simulation(graph, toolchain, replicas=replicas, tell=progress.show) as simulated,
+    ):
         report = rolled_out(simulated, whole=options.rollout)
-        text = (
-            render_json(report) if options.format == "json" else render_text(report, colour=options.output is None and colour())
-        )
-        write(text, options.output)
+        write(_rendered(report, options), options.output)
         if options.keep:
             _keep(simulated.plane.kubeconfig, simulated.ensure_alive)
     return 0 if report.is_well else 1
+
+
+def _rendered(report: "Report", options: argparse.Namespace) -> str:
+    if options.format == "json":
+        from eks_inference_tools.simulate.document import render_json
+
+        return render_json(report)
+    from eks_inference_tools.presentation.output import colour
+    from eks_inference_tools.simulate.text import render_text
+
+    return render_text(report, colour=options.output is None and colour())
 
 
 def _replicas(given: str) -> tuple[str, int | None]:
@@ -93,12 +103,6 @@ def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str
         return named
     known = scalable(cluster_objects(graph))
     return {name: most for name, most in most_replicas(graph).items() if name in known} | named
-
-
-def _tell(words: str) -> None:
-    """Says what is being done, in one line, while a person is watching."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def _keep(kubeconfig: Path, ensure_alive: Callable[[], None]) -> None:

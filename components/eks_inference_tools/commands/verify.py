@@ -5,40 +5,35 @@ in part.
 """
 
 import argparse
-import os
-import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from eks_inference_tools.commands.options import add_document, add_program, add_stack
+from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a check needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
     from eks_inference_tools.reading.observed import Observed
     from eks_inference_tools.verify.verdicts import Check
-    from stackgraph.graph.document import Graph
 
-FORMATS = ("table", "json")
+HELP = "whether a deployed stack is there and well, by kubectl; changes nothing"
+FORMATS = ("text", "json")
 EXIT_CODES = {"ok": 0, "wait": 1, "failed": 1, "unknown": 2}
 POLL_SECONDS = 10.0
 
-_WIDTH = 110
 
-
-def add_parser(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", recorded_stack: "Callable[[argparse.Namespace], Graph]"
-) -> argparse.ArgumentParser:
-    """Adds the command. ``recorded_stack`` gives the graph of the stack that the options name; it raises ``PreviewError``."""
-    parser = commands.add_parser(
-        "verify",
-        help="whether a deployed stack is there and well, by kubectl; changes nothing",
-        description="Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
         "and model server. Reads with kubectl, changes nothing. Exit code 0: all is well; 1: something failed or is not there "
-        "yet; 2: it could not be looked at.",
+        "yet; 2: it could not be looked at."
     )
-    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3")
+    add_stack(parser)
+    add_program(parser)
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: KUBECONFIG, or ~/.kube/config")
     parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     parser.add_argument(
@@ -48,35 +43,39 @@ def add_parser(
         default=0.0,
         help="look again while something is on its way (default: 0)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
-    parser.set_defaults(run=lambda options: run(options, recorded_stack))
-    return parser
+    add_document(parser, FORMATS)
 
 
-def run(options: argparse.Namespace, recorded_stack: "Callable[[argparse.Namespace], Graph]") -> int:
+def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2 before anything was seen."""
+    from eks_inference_tools.presentation.output import colour, write
+    from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
-    from eks_inference_tools.verify.report import render_json, render_table
     from eks_inference_tools.verify.verdicts import overall
 
-    expected = expected_of(recorded_stack(options))
+    expected = expected_of(program(options.stack, options.program, debug=options.debug).record())
     kubectl = Kubectl(kubeconfig=options.kubeconfig, context=options.context, access_command=expected.access_command)
     context = kubectl.check_cluster(expected.cluster)
     resources = expected.resources()
-    checks = watch(
-        expected,
-        lambda: kubectl.read(resources, releases=bool(expected.releases)),
-        seconds=options.wait,
-        show=_show if sys.stderr.isatty() else None,
-    )
+    with Progress() as progress:
+        checks = watch(
+            expected,
+            lambda: kubectl.read(resources, releases=bool(expected.releases)),
+            seconds=options.wait,
+            show=lambda checks, left: progress.show(_state(checks, left)),
+        )
     if options.format == "json":
-        sys.stdout.write(render_json(expected, checks, context=context))
+        from eks_inference_tools.verify.report import render_json
+
+        text = render_json(expected, checks, context=context)
     else:
-        on_terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((_WIDTH, 0)).columns if on_terminal else _WIDTH
-        colour = on_terminal and not os.environ.get("NO_COLOR")
-        sys.stdout.write(render_table(expected, checks, context=context, colour=colour, width=width))
+        from eks_inference_tools.presentation.output import colour, width
+        from eks_inference_tools.verify.text import render_text
+
+        to_screen = options.output is None
+        text = render_text(expected, checks, context=context, colour=to_screen and colour(), width=width() if to_screen else 110)
+    write(text, options.output)
     return EXIT_CODES[overall(checks)]
 
 
@@ -111,23 +110,17 @@ def watch(
                 lost = error
     except KeyboardInterrupt:
         lost = None
-    finally:
-        if show:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
     if lost:
         raise lost
     return checks
 
 
-def _show(checks: "Sequence[Check]", left: float) -> None:
-    """One line on standard error, over the one before."""
+def _state(checks: "Sequence[Check]", left: float) -> str:
     from eks_inference_tools.verify.report import counted
-    from stackgraph.graph.values import shorten
 
     first = next((check for check in checks if check.verdict == "wait"), None)
     what = f": {first.subject}: {first.finding.found}" if first else ""
-    line = f"{counted(checks)}; {int(left) // 60}:{int(left) % 60:02} left{what}"
-    print(f"\r\033[K{shorten(line, shutil.get_terminal_size().columns - 1)}", end="", file=sys.stderr, flush=True)
+    return f"{counted(checks)}; {int(left) // 60}:{int(left) % 60:02} left{what}"
 
 
 def _seconds(given: str) -> float:

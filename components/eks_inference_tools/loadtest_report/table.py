@@ -1,28 +1,30 @@
 """The report as text, no wider than ``WIDTH`` columns."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
 
 from eks_inference_tools.loadtest_report import figures
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
 from eks_inference_tools.loadtest_report.published import Published
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
+from stackgraph.presentation.terminal import WIDTH, Columns, Paragraph, drawn, words
 
-WIDTH = 110
-_GAP = "  "
+Lines = Iterator[RenderableType]
 
 
 def render_table(report: Report) -> str:
-    blocks = [_overview(report.runs), *(list(_run(run)) for run in report.runs)]
-    blocks += [list(_comparison(each, "the first file")) for each in report.against_first]
-    blocks += [list(_comparison(each, "published figures")) for each in report.against_published]
-    blocks += [list(_source(each)) for each in report.published]
+    blocks = [_overview(report.runs), *(_run(run) for run in report.runs)]
+    blocks += [_comparison(each, "the first file") for each in report.against_first]
+    blocks += [_comparison(each, "published figures") for each in report.against_published]
+    blocks += [_source(each) for each in report.published]
     if report.notes:
-        blocks.append([line for note in report.notes for line in _wrapped(f"{note.level}: {note.line()}")])
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+        blocks.append(_said(f"{note.level}: {note.line()}") for note in report.notes)
+    first, *further = blocks
+    return drawn([*first, *(line for block in further for line in ("", *block))], width=WIDTH)
 
 
-def _overview(runs: Sequence[Run]) -> list[str]:
+def _overview(runs: Sequence[Run]) -> Lines:
     header = ("run", "users", "completed", "failed", "TTFT p50", "ITL mean", "e2e p50", "tokens/s", "chips", "a chip")
     rows = [
         (
@@ -41,56 +43,44 @@ def _overview(runs: Sequence[Run]) -> list[str]:
     ]
     with_ttft = any(run.itl_includes_ttft for run in runs)
     marks = f"; {figures.WITH_TTFT_MEANS}" if with_ttft else ""
-    return [*_columns(header, rows), "", f"Latencies in milliseconds; tokens are output tokens{marks}."]
+    yield from (_figures(header, rows), "", f"Latencies in milliseconds; tokens are output tokens{marks}.")
 
 
-def _run(run: Run) -> Iterator[str]:
+def _run(run: Run) -> Lines:
     about = [figures.tool(run), run.model, run.instance_type, run.file]
-    yield from _wrapped(f"{run.label}: {', '.join(part for part in about if part)}")
+    yield _said(f"{run.label}: {', '.join(part for part in about if part)}")
     rows = [
         (f"{METRICS[name].short}{_mark(run, name)}", *(figures.figure(run.value(name, statistic)) for statistic in STATISTICS))
         for name in METRICS
         if name in run.metrics
     ]
     if rows:
-        yield from _columns(("", *STATISTICS), rows)
+        yield _figures(("", *STATISTICS), rows)
     if requests := figures.requests(run):
-        yield from _wrapped(f"  requests: {requests}", further="    ")
+        yield _said(f"requests: {requests}", indent=2)
 
 
 def _mark(run: Run, metric: str) -> str:
     return figures.WITH_TTFT if run.basis.get(metric) == "request_with_ttft" else ""
 
 
-def _comparison(comparison: Comparison, with_what: str) -> Iterator[str]:
+def _comparison(comparison: Comparison, with_what: str) -> Lines:
     run, other = comparison.run, comparison.other
-    yield from _wrapped(f"{run.label} against {with_what}: {other.label}")
+    yield _said(f"{run.label} against {with_what}: {other.label}")
     header = ["", *(cell for statistic in figures.COMPARED for cell in (statistic, "there", "ratio"))]
     rows = figures.side_by_side(comparison)
-    yield from _columns(header, rows) if rows else ["  nothing that can be compared"]
-    for note in comparison.notes:
-        yield from _wrapped(f"  {note.level}: {note.line()}", further="    ")
+    yield _figures(header, rows) if rows else "  nothing that can be compared"
+    yield from (_said(f"{note.level}: {note.line()}", indent=2) for note in comparison.notes)
 
 
-def _source(published: Published) -> Iterator[str]:
-    yield from _wrapped(f"{published.id}: {published.source}; measured: {published.measured}; read: {published.read}")
-    for remark in published.remarks:
-        yield from _wrapped(f"  {remark}", further="    ")
+def _source(published: Published) -> Lines:
+    yield _said(f"{published.id}: {published.source}; measured: {published.measured}; read: {published.read}")
+    yield from (_said(remark, indent=2) for remark in published.remarks)
 
 
-def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned cells; the first column is cut where the line would be too long."""
-    widths = [max(len(row[index]) for row in (header, *rows)) for index in range(len(header))]
-    widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - len(_GAP) * len(widths))
-    lines = []
-    for first, *others in (header, *rows):
-        cells = [
-            figures.cut(first, widths[0]).ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)),
-        ]
-        lines.append((_GAP + _GAP.join(cells)).rstrip())
-    return lines
+def _figures(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns:
+    return Columns(map(tuple, (header, *rows)), indent=2, right=range(1, len(header)))
 
 
-def _wrapped(text: str, further: str = "  ") -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+def _said(text: str, *, indent: int = 0) -> Paragraph:
+    return Paragraph(words(text), " " * indent, " " * (indent + 2))

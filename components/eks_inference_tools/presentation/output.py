@@ -1,6 +1,7 @@
 """Where commands write to: a terminal or a file."""
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -11,13 +12,9 @@ def colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def refuse_missing_folders(*files: Path | None) -> None:
-    """Raises ``PreviewError`` where a file could not be written, for commands that take minutes to have something to write."""
-    missing = [file.parent for file in files if file and not file.parent.is_dir()]
-    if missing:
-        from stackgraph.problems import PreviewError, Problem
-
-        raise PreviewError([Problem("there is no such folder", file=str(folder)) for folder in missing])
+def width(otherwise: int = 110) -> int:
+    """The columns of standard output; ``otherwise`` where it is no terminal."""
+    return shutil.get_terminal_size((otherwise, 0)).columns if sys.stdout.isatty() else otherwise
 
 
 def write(text: str, output: Path | None) -> None:
@@ -28,6 +25,10 @@ def write(text: str, output: Path | None) -> None:
     from stackgraph.problems import PreviewError, Problem
 
     try:
+        if output.exists() and not output.is_file():
+            # A device or a pipe, such as /dev/null: nothing may take its place.
+            output.write_text(text, encoding="utf-8")
+            return
         with tempfile.NamedTemporaryFile(
             "w", dir=output.parent, prefix=f".{output.name}.", delete=False, encoding="utf-8"
         ) as file:

@@ -94,13 +94,13 @@ class NodeShape:
         found = {} if self.efa is None else {EFA_RESOURCE: Decimal(self.efa)}
         if self.instance:
             room = allocatable(self.instance)
-            neuron = self.instance.devices if self.instance.accelerator == "neuron" else 0
+            neuron = self.instance.devices if self.instance.neuron else 0
             found |= {
                 "cpu": Decimal(room.cpu_millis) / 1000,
                 "memory": Decimal(room.memory_mib) * 2**20,
                 DEVICE_RESOURCE: Decimal(neuron),
                 CORE_RESOURCE: Decimal(cores_of(neuron, self.instance)),
-                GPU_RESOURCE: Decimal(self.instance.devices if self.instance.accelerator == "nvidia" else 0),
+                GPU_RESOURCE: Decimal(self.instance.devices if self.instance.nvidia else 0),
             }
         return found
 
@@ -108,7 +108,7 @@ class NodeShape:
         """The values that label may have on these nodes."""
         if key in self.labels:
             return self.labels[key]
-        if key.startswith(_NVIDIAS) and self.instance and self.instance.accelerator != "nvidia":
+        if key.startswith(_NVIDIAS) and self.instance and not self.instance.nvidia:
             return frozenset()
         if key.startswith(_KARPENTERS) and not self.by_karpenter:
             return frozenset()
@@ -255,8 +255,7 @@ def _candidates(base: NodeShape, requirements: Any) -> Iterator[NodeShape]:
         return
     known = [instance for instance in instance_types().values() if instance.family in families]
     yield from (_on(base, instance.name) for instance in known)
-    # The catalog has every size of a Neuron family, but not of others.
-    complete = {instance.family for instance in known if instance.accelerator == "neuron"}
+    complete = {instance.family for instance in known if instance.every_size}
     if not families or set(families) - complete:
         yield base
 

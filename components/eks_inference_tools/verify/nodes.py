@@ -98,7 +98,7 @@ def neuron_nodes(nodes: Iterable[Object]) -> list[tuple[Object, InstanceType]]:
     for node in nodes:
         labels = labels_of(node)
         shape = types.get(text(labels.get(INSTANCE_TYPE_LABEL)))
-        if shape and shape.accelerator == "neuron" and labels.get(_COMPUTE_TYPE_LABEL) not in _FOREIGN_COMPUTE:
+        if shape and shape.neuron and labels.get(_COMPUTE_TYPE_LABEL) not in _FOREIGN_COMPUTE:
             found.append((node, shape))
     return found
 

@@ -17,6 +17,7 @@ from stackgraph.graph.describe import (
 )
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
+from stackgraph.presentation.terminal import Paragraph, drawn, words
 from stackgraph.views.layers import branches, division
 from stackgraph.views.lines import (
     GAP,
@@ -25,12 +26,11 @@ from stackgraph.views.lines import (
     Line,
     Row,
     Span,
+    abridged,
     braced,
     fitted,
-    listed,
+    flowing,
     listing,
-    painted,
-    wrapped,
 )
 from stackgraph.views.phrases import (
     asks,
@@ -65,11 +65,11 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
         "Warnings": _warnings(graph, width),
     }
     sections = [list(_headline(graph, composition, width)), list(_tree(composition, width))]
-    sections += [[(Span(title, "section"),), *found] for title, lines in titled.items() if (found := list(lines))]
-    lines = [line for section in sections if section for line in (*section, ())]
-    shown = "\n".join(painted(line, colour) for line in lines)
-    legend = Span(_legend(shown), "dim")
-    return shown + (f"\n{painted(fitted([legend], width), colour)}\n" if legend.text else "")
+    sections += [[fitted([Span(title, "section")], width), *found] for title, lines in titled.items() if (found := list(lines))]
+    first, *others = [section for section in sections if section]
+    shown = drawn([*first, *(line for section in others for line in ("", *section))], width=width, colour=colour)
+    legend = _legend(shown)
+    return shown + (drawn(["", fitted([Span(legend, "dim")], width)], width=width, colour=colour) if legend else "")
 
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Li
     found = counts(composition)
     parts = [f"{number} {words}" for number, words in found.families.values()]
     head = f"would create {counted(found.made, 'resource')}"
-    yield from wrapped(parts, width, first=f"{head}: " if parts else head, style="bold")
+    yield flowing(parts, f"{head}: " if parts else head, "bold")
     if found.asides:
         yield fitted([Span("; ".join(found.asides), "dim")], width)
 
@@ -103,7 +103,7 @@ def _inside(composition: Composition, parent: str, prefix: str, spacious: str, w
     for number, members in enumerate(rows):
         final = number == len(rows) - 1
         if number and parent == spacious and number >= len(leaves):
-            yield (Span(f"{prefix}│" if parent else "", "dim"),)
+            yield fitted([Span(f"{prefix}│" if parent else "", "dim")], width)
         lead = Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
         if number < len(leaves):
             under = "" if not parent else "   " if final else "│  "
@@ -173,7 +173,7 @@ def _leaf(lead: Span, under: str, members: Sequence[Resource], names: Sequence[s
     yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
     if more:
         start = f"{under}{' ' * (column + len(GAP))}"
-        yield fitted([Span(start, "dim"), Span(listed(more, width - len(start)))], width)
+        yield fitted([Span(start, "dim"), Span(abridged(more, width - len(start)))], width)
 
 
 def _marks(resource: Resource) -> str:
@@ -210,7 +210,7 @@ def _capacity(facts: Facts, width: int) -> Iterator[Line]:
         labels = [label(key, value) for key, value in pool.labels.items()]
         details = {"": node_traits(pool), "labels": labels, "taints": pool.taints}
         rows.append(Row((pool.name, nodes(pool), node_kind(pool)), details))
-    return listing(("POOL", "NODES", "KIND"), rows, width)
+    return listing(("POOL", "NODES", "KIND"), rows)
 
 
 def _workloads(facts: Facts, width: int) -> Iterator[Line]:
@@ -218,7 +218,7 @@ def _workloads(facts: Facts, width: int) -> Iterator[Line]:
     for workload in facts.workloads:
         details = {"": workload.images, "on": selected_nodes(workload)}
         rows.append(Row((workload.title, workload.replicas, ", ".join(asks(workload))), details))
-    yield from listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows, width)
+    yield from listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows)
     if total := requested(facts.workloads):
         amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
         yield fitted([Span(f"{INDENT}all together, to begin with: {amounts}", "bold")], width)
@@ -229,7 +229,7 @@ def _models(facts: Facts, width: int) -> Iterator[Line]:
     for fact in facts.models:
         settings = [f"{key} {value}" for key, value in fact.settings.items()]
         rows.append(Row((fact.model, joined(fact.owner, fact.owner_type, by=GAP)), {"": settings}))
-    return listing(("MODEL", "SERVED BY"), rows, width)
+    return listing(("MODEL", "SERVED BY"), rows)
 
 
 def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
@@ -238,8 +238,8 @@ def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
         name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
         rows.append(Row((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts)))))
     outside = sum(endpoint.outside for endpoint in facts.endpoints)
-    yield from listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], width, "warning")
-    yield from listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:], width)
+    yield from listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], "warning")
+    yield from listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:])
 
 
 def _outputs(graph: Graph, width: int) -> Iterator[Line]:
@@ -251,12 +251,11 @@ def _outputs(graph: Graph, width: int) -> Iterator[Line]:
         if len(values) == 1 and len(INDENT) + column + len(GAP) + len(values[0]) <= width:
             short.append(Row((key, values[0])))
             continue
-        yield from listing((), short, width, column=column)
+        yield from listing((), short, column=column)
         short = []
         yield fitted([Span(INDENT + key)], width)
-        for value in values:
-            yield fitted([Span(INDENT * 3 + value)], width)
-    yield from listing((), short, width, column=column)
+        yield from (Paragraph(words(value), INDENT * 3, fold=True) for value in values)
+    yield from listing((), short, column=column)
 
 
 def _opaque(facts: Facts, width: int) -> Iterator[Line]:
@@ -264,12 +263,12 @@ def _opaque(facts: Facts, width: int) -> Iterator[Line]:
         return
     yield fitted([Span(f"{INDENT}{not_seen(facts.opaque)}", "opaque")], width)
     rows = [Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
-    yield from listing((), rows, width)
+    yield from listing((), rows)
 
 
 def _warnings(graph: Graph, width: int) -> Iterator[Line]:
     for warning in graph.warnings:
-        yield from wrapped(text(warning).split(" "), width, first=f"{INDENT}! ", by=" ", style="warning")
+        yield Paragraph(words(text(warning), "yellow"), words(f"{INDENT}! ", "yellow"), fold=True)
 
 
 def _legend(shown: str) -> str:

@@ -6,9 +6,8 @@ alone, so its plugin stays away from the tainted nodes it is for.
 
 from typing import Any
 
-from eks_inference.accelerators.neuron.plan import NAMESPACE
+from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, NODES_OF_OURS, on_every_node
 from eks_inference.catalog.instances import instance_types
-from eks_inference.placement import INSTANCE_TYPE_LABEL
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 """One EFA interface of a node: what pods ask for."""
@@ -17,7 +16,7 @@ EFA_PLUGIN_NAME = "aws-efa-k8s-device-plugin"
 
 _LABELS = {"app.kubernetes.io/name": EFA_PLUGIN_NAME}
 _FOLDERS = {
-    "device-plugin": "/var/lib/kubelet/device-plugins",
+    "device-plugin": KUBELET_PLUGINS,
     "infiniband": "/dev/infiniband",
     # Neuron's tools, by which it hands out the interfaces nearest to a pod's chips; not there on GPU nodes.
     "neuron": "/opt/aws/neuron",
@@ -43,11 +42,6 @@ def daemon_set(image: str) -> dict[str, Any]:
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in _FOLDERS.items()],
     }
-    nodes = [
-        {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": efa_instance_types()},
-        # Auto Mode nodes bring their own.
-        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto", "fargate", "hybrid"]},
-    ]
     return {
         "metadata": {"name": EFA_PLUGIN_NAME, "namespace": NAMESPACE, "labels": _LABELS},
         "spec": {
@@ -59,12 +53,7 @@ def daemon_set(image: str) -> dict[str, Any]:
                     "hostNetwork": True,
                     "priorityClassName": "system-node-critical",
                     "automountServiceAccountToken": False,
-                    "affinity": {
-                        "nodeAffinity": {
-                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": nodes}]}
-                        }
-                    },
-                    "tolerations": [{"operator": "Exists"}],
+                    **on_every_node(efa_instance_types(), NODES_OF_OURS),
                     "containers": [container],
                     "volumes": [
                         {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}

@@ -43,6 +43,7 @@ HARDWARE_ANNOTATION = "eks-inference/hardware"
 
 _REGION_LABEL = "topology.kubernetes.io/region"
 _KARPENTER_LABEL = "karpenter.k8s.aws/"
+_KARPENTER_DEVICES = {"neuron": ("accelerator", "aws"), "nvidia": ("gpu", "nvidia")}
 
 # Karpenter takes capacity that is paid for already, then the cheaper kind (Karpenter, "NodePools").
 _CAPACITY_ORDER = ("reserved", "spot", "on-demand")
@@ -159,7 +160,7 @@ def managed_kinds(group: ManagedGroup) -> tuple[NodeKind, ...]:
             continue
         instance = _with_logical_cores(shape.instance, group.user_data.logical_cores)
         labels: dict[str, Values] = {**shape.labels, NODE_GROUP_LABEL: frozenset([group.name])}
-        if instance.accelerator == "nvidia" and not group.own_image and _labels_gpus(group):
+        if instance.nvidia and not group.own_image and _labels_gpus(group):
             labels[_GPU_LABEL] = frozenset(["true"])
         huge_pages = _EFA_HUGE_PAGES if shape.efa and instance.accelerator and not group.own_image else 0
         found.append(
@@ -258,10 +259,9 @@ def _karpenter_labels(pool: KarpenterPool, instance: InstanceType) -> dict[str, 
         about |= {"category": parts[1], "generation": parts[2]}
     if instance.nvme_gb:
         about["local-nvme"] = instance.nvme_gb
-    if instance.accelerator == "neuron":
-        about |= {"accelerator-manufacturer": "aws", "accelerator-count": instance.devices}
-    if instance.accelerator == "nvidia":
-        about |= {"gpu-manufacturer": "nvidia", "gpu-count": instance.devices}
+    if instance.accelerator:
+        noun, maker = _KARPENTER_DEVICES[instance.accelerator]
+        about |= {f"{noun}-manufacturer": maker, f"{noun}-count": instance.devices}
     return {
         "karpenter.sh/initialized": "true",
         "karpenter.sh/registered": "true",

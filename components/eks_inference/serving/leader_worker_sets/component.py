@@ -1,8 +1,6 @@
 """The controller of LeaderWorkerSets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -17,20 +15,6 @@ RELEASE = "lws"
 NAMESPACE = "lws-system"
 WEBHOOK_PORT = 9443
 """Where the API server asks whether a LeaderWorkerSet is one."""
-
-
-class LeaderWorkerSets(Protocol):
-    """Something that turns LeaderWorkerSets into pods: ``LeaderWorkerSetController`` or ``ExistingLeaderWorkerSets``."""
-
-    @property
-    def ready(self) -> Sequence[pulumi.Resource]: ...
-
-
-@dataclass(frozen=True)
-class ExistingLeaderWorkerSets:
-    """A LeaderWorkerSet controller that the team already runs; v0.9.0 or newer."""
-
-    ready: Sequence[pulumi.Resource] = ()
 
 
 class LeaderWorkerSetController(pulumi.ComponentResource):

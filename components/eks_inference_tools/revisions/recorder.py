@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ def main() -> int:
 def record(asked: Mapping[str, Any]) -> dict[str, Any]:
     """``root`` is the repository, ``tree`` the revision's files, ``folder`` the project's folder in it.
 
-    ``key`` is what secrets are told apart with. The answer
-    has ``graph`` or ``problems``, and ``findings``, ``places``, ``sealedConfig``.
+    ``own`` tells that no other program was named, ``debug`` that tracebacks are wanted, on standard error; ``key`` is
+    what secrets are told apart with. The answer has ``graph`` or ``problems``, and ``findings``, ``places``, ``sealedConfig``.
     """
     root, tree = Path(asked["root"]), Path(asked["tree"])
     folder = tree / asked["folder"]
@@ -43,13 +44,15 @@ def record(asked: Mapping[str, Any]) -> dict[str, Any]:
         _use_revision(root, tree)
     os.chdir(folder)
     try:
-        stack = program(asked["stack"], None if asked["own"] else folder)
+        stack = _stack(asked, folder)
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)
     except PreviewError as error:
         return {"problems": [_problem(problem, tree) for problem in error.problems]}
     except Exception as error:
+        if asked["debug"]:
+            traceback.print_exc()
         return {"problems": [{"message": f"{type(error).__name__}: {error}"}]}
     document = sealed(graph.document() | {"warnings": list(graph.warnings)})
     sources = {resource.source.rpartition(":")[0] for resource in graph.resources if resource.source}
@@ -72,6 +75,14 @@ def _use_revision(root: Path, tree: Path) -> None:
     if ours.is_relative_to(root) and not ours.is_relative_to(site):
         for name in [name for name in sys.modules if name.partition(".")[0] in ("eks_inference", "eks_inference_tools")]:
             del sys.modules[name]
+
+
+def _stack(asked: Mapping[str, Any], folder: Path) -> StackProgram:
+    """The stack as the revision's own library reads it, or as any program's where a library of another layout is there."""
+    try:
+        return program(asked["stack"], None if asked["own"] else folder, debug=asked["debug"])
+    except ImportError:
+        return program(asked["stack"], folder, debug=asked["debug"])
 
 
 def _is_ignored(root: Path, path: Path) -> bool:
@@ -112,7 +123,8 @@ def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:
 def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
     """What the revision's own rules have against the stack; None where it has none, or they cannot judge it."""
     try:
-        from eks_inference.stack.check import check_graph, check_spec
+        from eks_inference.stack.check import check_spec
+        from eks_inference_tools.check.registry import check_graph
 
         spec = stack.spec() if STACK_KEY in stack.config.values else None
         region = stack.config.values.get(REGION_KEY)

@@ -1,0 +1,94 @@
+"""What the rules say of stacks, as JSON documents."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from eks_inference.faults import format_path
+from eks_inference.rules import Judgement, ReadRule, Rule
+from eks_inference_tools.check.registry import all_rules
+from eks_inference_tools.check.report import StackReport, problem
+from stackgraph.problems import Problem
+
+SCHEMA = 1
+
+
+def render(reports: Sequence[StackReport]) -> str:
+    """The reports of all stacks."""
+    return _json({"schema": SCHEMA, "stacks": [_document(report) for report in reports]})
+
+
+def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> str:
+    """One rule, and its arithmetic in every stack, kept or broken."""
+    stacks = [
+        {
+            "stack": report.program.stack,
+            "refusals": [_problem(each) for each in report.refusals],
+            "judgements": [_judgement(each) for each in report.explained(rule)],
+        }
+        for report in reports
+    ]
+    return _json({"schema": SCHEMA, "rule": _rule(rule), "stacks": stacks})
+
+
+def rule_list() -> str:
+    """Every rule there is."""
+    return _json({"schema": SCHEMA, "rules": [_rule(rule) for rule in all_rules().values()]})
+
+
+def _document(report: StackReport) -> dict[str, Any]:
+    verdict = report.verdict
+    return {
+        "stack": report.program.stack,
+        "canRun": not report.stopped,
+        "refusals": [_problem(each) for each in (*report.refusals, *report.unknown)],
+        "findings": [
+            {
+                "rule": finding.rule.id,
+                "severity": finding.severity,
+                "silenced": finding.reason or None,
+                **_problem(problem(report.program, finding)),
+            }
+            for finding in verdict.findings
+        ],
+        "idleSilences": list(verdict.idle),
+        "rulesApplied": sorted({rule.id for rule, _ in verdict.judgements}),
+        "rules": len(verdict.rules),
+    }
+
+
+def _problem(each: Problem) -> dict[str, Any]:
+    return {
+        "message": each.message,
+        "file": each.file,
+        "line": each.line,
+        "key": each.key,
+        "given": each.given,
+        "allowed": each.allowed,
+        "working": list(each.working),
+        "fix": each.hint,
+    }
+
+
+def _rule(rule: Rule[Any] | ReadRule) -> dict[str, str]:
+    return {
+        "id": rule.id,
+        "severity": rule.severity,
+        "meaning": rule.meaning,
+        "fix": rule.fix,
+        "source": rule.source,
+    }
+
+
+def _judgement(each: Judgement) -> dict[str, Any]:
+    return {
+        "holds": each.holds,
+        "key": format_path(each.path),
+        "resource": each.resource,
+        "working": list(each.working),
+        "message": "" if each.holds else each.message,
+    }
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

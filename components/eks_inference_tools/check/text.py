@@ -1,0 +1,80 @@
+"""What the rules say of stacks, for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from eks_inference.rules import ReadRule, Rule
+from eks_inference_tools.check.registry import all_rules
+from eks_inference_tools.check.report import StackReport, problem, short_name
+from eks_inference_tools.program import STACK_KEY
+from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
+from stackgraph.views.phrases import counted
+
+
+def render(reports: Sequence[StackReport], *, colour: bool = False) -> str:
+    """The reports of all stacks. Their lines are as long as their words: people search and copy them."""
+    return drawn((line for report in reports for line in _lines(report)), colour=colour)
+
+
+def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport], *, colour: bool = False) -> str:
+    """One rule, and its arithmetic in every stack, kept or broken."""
+    about = [("source", rule.source), ("if it is broken", f"{rule.severity}; {rule.fix}")]
+    head = [words(f"{rule.id}  {rule.meaning}"), *(Paragraph(words(f"{label}: {text}"), "  ", "    ") for label, text in about)]
+    return drawn([*head, *(line for report in reports for line in _explained(rule, report))], colour=colour)
+
+
+def rule_list() -> str:
+    """Every rule there is, one a line."""
+    return drawn([Columns((rule.id, rule.severity, rule.meaning) for rule in all_rules().values())], width=UNBOUND)
+
+
+def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[RenderableType]:
+    reason = report.verdict.silenced.get(rule.id)
+    yield from ("", words(report.program.stack + (f"  (silenced: {reason})" if reason else "")))
+    for refusal in report.refusals:
+        yield from _several(f"error: {refusal.render()}", indent=2)
+    judgements = report.explained(rule)
+    if isinstance(rule, ReadRule) and not report.refusals:
+        yield "  holds: a stack file that breaks it cannot be read"
+    elif not judgements and not report.refusals:
+        yield "  does not apply to anything here"
+    for each in judgements:
+        place = report.program.stack_place(each.path) if each.path else short_name(each.resource)
+        yield words(f"  {'holds ' if each.holds else 'BROKEN'}  {place}", "" if each.holds else "red")
+        yield from (words(f"          {line}") for line in each.working)
+        if not each.holds:
+            yield words(f"          {each.message}")
+
+
+def _lines(report: StackReport) -> Iterator[RenderableType]:
+    program, verdict = report.program, report.verdict
+    broken = [finding for finding in verdict.findings if not finding.reason]
+    errors = [*report.refusals, *(problem(program, each) for each in broken if each.severity == "error"), *report.unknown]
+    warnings = [problem(program, each) for each in broken if each.severity == "warning"]
+    silenced = [finding for finding in verdict.findings if finding.reason]
+    for severity, style, problems in (("error", "red", errors), ("warning", "yellow", warnings)):
+        for each in problems:
+            first, *further = _several(f"{severity}: {each.render()}")
+            first.stylize(style, 0, len(severity))
+            yield from (first, *further)
+    for each in silenced:
+        shown = problem(program, each)
+        place = f"{shown.file}:{shown.line}: " if shown.file else ""
+        yield words(f"silenced: {place}{shown.key}: {each.rule.id}: {shown.message}")
+        yield words(f"    reason: {each.reason}")
+    for idle in verdict.idle:
+        place = f"{program.document.shown}:{program.document.line(('config', STACK_KEY, 'silenced', idle))}"
+        yield words(f"note: {place}: {idle} is silenced and has nothing against this stack: the entry can go")
+    applied = len({rule.id for rule, _ in verdict.judgements})
+    state = words("refused", "red") if report.stopped else words("can run", "green")
+    counts = [counted(len(errors), "error"), counted(len(warnings), "warning")]
+    counts += [f"{len(silenced)} silenced"] if silenced else []
+    applies = f": {', '.join(counts)}; {applied} of {len(verdict.rules)} rules apply"
+    yield from (words(f"{program.stack}: ").append_text(state).append(applies), "")
+
+
+def _several(lines: str, *, indent: int = 0) -> list[Text]:
+    return [words(" " * indent + line) for line in lines.splitlines()]

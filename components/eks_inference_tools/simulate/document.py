@@ -1,0 +1,102 @@
+"""A simulation as one JSON document."""
+
+import json
+from typing import Any
+
+from eks_inference_tools.simulate.landing import Amounts, LandedNode
+from eks_inference_tools.simulate.report import Phase, Report
+
+SCHEMA = 1
+
+
+def render_json(report: Report) -> str:
+    """Everything that was found; quantities are numbers, memory in bytes, times in seconds."""
+    admission = report.admission
+    document = {
+        "schema": SCHEMA,
+        "stack": report.stack,
+        "well": report.is_well,
+        "kubernetes": report.kubernetes,
+        "admission": {
+            "objects": admission.objects,
+            "podTemplates": admission.templates,
+            "origins": admission.origins,
+            "unchecked": list(admission.unchecked),
+            "refusals": [
+                {"object": refusal.title, "source": refusal.source, "reason": refusal.reason, "message": refusal.message}
+                for refusal in admission.refusals
+            ],
+        },
+        "nodes": [_node_document(node) for node in report.landing.nodes],
+        "pending": [
+            {
+                "owner": pod.owner,
+                "namespace": pod.namespace,
+                "pod": pod.name,
+                "requests": _amounts(pod.requests),
+                "said": pod.said,
+            }
+            for pod in report.landing.pending
+        ],
+        "idleDevices": report.landing.idle_devices(),
+        "rollout": [_phase_document(phase) for phase in report.phases],
+        "verify": [
+            {"subject": check.subject, "verdict": check.verdict, "found": check.finding.found, "expected": check.finding.expected}
+            for check in report.checks
+        ],
+        "schedulers": list(report.schedulers),
+        "complaints": list(report.complaints),
+        "notReal": list(report.stands_in),
+        "differs": list(report.differs),
+        "seconds": report.seconds,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _node_document(node: LandedNode) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "pool": node.pool,
+        "instanceType": node.type_name,
+        "zone": node.zone,
+        "allocatable": _amounts(node.allocatable),
+        "taken": _amounts(node.taken),
+        "pods": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "owner": pod.owner,
+                "requests": _amounts(pod.requests),
+                "devices": list(pod.devices),
+                "standsInFor": pod.stands_in_for,
+            }
+            for pod in node.pods
+        ],
+        "ended": list(node.ended),
+    }
+
+
+def _phase_document(phase: Phase) -> dict[str, Any]:
+    return {
+        "name": phase.name,
+        "complete": phase.is_complete,
+        "seconds": round(phase.outcome.duration_s, 3),
+        "settledSeconds": round(phase.settled.duration_s, 3) if phase.settled else None,
+        "steps": [
+            {"object": step.title, "action": step.action, "beganSeconds": step.began_s, "tookSeconds": step.took_s}
+            for step in phase.outcome.steps
+        ],
+        "refusals": [
+            {"object": one.title, "reason": one.reason, "message": one.message} for part in phase.parts for one in part.refusals
+        ],
+        "stalls": [
+            {"object": one.title, "waitsFor": one.waits_for, "words": list(one.words), "behind": list(one.behind)}
+            for part in phase.parts
+            for one in part.stalls
+        ],
+        "unreached": list(phase.outcome.unreached),
+    }
+
+
+def _amounts(amounts: Amounts) -> dict[str, float | int]:
+    return {name: int(value) if value == value.to_integral_value() else float(value) for name, value in amounts.items()}
