@@ -29,8 +29,8 @@ from eks_inference_tools.loadtest_report import plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
 from eks_inference_tools.loadtest_report.page import render_page
 from eks_inference_tools.loadtest_report.published import published
+from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.readers.llmperf import itl_basis
-from eks_inference_tools.loadtest_report.reading import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden

@@ -14,9 +14,9 @@ from eks_inference_tools.commands.verify import POLL_SECONDS, _state, watch
 from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program import StackProgram
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.observed import Observed
 from eks_inference_tools.verify import cluster_api
 from eks_inference_tools.verify.checks import judge
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.report import render_json
 from eks_inference_tools.verify.text import render_text
 from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unknown, wait

@@ -16,7 +16,7 @@ from eks_inference_tools.presentation.progress import Progress
 # The parser is built for every command; what a check needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
-    from eks_inference_tools.reading.observed import Observed
+    from eks_inference_tools.verify.observed import Observed
     from eks_inference_tools.verify.verdicts import Check
 
 HELP = "whether a deployed stack is there and well, by kubectl; changes nothing"

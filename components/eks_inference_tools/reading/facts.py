@@ -8,37 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eks_inference_tools.reading.workloads import Workload, span, whole, workloads
+from eks_inference.placement import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL
+from eks_inference_tools.reading.clusters import Cluster, clusters
+from eks_inference_tools.reading.expressions import Expression
+from eks_inference_tools.reading.machines import Machine
+from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
+from eks_inference_tools.reading.scalars import span
+from eks_inference_tools.reading.words import taint
+from eks_inference_tools.reading.workloads import Workload, workloads
 from stackgraph.graph.composition import Composition, is_component, is_read
-from stackgraph.graph.describe import (
-    CHART_TYPE,
-    describe,
-    efa_interfaces,
-    endpoint_access,
-    is_kubernetes_object,
-    ports,
-    root_disk,
-    short_type,
-    taint,
-)
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, joined, plain, table, text, texts, unique
-
-NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
-LAUNCH_TEMPLATE_TYPE = "aws:ec2/launchTemplate:LaunchTemplate"
-NODE_POOL_TYPE = "kubernetes:karpenter.sh/v1:NodePool"
-NODE_CLASS_TYPE = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """An EKS control plane."""
-
-    urn: str
-    name: str
-    version: str
-    access: str
-    """Who reaches its API, in words."""
+from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at, is_token, items, joined, plain, table, text, unique
 
 
 @dataclass(frozen=True)
@@ -91,18 +73,6 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Opaque:
-    """A chart or remote component: how many objects it makes, only a plugin or a cluster knows."""
-
-    urn: str
-    kind: str
-    """``chart`` or ``remote component``."""
-    type: str
-    name: str
-    detail: str = ""
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything this module finds in a graph."""
 
@@ -111,130 +81,86 @@ class Facts:
     workloads: tuple[Workload, ...]
     models: tuple[ModelFact, ...]
     endpoints: tuple[Endpoint, ...]
-    opaque: tuple[Opaque, ...]
 
 
 def facts_of(graph: Graph) -> Facts:
     """The facts of a graph. Never fails on values that are secret, unknown or of an unexpected kind."""
     running = workloads(graph)
     return Facts(
-        clusters=tuple(_clusters(graph)),
+        clusters=clusters(graph),
         capacity=tuple(_capacity(graph)),
         workloads=running,
         models=tuple(_models(graph, running)),
         endpoints=tuple(sorted(_endpoints(graph), key=lambda e: (not e.outside, e.namespace, e.name, e.kind, e.urn))),
-        opaque=tuple(opaque(resource) for resource in graph.opaque),
     )
 
 
-def opaque(resource: Resource) -> Opaque:
-    """What is known of a resource whose inside is not."""
-    kind, detail = "remote component", describe(resource)
-    if resource.type == CHART_TYPE:
-        namespace = text(resource.inputs.get("namespace"))
-        kind, detail = "chart", joined(detail, f"in {namespace}" if namespace else "")
-    return Opaque(resource.urn, kind, short_type(resource.type), text(resource.name), detail)
-
-
-# -- clusters and nodes ----------------------------------------------------------------------------------------------------------
-
-
-def _clusters(graph: Graph) -> Iterator[Cluster]:
-    for resource in graph.resources:
-        if resource.type == "aws:eks/cluster:Cluster" and not is_read(resource):
-            network = resource.inputs.get("vpcConfig")
-        elif resource.type == "eks:index:Cluster":
-            network = resource.inputs
-        else:
-            continue
-        keys = ("endpointPrivateAccess", "endpointPublicAccess", "publicAccessCidrs")
-        yield Cluster(
-            urn=resource.urn,
-            name=text(resource.inputs.get("name")) or text(resource.name),
-            version=text(resource.inputs.get("version")),
-            access=endpoint_access(*(at(network, key) for key in keys)),
-        )
+# -- nodes -----------------------------------------------------------------------------------------------------------------------
 
 
 def _capacity(graph: Graph) -> Iterator[NodeCapacity]:
-    templates = {resource.urn: resource.inputs for resource in graph.of_type(LAUNCH_TEMPLATE_TYPE)}
-    for resource in graph.of_type(NODE_GROUP_TYPE):
-        if not is_read(resource):
-            urns = resource.property_dependencies.get("launchTemplate", ())
-            yield _node_group(resource, next((templates[urn] for urn in urns if urn in templates), {}))
-    classes = {text(at(r.inputs, "metadata", "name")): r.inputs.get("spec") for r in _objects(graph, NODE_CLASS_TYPE)}
-    for resource in _objects(graph, NODE_POOL_TYPE):
-        reference = text(at(resource.inputs, "spec", "template", "spec", "nodeClassRef", "name"))
-        yield _node_pool(resource, classes.get(reference))
+    yield from (_of_group(group) for group in node_groups(graph))
+    yield from (_of_node_pool(pool) for pool in node_pools(graph))
 
 
-def _objects(graph: Graph, type_: str) -> list[Resource]:
-    return [resource for resource in graph.of_type(type_) if is_kubernetes_object(resource)]
-
-
-def _node_group(resource: Resource, template: Mapping[str, Any]) -> NodeCapacity:
-    inputs = resource.inputs
-    scaling = inputs.get("scalingConfig")
-    size, low, high = (at(scaling, key) for key in ("desiredSize", "minSize", "maxSize"))
+def _of_group(group: NodeGroup) -> NodeCapacity:
+    low, size, high = group.scaling
     # EKS takes no maximum of 0: a group of fixed size 0 has 0 to 1.
     fixed = low == size and (high == size or (size == 0 and high == 1))
     bounds = "" if fixed else span(low, high)
-    bought = text(inputs.get("capacityType")) or "ON_DEMAND"
+    bought = group.capacity_type
+    template = group.template
+    count = template.efa_interfaces if template else 0
     return NodeCapacity(
-        urn=resource.urn,
-        name=text(inputs.get("nodeGroupName")) or text(resource.name),
+        urn=group.urn,
+        name=group.name,
         manager="node group",
-        # A capacity block's instance type stands in the template.
-        instance_types=texts(inputs.get("instanceTypes")) or texts(template.get("instanceType")),
+        instance_types=group.instance_types,
         size=joined(size, f"({bounds})" if "–" in bounds else ""),
-        nodes=whole(size),
+        nodes=group.sizes[1],
         capacity_types=(bought if is_token(bought) else bought.lower().replace("_", "-"),),
-        labels=_labels(inputs.get("labels")),
-        taints=tuple(taint(item) for item in items(inputs.get("taints"))),
-        image=joined(inputs.get("amiType") or template.get("imageId"), inputs.get("releaseVersion")),
-        root_disk=root_disk(template),
-        interfaces=efa_interfaces(template),
+        labels=_labels(group.labels),
+        taints=tuple(taint(item) for item in group.given_taints),
+        image=joined(group.ami_type or (template.image if template else ""), group.release),
+        root_disk=_root_disk(template),
+        interfaces=f"{count} EFA {'interface' if count == 1 else 'interfaces'}" if count else "",
     )
 
 
-def _node_pool(resource: Resource, node_class: Any) -> NodeCapacity:
-    spec = resource.inputs.get("spec")
-    template = at(spec, "template")
-    chosen: dict[str, tuple[str, ...]] = {}
-    others = []
-    for requirement in items(at(template, "spec", "requirements")):
-        key, operator = text(at(requirement, "key")), at(requirement, "operator")
-        if operator == "In" and key in _CHOICES:
-            chosen[key] = (*chosen.get(key, ()), *texts(at(requirement, "values")))
-        elif key != "kubernetes.io/os":
-            others.append(_requirement(requirement))
-    image = next(iter(items(at(node_class, "amiSelectorTerms"))), None)
+def _of_node_pool(pool: NodePool) -> NodeCapacity:
+    others = (one for one in pool.requirements if one.key != _OS_LABEL and not (one.operator == "In" and one.key in _CHOICES))
+    image = next(iter(pool.node_class.images), None) if pool.node_class else None
     return NodeCapacity(
-        urn=resource.urn,
-        name=text(at(resource.inputs, "metadata", "name")) or text(resource.name),
+        urn=pool.urn,
+        name=pool.name,
         manager="Karpenter",
-        instance_types=chosen.get("node.kubernetes.io/instance-type", ()),
-        families=chosen.get("karpenter.k8s.aws/instance-family", ()),
-        capacity_types=chosen.get("karpenter.sh/capacity-type", ()),
-        limits=_labels(at(spec, "limits")),
-        requirements=unique(others),
-        labels=_labels(at(template, "metadata", "labels")),
-        taints=tuple(taint(item) for item in items(at(template, "spec", "taints"))),
+        instance_types=pool.chosen(INSTANCE_TYPE_LABEL),
+        families=pool.chosen(FAMILY_LABEL),
+        capacity_types=pool.chosen(CAPACITY_TYPE_LABEL),
+        limits=_labels(pool.limits),
+        requirements=unique(_requirement(one) for one in others),
+        labels=_labels(pool.labels),
+        taints=tuple(taint(item) for item in pool.given_taints),
         image=text(at(image, "alias") or at(image, "id") or at(image, "name")),
-        root_disk=root_disk(node_class),
+        root_disk=_root_disk(pool.node_class),
     )
 
 
-_CHOICES = ("node.kubernetes.io/instance-type", "karpenter.k8s.aws/instance-family", "karpenter.sh/capacity-type")
+_OS_LABEL = "kubernetes.io/os"
+_CHOICES = (INSTANCE_TYPE_LABEL, FAMILY_LABEL, CAPACITY_TYPE_LABEL)
 _OPERATORS = {"In": "", "NotIn": "not", "Gt": ">", "Lt": "<", "Gte": "≥", "Lte": "≤", "Exists": "any", "DoesNotExist": "none"}
 
 
-def _requirement(requirement: Any) -> str:
-    if not isinstance(requirement, Mapping):
-        return text(requirement)
-    operator = text(requirement.get("operator"))
-    values = " or ".join(texts(requirement.get("values")))
-    return joined(text(requirement.get("key")).rpartition("/")[2], _OPERATORS.get(operator, operator), values)
+def _requirement(wanted: Expression) -> str:
+    label = wanted.key.rpartition("/")[2] if wanted.is_known else wanted.key
+    return joined(label, _OPERATORS.get(wanted.operator, wanted.operator), " or ".join(wanted.values))
+
+
+def _root_disk(machine: Machine | None) -> str:
+    disk = machine.root_disk if machine else None
+    size = text(disk.size) if disk else ""
+    # EC2 counts GiB; Karpenter's node classes have quantities.
+    return joined(f"{size} GiB" if size.isdecimal() else size, disk.type, "root disk") if disk and size else ""
 
 
 def _labels(value: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.reading.observed import Observed, ReleaseRecord, Unreadable
+from eks_inference_tools.verify.observed import Observed, ReleaseRecord, Unreadable
 from stackgraph.graph.values import at, items, text, texts
 from stackgraph.problems import PreviewError, Problem
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from eks_inference_tools.reading.workloads import autoscalers, whole
+from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.simulate.world.objects import ClusterObject
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items

@@ -14,18 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.observed import identity_of, labels_of, name_of
+from eks_inference_tools.reading.leader_worker_set import (
+    DOMAIN,
+    GROUP_INDEX_LABEL,
+    GROUP_KEY_LABEL,
+    NAME_LABEL,
+    REVISION_LABEL,
+    WORKER_INDEX_LABEL,
+)
+from eks_inference_tools.reading.live_objects import identity_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, owner_reference
 from stackgraph.graph.values import at, items, table, text
 from stackgraph.problems import PreviewError, Problem
-
-DOMAIN = "leaderworkerset.sigs.k8s.io"
-NAME_LABEL = f"{DOMAIN}/name"
-GROUP_INDEX_LABEL = f"{DOMAIN}/group-index"
-GROUP_KEY_LABEL = f"{DOMAIN}/group-key"
-WORKER_INDEX_LABEL = f"{DOMAIN}/worker-index"
-REVISION_LABEL = f"{DOMAIN}/template-revision-hash"
 
 _SIZE_ANNOTATION = f"{DOMAIN}/size"
 REPLICAS_ANNOTATION = f"{DOMAIN}/replicas"

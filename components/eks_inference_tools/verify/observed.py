@@ -1,12 +1,11 @@
 """What a cluster holds, as read at one moment."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stackgraph.graph.values import at, items, table, text
-
-Object = Mapping[str, Any]
+from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
+from stackgraph.graph.values import at, table
 
 
 @dataclass(frozen=True)
@@ -64,46 +63,3 @@ class Observed:
             for item in self.all(resource)
             if wanted and at(item, "metadata", "namespace") == namespace and wanted <= labels_of(item).items()
         ]
-
-
-def identity_of(item: Object) -> tuple[str, str]:
-    return text(at(item, "metadata", "namespace")), text(at(item, "metadata", "name"))
-
-
-def name_of(item: Object) -> str:
-    return identity_of(item)[1]
-
-
-def labels_of(item: Object) -> Mapping[str, Any]:
-    return table(at(item, "metadata", "labels"))
-
-
-def annotations_of(item: Object) -> Mapping[str, Any]:
-    return table(at(item, "metadata", "annotations"))
-
-
-def is_leaving(item: Object) -> bool:
-    return at(item, "metadata", "deletionTimestamp") is not None
-
-
-def is_stale(item: Object) -> bool:
-    """Whether the object's controller has not yet seen its latest change."""
-    generation, seen = at(item, "metadata", "generation"), at(item, "status", "observedGeneration")
-    return isinstance(generation, int) and isinstance(seen, int) and seen < generation
-
-
-def condition_of(item: Object, type_: str) -> Mapping[str, Any] | None:
-    """The condition of that type, with ``status`` (``True``, ``False``, ``Unknown``), ``reason`` and ``message``."""
-    return next((condition for condition in conditions_of(item) if condition.get("type") == type_), None)
-
-
-def conditions_of(item: Object) -> Iterator[Mapping[str, Any]]:
-    for condition in items(at(item, "status", "conditions")):
-        if isinstance(condition, Mapping):
-            yield condition
-
-
-def count_of(item: Object, *path: str) -> int:
-    """A number of the object's status or spec; 0 where it is left out, as the API does with zeros."""
-    value = at(item, *path)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

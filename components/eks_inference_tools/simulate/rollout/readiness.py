@@ -9,23 +9,28 @@ waited for, and neither is the one delay the provider has: ten seconds in which 
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from eks_inference_tools.reading.expected import STORAGE_CLASSES, VOLUME_CLAIMS
-from eks_inference_tools.reading.observed import annotations_of, condition_of, count_of, identity_of, is_stale, name_of
+from eks_inference_tools.reading.kinds import REPLICA_SETS, STORAGE_CLASSES, VOLUME_CLAIMS
+from eks_inference_tools.reading.live_objects import (
+    Object,
+    Seen,
+    annotations_of,
+    condition_of,
+    count_of,
+    identity_of,
+    is_controlled_by,
+    is_stale,
+    name_of,
+)
+from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
 from stackgraph.graph.values import at, items, text
 
 WAIT_FOR = "pulumi.com/waitFor"
 
-_REPLICA_SETS = "replicasets.apps"
 _ENDPOINTS = "endpoints"
-
-Object = Mapping[str, Any]
-Seen = Mapping[str, Sequence[Object]]
-"""Objects by resource, as listed at one moment, of all namespaces."""
 
 _NOT_SEEN = "its controller has not seen the change yet"
 _REVISION = "deployment.kubernetes.io/revision"
@@ -145,7 +150,9 @@ def _deployment(live: Object, seen: Seen) -> State:
     if behind := _behind(live):
         return Waiting(behind)
     revision = _annotation(live, _REVISION)
-    new = next((one for one in seen[_REPLICA_SETS] if _is_owned(one, live) and _annotation(one, _REVISION) == revision), None)
+    new = next(
+        (one for one in seen[REPLICA_SETS] if is_controlled_by(one, live) and _annotation(one, _REVISION) == revision), None
+    )
     if not revision or new is None:
         return Waiting("there is no ReplicaSet of its newest revision yet")
     ready, wanted = count_of(new, "status", "readyReplicas"), _replicas(new)
@@ -158,9 +165,7 @@ def _deployment(live: Object, seen: Seen) -> State:
     # The condition's reason tells a rollout that is through from one that goes on; there is none to go on for the first revision.
     if revision != "1" and (progress.get("status"), progress.get("reason")) != ("True", "NewReplicaSetAvailable"):
         return Waiting(_because(f"{counted}, but the rollout is not through", progress))
-    names = {
-        at(volume, "persistentVolumeClaim", "claimName") for volume in items(at(live, "spec", "template", "spec", "volumes"))
-    }
+    names = PodSpec(at(live, "spec", "template", "spec")).claims
     unbound = [
         name_of(claim)
         for claim in seen[VOLUME_CLAIMS]
@@ -266,7 +271,7 @@ def _quota(live: Object, seen: Seen) -> State:
 
 _RULES: Mapping[tuple[str, str], _Rule] = {
     ("apps", "DaemonSet"): _Rule(_daemon_set),
-    ("apps", "Deployment"): _Rule(_deployment, (_REPLICA_SETS, VOLUME_CLAIMS)),
+    ("apps", "Deployment"): _Rule(_deployment, (REPLICA_SETS, VOLUME_CLAIMS)),
     ("apps", "StatefulSet"): _Rule(_stateful_set),
     ("batch", "Job"): _Rule(_job),
     ("", "PersistentVolume"): _Rule(_volume),
@@ -309,11 +314,6 @@ def _annotation(item: Object, name: str) -> str:
 
 def _condition(item: Object, type_: str) -> Object:
     return condition_of(item, type_) or {}
-
-
-def _is_owned(item: Object, owner: Object) -> bool:
-    uid = at(owner, "metadata", "uid")
-    return any(at(one, "uid") == uid for one in items(at(item, "metadata", "ownerReferences")))
 
 
 def _replicas(item: Object) -> int:

@@ -1,24 +1,35 @@
 """Where pods landed: what nodes have, what pods took of it, what is left, and why a pod is on none. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.reading.observed import annotations_of, condition_of, identity_of, labels_of
-from eks_inference_tools.reading.pods import quantity, requests_of_pod
-from eks_inference_tools.simulate.schedulers.extender import DEVICES_ANNOTATION
-from eks_inference_tools.simulate.stand_ins.leader_worker_groups import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
-from eks_inference_tools.simulate.stand_ins.ray_cluster import GROUP_LABEL
+from eks_inference_tools.reading.kinds import NODES, PODS, REPLICA_SETS
+from eks_inference_tools.reading.kuberay import GROUP_LABEL
+from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
+from eks_inference_tools.reading.live_objects import (
+    Object,
+    Seen,
+    annotations_of,
+    condition_of,
+    controller_of,
+    has_ended,
+    identity_of,
+    labels_of,
+    node_of,
+    title_of,
+)
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.reading.scalars import quantities
+from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
-from stackgraph.graph.values import at, items, joined, table, text
+from stackgraph.graph.values import at, items, joined, text
 
-Object = Mapping[str, Any]
 Amounts = Mapping[str, Decimal]
 
 
@@ -103,27 +114,27 @@ class Landing:
 # What Kubernetes puts before the words of an event that came often.
 _COMBINED = "(combined from similar events): "
 
-READS = ("nodes", "pods", "events", "replicasets.apps")
+READS = (NODES, PODS, "events", REPLICA_SETS)
 """The resources that ``landing`` is made of."""
 
 
-def landing(seen: Mapping[str, Sequence[Object]]) -> Landing:
+def landing(seen: Seen) -> Landing:
     """From lists of objects by resource (``READS``)."""
-    makers = {identity_of(replicas): _maker(replicas) for replicas in seen["replicasets.apps"]}
+    makers = {identity_of(replicas): _maker(replicas) for replicas in seen[REPLICA_SETS]}
     here: dict[str, list[LandedPod]] = {}
     ended: dict[str, list[str]] = {}
     pending: list[PendingPod] = []
-    for pod in seen["pods"]:
+    for pod in seen[PODS]:
         owner = _owner(pod, makers)
-        node = text(at(pod, "spec", "nodeName"))
-        if at(pod, "status", "phase") in ("Succeeded", "Failed"):
+        node = node_of(pod)
+        if has_ended(pod):
             ended.setdefault(node, []).append(owner)
         elif node:
             here.setdefault(node, []).append(_landed(pod, owner))
         else:
-            pending.append(PendingPod(*identity_of(pod), owner, requests_of_pod(pod["spec"]), _scheduler_said(pod)))
+            pending.append(PendingPod(*identity_of(pod), owner, PodSpec(pod["spec"]).requests, _scheduler_said(pod)))
     pending += _never_made(seen, makers)
-    nodes = (_node(node, here, ended) for node in seen["nodes"])
+    nodes = (_node(node, here, ended) for node in seen[NODES])
     return Landing(
         nodes=tuple(sorted(nodes, key=lambda node: (not node.devices, node.pool, node.name))),
         pending=tuple(sorted(pending, key=lambda pod: (pod.owner, pod.name))),
@@ -138,7 +149,7 @@ def _node(node: Object, here: Mapping[str, list[LandedPod]], ended: Mapping[str,
         pool=text(labels.get(POOL_LABEL)),
         type_name=text(labels.get(INSTANCE_TYPE_LABEL)),
         zone=text(labels.get(ZONE_LABEL)),
-        allocatable=_amounts(at(node, "status", "allocatable")),
+        allocatable=quantities(at(node, "status", "allocatable")),
         pods=tuple(sorted(pods, key=lambda pod: (pod.on_each_node, bool(pod.stands_in_for), pod.owner, pod.devices, pod.name))),
         ended=tuple(sorted(ended.get(name, ()))),
     )
@@ -149,7 +160,7 @@ def _landed(pod: Object, owner: str) -> LandedPod:
     return LandedPod(
         *identity_of(pod),
         owner=owner,
-        requests=requests_of_pod(pod["spec"]),
+        requests=PodSpec(pod["spec"]).requests,
         devices=tuple(int(device) for device in text(annotations.get(DEVICES_ANNOTATION)).split(",") if device.isdecimal()),
         stands_in_for=text(labels.get(STANDS_IN_FOR_LABEL)),
         on_each_node=owner.startswith("DaemonSet "),
@@ -165,12 +176,12 @@ def _scheduler_said(pod: Object) -> str:
     return f"held back by scheduling gates: {gates}" if gates else f"no scheduler named {scheduler} has looked at it"
 
 
-def _never_made(seen: Mapping[str, Sequence[Object]], makers: Mapping[tuple[str, str], str]) -> Iterator[PendingPod]:
+def _never_made(seen: Seen, makers: Mapping[tuple[str, str], str]) -> Iterator[PendingPod]:
     """Pods that a controller could not make and has not made since: quota, Pod Security, a ServiceAccount that is missing."""
-    sets = seen["replicasets.apps"]
+    sets = seen[REPLICA_SETS]
     short = {identity_of(one) for one in sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
     newest: dict[str, str] = {}
-    for pod in seen["pods"]:
+    for pod in seen[PODS]:
         newest[_maker(pod)] = max(newest.get(_maker(pod), ""), text(at(pod, "metadata", "creationTimestamp")))
     last: dict[tuple[str, str, str], str] = {}
     for event in seen["events"]:
@@ -188,11 +199,9 @@ def _never_made(seen: Mapping[str, Sequence[Object]], makers: Mapping[tuple[str,
 
 def _maker(item: Object) -> str:
     """What controls an object, in words."""
-    namespace, name = identity_of(item)
-    for reference in items(at(item, "metadata", "ownerReferences")):
-        if at(reference, "controller") is True:
-            return f"{text(at(reference, 'kind'))} {namespace}/{text(at(reference, 'name'))}"
-    return f"{text(at(item, 'kind'))} {namespace}/{name}"
+    namespace, _ = identity_of(item)
+    maker = controller_of(item)
+    return f"{text(at(maker, 'kind'))} {namespace}/{text(at(maker, 'name'))}" if maker else title_of(item)
 
 
 def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
@@ -207,7 +216,3 @@ def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
         )
     match = re.fullmatch(r"ReplicaSet ([^/]*)/(.*)", made_by)
     return makers.get((match[1], match[2]), made_by) if match else made_by
-
-
-def _amounts(value: Any) -> dict[str, Decimal]:
-    return {name: found for name, given in table(value).items() if (found := quantity(given)) is not None}

@@ -17,9 +17,11 @@ from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, Taint
-from eks_inference_tools.reading.node_shapes import NodeShape, Values
-from eks_inference_tools.reading.pods import quantity, requests_of_pod
-from eks_inference_tools.reading.scheduling import chosen_labels, obstacles
+from eks_inference_tools.reading.expressions import Values
+from eks_inference_tools.reading.node_shapes import NodeShape
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.reading.scalars import quantities
+from eks_inference_tools.reading.scheduling import obstacles
 from eks_inference_tools.simulate.world.node_pools import Zone
 from eks_inference_tools.simulate.world.nodes import NodeKind, SimulatedNode, by_preference, node_name
 from stackgraph.graph.values import at, items, table, text
@@ -31,18 +33,18 @@ _HARD = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True, eq=False)
 class PodToPlace:
-    """A pod. ``volumes`` are node affinities that the volumes it has already demand, each as of a pod spec."""
+    """A pod. ``volumes`` are what the volumes it has already demand of nodes, each as a pod that demands nothing else."""
 
     uid: str
     name: str
-    spec: Mapping[str, Any]
+    spec: PodSpec
     labels: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = "default"
-    volumes: tuple[Mapping[str, Any], ...] = ()
+    volumes: tuple[PodSpec, ...] = ()
 
     @property
     def requests(self) -> Amounts:
-        return {"pods": Decimal(1), **requests_of_pod(self.spec)}
+        return {"pods": Decimal(1), **self.spec.requests}
 
 
 @dataclass(eq=False)
@@ -54,10 +56,9 @@ class Room:
     pods: list[PodToPlace] = field(default_factory=list)
 
     def takes(self, pod: PodToPlace) -> bool:
-        demands = (pod.spec, *({"affinity": affinity, "tolerations": [{"operator": "Exists"}]} for affinity in pod.volumes))
         return (
             all(amount <= self.free.get(name, Decimal()) for name, amount in pod.requests.items())
-            and not any(obstacles(demand, self.shape) for demand in demands)
+            and not any(obstacles(demand, self.shape) for demand in (pod.spec, *pod.volumes))
             and not any(_repel(pod, other) or _repel(other, pod) for other in self.pods)
         )
 
@@ -92,7 +93,7 @@ class _Option:
 def choose(
     pods: Iterable[PodToPlace],
     kinds: Sequence[NodeKind],
-    daemons: Sequence[Mapping[str, Any]],
+    daemons: Sequence[PodSpec],
     standing: Sequence[Room],
     used: Mapping[str, Amounts] | None = None,
     names: Iterable[str] = (),
@@ -125,7 +126,7 @@ def counted(kind: NodeKind) -> Amounts:
     """What a node counts against the limits of its pool. Karpenter counts up to 1 % more memory: what the kubelet keeps."""
     instance = kind.instance
     devices = {name: Decimal(number) for name, number in kind.devices.items()}
-    return {"nodes": Decimal(1), **_decimals(kind.allocatable), "cpu": Decimal(instance.vcpus), **devices}
+    return {"nodes": Decimal(1), **quantities(kind.allocatable), "cpu": Decimal(instance.vcpus), **devices}
 
 
 def exact_shape(labels: Mapping[str, Any], taints: Iterable[Taint]) -> NodeShape:
@@ -143,12 +144,12 @@ def exact_shape(labels: Mapping[str, Any], taints: Iterable[Taint]) -> NodeShape
     )
 
 
-def overhead(shape: NodeShape, daemons: Iterable[Mapping[str, Any]]) -> Amounts:
+def overhead(shape: NodeShape, daemons: Iterable[PodSpec]) -> Amounts:
     """What the pods of DaemonSets take of such a node."""
     total: dict[str, Decimal] = {}
     for spec in daemons:
         if not obstacles(spec, shape):
-            for name, amount in {"pods": Decimal(1), **requests_of_pod(spec)}.items():
+            for name, amount in {"pods": Decimal(1), **spec.requests}.items():
                 total[name] = total.get(name, Decimal()) + amount
     return total
 
@@ -182,9 +183,7 @@ def _narrow(options: list[_Option], pod: PodToPlace) -> bool:
     return bool(left)
 
 
-def _new(
-    pod: PodToPlace, kinds: Sequence[NodeKind], daemons: Sequence[Mapping[str, Any]], used: Mapping[str, Amounts]
-) -> list[_Option]:
+def _new(pod: PodToPlace, kinds: Sequence[NodeKind], daemons: Sequence[PodSpec], used: Mapping[str, Amounts]) -> list[_Option]:
     """Everything that a new node for the pod may be."""
     found = []
     for kind in kinds:
@@ -192,7 +191,7 @@ def _new(
             continue
         for one, zone in _variants(kind, pod):
             shape = exact_shape(one.node("", zone).labels, one.taints)
-            free = dict(_decimals(one.allocatable)) | {name: Decimal(number) for name, number in one.devices.items()}
+            free = dict(quantities(one.allocatable)) | {name: Decimal(number) for name, number in one.devices.items()}
             for name, amount in overhead(shape, daemons).items():
                 free[name] = free.get(name, Decimal()) - amount
             option = _Option(one, zone, Room(shape, free))
@@ -204,7 +203,7 @@ def _new(
 
 def _variants(kind: NodeKind, pod: PodToPlace) -> Iterator[tuple[NodeKind, Zone]]:
     """The kind with one value of each label that its pool leaves open and that may matter, in each zone."""
-    named = {key for key, _ in chosen_labels(pod.spec)} | {CAPACITY_TYPE_LABEL}
+    named = {key for key, _ in pod.spec.chosen_labels()} | {CAPACITY_TYPE_LABEL}
     open_labels = {
         key: by_preference(key, values)
         for key, values in kind.shape.labels.items()
@@ -218,8 +217,8 @@ def _variants(kind: NodeKind, pod: PodToPlace) -> Iterator[tuple[NodeKind, Zone]
 
 def _within_limits(kind: NodeKind, used: Amounts) -> bool:
     count = counted(kind)
-    limits = {name: limit for name, given in kind.limits.items() if (limit := quantity(given)) is not None}
-    return all(used.get(name, Decimal()) + count.get(name, Decimal()) <= limit for name, limit in limits.items())
+    limits = quantities(kind.limits).items()
+    return all(used.get(name, Decimal()) + count.get(name, Decimal()) <= limit for name, limit in limits)
 
 
 def _take(used: dict[str, dict[str, Decimal]], options: Sequence[_Option]) -> None:
@@ -243,7 +242,7 @@ def _node(option: _Option, name: str) -> SimulatedNode:
 
 def _repel(pod: PodToPlace, other: PodToPlace) -> bool:
     """Whether the pod will not be on one node with the other."""
-    terms = items(at(pod.spec, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
+    terms = items(at(pod.spec.document, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
     return any(
         at(term, "topologyKey") == HOSTNAME_LABEL
         and other.namespace in (items(at(term, "namespaces")) or [pod.namespace])
@@ -251,7 +250,3 @@ def _repel(pod: PodToPlace, other: PodToPlace) -> bool:
         and wanted <= table(other.labels).items()
         for term in terms
     )
-
-
-def _decimals(amounts: Mapping[str, Any]) -> dict[str, Decimal]:
-    return {name: found for name, amount in amounts.items() if (found := quantity(amount)) is not None}
