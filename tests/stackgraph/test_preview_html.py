@@ -371,7 +371,10 @@ yaml_texts = st.sampled_from(
 
 @given(
     st.recursive(
-        odd_values | yaml_texts, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=20) | yaml_texts, inner)
+        odd_values | yaml_texts,
+        # Small ones: values are written one inside the other, and large ones cost 10 s to draw.
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20) | yaml_texts, inner, max_size=4),
+        max_leaves=20,
     )
 )
 @settings(max_examples=300, deadline=None)
