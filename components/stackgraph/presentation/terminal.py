@@ -4,14 +4,13 @@ Only what is drawn for a person imports this module; rich is not loaded for JSON
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import chain, repeat
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 WIDTH = 110
@@ -91,9 +90,9 @@ class Columns:
                 yield item
                 continue
             if item[0].cell_len > widths[0]:
-                yield Paragraph(item[0], self._indent, fold=self._fold)
+                yield Paragraph(item[0], self._indent, fold=True) if self._fold else Text(self._indent).append_text(item[0])
                 item = (Text(), *item[1:])
-            yield self._row(item, widths)
+            yield from self._lines(console, item, widths)
 
     def _widths(self, room: int) -> list[int]:
         rows = [item for item in self._items if isinstance(item, tuple)]
@@ -107,14 +106,15 @@ class Columns:
             widths[widths.index(max(widths))] -= 1
         return widths
 
-    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Table:
-        table = Table.grid(padding=(0, _GAP, 0, 0))
-        if self._indent:
-            table.add_column(width=max(len(self._indent) - _GAP, 0))
-        for number, width in enumerate(widths):
-            table.add_column(width=width, justify="right" if number in self._right else "left", overflow="fold")
-        table.add_row(*([""] if self._indent else []), *cells)
-        return table
+    def _lines(self, console: Console, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
+        wrapped = [
+            cell.wrap(console, width, justify="right" if number in self._right else "left", overflow="fold")
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        blank = [Text(" " * width) for width in widths]
+        for number in range(max(map(len, wrapped))):
+            parts = [lines[number] if number < len(lines) else none for lines, none in zip(wrapped, blank, strict=True)]
+            yield Text(self._indent).append_text(Text(" " * _GAP).join(parts))
 
 
 def drawn(parts: Iterable[RenderableType], *, width: int = WIDTH, colour: bool = False) -> str:
