@@ -154,9 +154,9 @@ def _render(report: "Report", format_: str) -> str:
 
         return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
     if format_ == "html":
-        from eks_inference_tools.loadtest_report.page import render_page
+        from eks_inference_tools.loadtest_report.page import render_html
 
-        return render_page(report)
+        return render_html(report)
     from eks_inference_tools.loadtest_report.table import render_table
 
     return render_table(report)
