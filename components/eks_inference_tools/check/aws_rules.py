@@ -6,10 +6,10 @@ from typing import Any
 
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import CLUSTER_TYPE, GraphFacts, GroupRule, is_true, name_of, title_of
-from stackgraph.graph.composition import is_read
 from stackgraph.graph.describe import short_type
-from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts, unique
+from stackgraph.graph.document import Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text, texts, unique
 
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 

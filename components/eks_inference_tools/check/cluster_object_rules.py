@@ -9,7 +9,8 @@ from eks_inference_tools.reading.graph_facts import GraphFacts, is_true, name_of
 from eks_inference_tools.reading.pods import Container, Pod
 from eks_inference_tools.reading.workloads import whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, table, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text, texts, unique
 
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 

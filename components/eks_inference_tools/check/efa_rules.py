@@ -11,7 +11,8 @@ from eks_inference_tools.reading.node_shapes import efa_count
 from eks_inference_tools.reading.pods import number
 from eks_inference_tools.reading.workloads import whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text, texts, unique
 
 
 @rule(

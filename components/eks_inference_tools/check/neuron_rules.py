@@ -7,7 +7,8 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import NEURON_CHART, Chart, GraphFacts
 from eks_inference_tools.reading.pods import Pod, number
-from stackgraph.graph.values import at, is_token, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text
 
 # Alias of the device that the plugin no longer offers.
 _REMOVED_RESOURCE = "aws.amazon.com/neurondevice"

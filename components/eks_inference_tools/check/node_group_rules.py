@@ -8,7 +8,8 @@ from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, title_of
 from eks_inference_tools.reading.workloads import whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text, texts
 
 
 @rule(

@@ -12,7 +12,8 @@ from eks_inference_tools.reading.graph_facts import NEURON_CHART, Chart, GraphFa
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import Pod, number
 from eks_inference_tools.reading.scheduling import chosen_labels, nearest, obstacles
-from stackgraph.graph.values import at, is_token, text, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text, unique
 
 
 @rule(

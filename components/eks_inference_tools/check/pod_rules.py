@@ -10,7 +10,8 @@ from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
 from eks_inference_tools.reading.pods import Container, Pod, quantity
 from eks_inference_tools.reading.workloads import whole
-from stackgraph.graph.values import at, is_token, items, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text
 
 # Tags that people move to another image, alone or as the first word ("nightly-py311"); "…-latest" moves, too.
 _MOVING = frozenset(

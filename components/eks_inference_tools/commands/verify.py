@@ -122,7 +122,7 @@ def watch(
 def _show(checks: "Sequence[Check]", left: float) -> None:
     """One line on standard error, over the one before."""
     from eks_inference_tools.verify.report import counted
-    from stackgraph.graph.values import shorten
+    from stackgraph.graph.wording import shorten
 
     first = next((check for check in checks if check.verdict == "wait"), None)
     what = f": {first.subject}: {first.finding.found}" if first else ""

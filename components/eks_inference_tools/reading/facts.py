@@ -10,7 +10,6 @@ from typing import Any
 
 from eks_inference_tools.reading.words import endpoint_access, taint
 from eks_inference_tools.reading.workloads import Workload, span, whole, workloads
-from stackgraph.graph.composition import Composition, is_component, is_read
 from stackgraph.graph.describe import (
     efa_interfaces,
     is_kubernetes_object,
@@ -18,8 +17,10 @@ from stackgraph.graph.describe import (
     root_disk,
     short_type,
 )
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, joined, plain, table, text, texts, unique
+from stackgraph.graph.document import Graph, Resource, is_component, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, plain, table, text, texts, unique
 
 NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
 LAUNCH_TEMPLATE_TYPE = "aws:ec2/launchTemplate:LaunchTemplate"
@@ -240,11 +241,11 @@ _SETTING_KEYS = (
 
 
 def _models(graph: Graph, running: tuple[Workload, ...]) -> Iterator[ModelFact]:
-    composition = Composition(graph)
+    structure = Structure(graph)
     named = {r.urn: tuple(_named_models(plain(r.inputs))) for r in graph.resources if is_component(r) or r.remote}
     known = set()
     for urn, found in named.items():
-        deeper = {model for below in composition.inside(urn) for model, _ in named.get(below.urn, ())}
+        deeper = {model for below in structure.inside(urn) for model, _ in named.get(below.urn, ())}
         component = graph.by_urn[urn]
         for model, settings in found:
             known.add(model)

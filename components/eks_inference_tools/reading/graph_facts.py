@@ -16,10 +16,10 @@ from eks_inference_tools.reading.node_shapes import NodeShape, launch_template, 
 from eks_inference_tools.reading.pods import Pod
 from eks_inference_tools.reading.scheduling import chosen_labels, obstacles
 from eks_inference_tools.reading.workloads import Autoscaler, autoscalers, group_kind, pod_templates, whole
-from stackgraph.graph.composition import is_read
 from stackgraph.graph.describe import is_kubernetes_object
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource
-from stackgraph.graph.values import at, is_token, items, joined, table, text, texts
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, table, text, texts
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 REMOTE_CLUSTER_TYPE = "eks:index:Cluster"

@@ -27,10 +27,10 @@ from eks_inference.pools.plan import allocatable
 from eks_inference_tools.reading.facts import LAUNCH_TEMPLATE_TYPE, NODE_CLASS_TYPE, NODE_GROUP_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.words import taint_effect
 from eks_inference_tools.reading.workloads import whole
-from stackgraph.graph.composition import is_read
 from stackgraph.graph.describe import is_kubernetes_object
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, table, text, texts
+from stackgraph.graph.document import Graph, Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text, texts
 
 Values = frozenset[str] | None
 """Values a label may have on a node: empty, the node has no such label; None, it may be there with any value."""

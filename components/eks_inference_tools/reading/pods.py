@@ -8,7 +8,8 @@ from typing import Any
 
 from eks_inference.kubernetes.quantity import amount
 from eks_inference_tools.reading.workloads import PodTemplate, requests_of, whole
-from stackgraph.graph.values import at, is_token, items, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text
 
 # Labels that controllers put on the pods of a template.
 _PUT_ON_PODS = (

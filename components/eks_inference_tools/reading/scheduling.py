@@ -9,7 +9,8 @@ from typing import Any
 
 from eks_inference.placement import Taint
 from eks_inference_tools.reading.node_shapes import NodeShape
-from stackgraph.graph.values import at, is_token, items, table, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text, texts
 
 
 def obstacles(pod: Any, shape: NodeShape) -> tuple[str, ...]:

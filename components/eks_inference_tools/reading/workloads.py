@@ -8,7 +8,8 @@ from typing import Any
 
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, joined, table, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, table, text, texts, unique
 
 
 @dataclass(frozen=True)

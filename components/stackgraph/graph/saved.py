@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import SCHEMA, Graph, Resource
-from stackgraph.graph.values import Sealed
+from stackgraph.graph.tokens import Sealed
 from stackgraph.problems import PreviewError, Problem
 
 SEAL = "[secret] "

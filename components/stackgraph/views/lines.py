@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stackgraph.graph.values import ELLIPSIS, shorten, unique
+from stackgraph.graph.values import unique
+from stackgraph.graph.wording import ELLIPSIS, shorten
 
 LEAST_WIDTH = 40
 GAP = "  "

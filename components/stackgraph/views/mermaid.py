@@ -4,10 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import describe, short_component_type, short_type
-from stackgraph.graph.document import CHART_TYPE, Graph
-from stackgraph.graph.values import shorten, text
+from stackgraph.graph.document import CHART_TYPE, Graph, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import text
+from stackgraph.graph.wording import shorten
 from stackgraph.views.layers import without_shortcuts
 
 _MOST_NODES = 60
@@ -20,12 +21,12 @@ def render_mermaid(graph: Graph) -> str:
     An arrow leads from what must exist first to what stands on it; arrows that follow from others are left out. Resources outside
     of every component are one node for each provider package. Nested graphs of more than 60 nodes show outer components only.
     """
-    composition = Composition(graph)
-    depth = max((len(composition.above(urn)) for urn in composition.parent), default=1)
-    diagram = _Diagram(composition, depth)
+    structure = Structure(graph)
+    depth = max((len(structure.above(urn)) for urn in structure.parent), default=1)
+    diagram = _Diagram(structure, depth)
     while len(diagram.labels) > _MOST_NODES and depth > 1:
         depth -= 1
-        diagram = _Diagram(composition, depth)
+        diagram = _Diagram(structure, depth)
     return diagram.render()
 
 
@@ -34,11 +35,11 @@ class _Diagram:
     package of the resources that lie loose in it.
     """
 
-    def __init__(self, composition: Composition, depth: int) -> None:
-        self._composition = composition
+    def __init__(self, structure: Structure, depth: int) -> None:
+        self._structure = structure
         self._depth = depth
-        by_urn = composition.graph.by_urn
-        self._components = {urn: self._components_above(urn) for urn in composition.parent}
+        by_urn = structure.graph.by_urn
+        self._components = {urn: self._components_above(urn) for urn in structure.parent}
         self._boxes = {chain[number] for chain in self._components.values() for number in range(len(chain) - 1)} | {""}
         self.labels: dict[str, str] = {}
         self._box_of: dict[str, str] = {}
@@ -60,7 +61,7 @@ class _Diagram:
         for (box, package), count in loose.items():
             one, many = _LOOSE.get(package, (f"{package} resource", f"{package} resources"))
             self._add(f"{box}|{package}", box, _label(f"{count} {one if count == 1 else many}"))
-        edges = {(self._home(other), self._home(urn)) for urn, others in composition.needs.items() for other in others}
+        edges = {(self._home(other), self._home(urn)) for urn, others in structure.needs.items() for other in others}
         self.edges = without_shortcuts(edge for edge in edges if not self._around(*edge) and not self._around(*reversed(edge)))
 
     def render(self) -> str:
@@ -90,8 +91,8 @@ class _Diagram:
 
     def _components_above(self, urn: str) -> tuple[str, ...]:
         """The shown components that a resource is in, itself included, outermost first."""
-        by_urn = self._composition.graph.by_urn
-        return tuple(above for above in self._composition.above(urn) if is_component(by_urn[above]))[: self._depth]
+        by_urn = self._structure.graph.by_urn
+        return tuple(above for above in self._structure.above(urn) if is_component(by_urn[above]))[: self._depth]
 
     def _home(self, urn: str) -> str:
         """The node or box that shows a resource."""
@@ -99,8 +100,8 @@ class _Diagram:
         owner = chain[-1] if chain else ""
         if owner not in self._boxes or owner == urn:
             return owner
-        by_urn = self._composition.graph.by_urn
-        opaque = next((above for above in self._composition.above(urn) if is_opaque(by_urn[above])), "")
+        by_urn = self._structure.graph.by_urn
+        opaque = next((above for above in self._structure.above(urn) if is_opaque(by_urn[above])), "")
         return opaque or f"{owner}|{_package(by_urn[urn].type)}"
 
     def _around(self, one: str, other: str) -> bool:
@@ -112,25 +113,25 @@ class _Diagram:
 
     def _in_order(self, parent: str) -> Iterator[str]:
         """Everything inside, what can be made first first."""
-        for resource in self._composition.ordered(parent):
+        for resource in self._structure.ordered(parent):
             yield resource.urn
             yield from self._in_order(resource.urn)
 
     def _component_label(self, urn: str) -> str:
-        count = sum(not is_read(below) for below in self._composition.inside(urn))
+        count = sum(not is_read(below) for below in self._structure.inside(urn))
         return _label(self._name(urn), self._type(urn), f"{count} resource{'' if count == 1 else 's'}")
 
     def _opaque_label(self, urn: str) -> str:
-        resource = self._composition.graph.by_urn[urn]
+        resource = self._structure.graph.by_urn[urn]
         if resource.type == CHART_TYPE:
             return _label(resource.name, "chart", describe(resource, {}))
         return _label(resource.name, short_type(resource.type), "remote component")
 
     def _type(self, urn: str) -> str:
-        return short_component_type(self._composition.graph.by_urn[urn].type)
+        return short_component_type(self._structure.graph.by_urn[urn].type)
 
     def _name(self, key: str) -> str:
-        by_urn = self._composition.graph.by_urn
+        by_urn = self._structure.graph.by_urn
         if key in by_urn:
             return by_urn[key].name
         box, _, package = key.rpartition("|")

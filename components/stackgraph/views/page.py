@@ -13,11 +13,11 @@ from importlib.resources import files
 
 from stackgraph.domain import NO_DOMAIN, Cell, Domain, Form
 from stackgraph.domain import Section as DomainSection
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
-from stackgraph.graph.wording import counted
+from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import joined, plain, text
+from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.views.layers import branches, division, layers
 from stackgraph.views.manifests import manifest
 from stackgraph.views.markup import Markup, element, raw, together
@@ -51,10 +51,10 @@ class _Page:
     def __init__(self, graph: Graph, domain: Domain) -> None:
         self._graph = graph
         self._domain = domain
-        self._composition = Composition(graph)
+        self._structure = Structure(graph)
         self._opaque = opaque(graph, domain.words)
-        self._division = division(self._composition)
-        self._layers = layers(self._composition, self._division)
+        self._division = division(self._structure)
+        self._layers = layers(self._structure, self._division)
 
     def render(self) -> Markup:
         style, script = (
@@ -89,7 +89,7 @@ class _Page:
     # -- around the sections -----------------------------------------------------------------------------------------------------
 
     def _header(self) -> Markup:
-        found = counts(self._composition)
+        found = counts(self._structure)
         asides = [*found.asides, "recorded offline: nothing has been created"]
         return element(
             "header",
@@ -147,9 +147,9 @@ class _Page:
 
     def _children(self, parent: str) -> list[Resource]:
         """Resources with nothing inside first, then those with something."""
-        below = branches(self._composition, parent)
+        below = branches(self._structure, parent)
         urns = {resource.urn for resource in below}
-        return [resource for resource in self._composition.ordered(parent) if resource.urn not in urns] + below
+        return [resource for resource in self._structure.ordered(parent) if resource.urn not in urns] + below
 
     def _link(self, urn: str, shown: str) -> Markup:
         return element("a", shown, href=f"#{self._ids[urn]}") if urn in self._ids else together(shown)
@@ -158,14 +158,14 @@ class _Page:
     def _by_name(self) -> Mapping[str, Sequence[str]]:
         """URNs by logical name; components have no outputs that others would refer to by it."""
         found: dict[str, list[str]] = {}
-        for urn in self._composition.parent:
+        for urn in self._structure.parent:
             if not is_component(self._graph.by_urn[urn]):
                 found.setdefault(self._graph.by_urn[urn].name, []).append(urn)
         return found
 
     def _referred(self, resource: Resource, reference: str) -> str:
         """The address for ``name.property`` in a resource's inputs; ``""`` where several resources might be meant."""
-        needed = self._composition.needs.get(resource.urn, frozenset())
+        needed = self._structure.needs.get(resource.urn, frozenset())
         name, _, rest = reference.partition(".")
         while rest:
             urns = self._by_name.get(name, ())
@@ -262,7 +262,7 @@ class _Page:
             items = [element("li", about, class_="about"), *(self._item(inner) for inner in within)]
             content = element("ul", *items, id=self._ids[resource.urn])
             row, class_ = self._head(resource), f"branch {family(resource)}"
-            opened = resource.urn in self._composition.above(self._division)
+            opened = resource.urn in self._structure.above(self._division)
         return element(
             "li",
             element("details", element("summary", together(*row, by=" ")), content, class_=class_, open=opened),
@@ -283,7 +283,7 @@ class _Page:
         yield element("span", counted(self._made_inside(resource), "resource"), class_="count")
 
     def _made_inside(self, resource: Resource) -> int:
-        return sum(not is_read(below) for below in self._composition.inside(resource.urn))
+        return sum(not is_read(below) for below in self._structure.inside(resource.urn))
 
     def _name_within(self, resource: Resource, parent: str, instead: str = "") -> str:
         """The resource's identity; what only repeats the name of the component it is in is left out."""
@@ -321,7 +321,7 @@ class _Page:
 
     def _stands_on(self, resource: Resource) -> Sequence[str]:
         urns = {first for first, second in self._layers.edges if second == resource.urn}
-        return sorted(urns | self._composition.needs.get(resource.urn, frozenset()), key=self._place.__getitem__)
+        return sorted(urns | self._structure.needs.get(resource.urn, frozenset()), key=self._place.__getitem__)
 
     def _reasons(self, resource: Resource, other: str) -> str:
         """Through which inputs a resource needs another."""

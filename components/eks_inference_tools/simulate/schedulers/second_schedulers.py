@@ -30,7 +30,8 @@ from eks_inference_tools.simulate.stand_ins.loop import Seen
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, is_token, items, joined, table, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, table, text, texts
 
 PROGRAM = "kube-scheduler"
 _DEFAULT = "default-scheduler"

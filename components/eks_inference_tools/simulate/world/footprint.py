@@ -21,8 +21,7 @@ from eks_inference_tools.reading.graph_facts import V4_CHART_TYPE, is_true
 from eks_inference_tools.reading.workloads import whole
 from eks_inference_tools.simulate.world.node_pools import configuration_of
 from eks_inference_tools.simulate.world.placeholders import Placeholders
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_read
 from stackgraph.graph.values import at, items, table, text
 
 STANDS_IN_FOR_LABEL = "eks-inference/stands-in-for"

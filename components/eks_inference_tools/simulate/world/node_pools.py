@@ -22,7 +22,8 @@ from eks_inference_tools.reading.words import taint_effect
 from eks_inference_tools.reading.workloads import whole
 from eks_inference_tools.simulate.world.user_data import UserData, user_data
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text
 
 GIB = 2**30
 

@@ -13,10 +13,10 @@ from eks_inference_tools.reading.expected import ADDON_TYPE
 from eks_inference_tools.reading.facts import NODE_GROUP_TYPE
 from eks_inference_tools.reading.workloads import group_kind
 from eks_inference_tools.simulate.world.placeholders import Placeholders, object_name, secret_data
-from stackgraph.graph.composition import is_opaque, is_read
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource
-from stackgraph.graph.values import at, is_token, joined, text
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, joined, text
 from stackgraph.problems import PreviewError, Problem
 from stackgraph.views.manifests import manifest
 
