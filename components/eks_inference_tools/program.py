@@ -12,7 +12,7 @@ from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
 from eks_inference_tools.presentation.progress import Progress
 from stackgraph.problems import PreviewError, Problem, ProgramError
-from stackgraph.recorder.collector import collector_off
+from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class StackProgram:
         """
         from stackgraph.recorder.lazy_sdk import lazy_sdks
 
-        with ending_at_once(), collector_off(), lazy_sdks():
+        with ending_at_once(), garbage_collection_off(), lazy_sdks():
             return self._record(strict, digest)
 
     def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":

@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
 from conftest import ROOT
 from eks_inference_tools.cli import main
+from eks_inference_tools.commands import diff as command
+from eks_inference_tools.commands import diff_recorder
 from stackgraph.problems import PreviewError
 from stackgraph.recorder.recording import record
 
@@ -34,6 +38,27 @@ config:
   demo:owner: {owner}
   demo:buckets: {buckets}
 """
+
+
+@pytest.fixture
+def in_processes() -> None:
+    """For tests of what processes of their own are for; they take twenty times as long."""
+
+
+@pytest.fixture(autouse=True)
+def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Revisions are recorded in this process, one after the other, where a test does not ask for ``in_processes``."""
+    one_at_a_time = Lock()
+
+    def ask(recorders: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        with one_at_a_time, monkeypatch.context() as meanwhile:
+            meanwhile.chdir(asked["tree"])
+            meanwhile.setattr(sys, "path", [*sys.path])
+            meanwhile.setattr(sys, "dont_write_bytecode", True)
+            return json.loads(json.dumps(diff_recorder.record(asked)))
+
+    if "in_processes" not in request.fixturenames:
+        monkeypatch.setattr(command._Recorders, "ask", ask)
 
 
 class Repo:
@@ -95,7 +120,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return json.loads(out)
 
 
-def test_two_revisions_stack_by_stack(repo, capsys, tmp_path):
+def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     repo.stack("one", "team-b", "second", "third")
     head = repo.commit("head")
     outputs = {name: tmp_path / f"report.{name}" for name in ("markdown", "json", "html")}
@@ -154,7 +179,7 @@ def test_a_stack_on_one_side_only(repo, capsys):
     assert "two: the stack file is gone: 1 resources are no longer described by anything" in out
 
 
-def test_a_revision_that_fails_fails_its_stack_only(repo, capsys):
+def test_a_revision_that_fails_fails_its_stack_only(repo, in_processes, capsys):
     repo.write("Pulumi.one.yaml", "config:\n  aws:region: eu-west-1\n  demo:owner: x\n")
     repo.stack("two", "team-c", "first")
     code, out, _ = diff(capsys, "--base", "HEAD", "--markdown", "comment.md")
@@ -251,7 +276,7 @@ aws.ssm.Parameter("two", type="SecureString", value=pulumi.Config().require_secr
 SEALED = "config:\n  aws:region: eu-west-1\n  demo:token:\n    secure: {text}\n"
 
 
-def test_secrets_never_leave_but_a_rotation_shows(repo, capsys, own_cache):
+def test_secrets_never_leave_but_a_rotation_shows(repo, in_processes, capsys, own_cache, tmp_path):
     (repo.root / "Pulumi.two.yaml").unlink()
     repo.write("__main__.py", SECRETS.format(value="hunter2-first"))
     repo.write("Pulumi.one.yaml", SEALED.format(text="v1:AAAAAAAA"))
@@ -261,12 +286,10 @@ def test_secrets_never_leave_but_a_rotation_shows(repo, capsys, own_cache):
     assert not own_cache.exists() or list(own_cache.iterdir()) == [], "what tells secrets apart is not stored"
     repo.write("__main__.py", SECRETS.format(value="hunter2-second"))
     repo.write("Pulumi.one.yaml", SEALED.format(text="v1:BBBBBBBB"))
-    said = []
-    for name in ("text", "markdown", "json", "html"):
-        _, out, err = diff(capsys, "--base", "HEAD", "--format", name)
-        assert "hunter2" not in out + err
-        assert "AAAAAAAA" not in out + err
-        said.append(out)
+    files = {name: tmp_path / name for name in ("markdown", "json", "html")}
+    _, out, err = diff(capsys, "--base", "HEAD", *(f"--{name}={file}" for name, file in files.items()))
+    said = [out, *(file.read_text() for file in files.values())]
+    assert not [words for words in ("hunter2", "AAAAAAAA") if words in "".join((*said, err))]
     assert said[0].count("+ value: [secret] (another one)") == 2 or "ssm.Parameter one, two" in said[0]
     assert "the encrypted value of demo:token is another" in said[0]
     assert json.loads(said[2])["stacks"][0]["rotatedConfig"] == ["demo:token"]
@@ -309,7 +332,7 @@ def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
     assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x")[1]
 
 
-def test_libraries_of_the_repository_are_taken_from_each_revision(repo, capsys, monkeypatch, tmp_path):
+def test_libraries_of_the_repository_are_taken_from_each_revision(repo, in_processes, capsys, monkeypatch, tmp_path):
     repo.write("lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name)\n")
     repo.write("installed/name_of.py", "NAME = 'one'\n")
     repo.write(".gitignore", "installed/\n")
@@ -412,7 +435,7 @@ def test_a_program_of_others_in_a_folder_of_its_own(repo, capsys):
     assert out.startswith("<!-- eks-inference diff: theirs -->")
 
 
-def test_the_same_program_in_one_process_and_in_others(repo, capsys, tmp_path):
+def test_the_same_program_in_one_process_and_in_others(repo, in_processes, capsys, tmp_path):
     """What the processes answer is what the recorder says here."""
     repo.git("checkout", "-q", "-b", "copy")
     values = {"demo:buckets": '["first","second"]', "demo:owner": "team-a", "aws:region": "eu-west-1"}

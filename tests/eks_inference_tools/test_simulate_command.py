@@ -100,7 +100,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Stage:
     acting = Stage(WELL)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))

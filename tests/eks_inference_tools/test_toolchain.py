@@ -31,8 +31,8 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     installed,
     tools,
 )
+from eks_inference_tools.user_cache import user_cache
 from stackgraph.problems import PreviewError
-from stackgraph.user_cache import user_cache
 
 GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time

@@ -18,10 +18,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_preview_views import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
 
 import browser
 from demo_program import SECRETS
+from odd_graphs import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
+from stackgraph.domain import Domain, Part, Section
 from stackgraph.graph.composition import Composition
 from stackgraph.graph.describe import identity, is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
@@ -244,20 +245,28 @@ def test_dependencies_lead_both_ways(graph: Graph) -> None:
     assert "ec2.Vpc · vpcId" in stands[: stands.index("URN")]
 
 
-def test_facts_lead_to_their_resources(graph: Graph) -> None:
+def test_sections_of_a_domain_are_tables_that_lead_to_resources() -> None:
+    bucket = Resource(urn("a"), "aws:s3/bucket:Bucket", "a")
+
+    def sections(graph: Graph) -> Iterator[Section]:
+        rows = [((Part(("<a>",), urn=one.urn), Part(("store",), "note")), (Part(("x", "y"), "chip"),)) for one in graph.resources]
+        yield Section("Kept data", [], ("Name", "Labels"), rows, ("all in all", "3 GiB"))
+        yield Section("Nothing", [], ("Name",), [])
+
+    page = render_html(graph_of(bucket), Domain(sections=sections))
+    document = assert_is_a_page(page)
+    content = page[page.index('<section id="kept-data"') :].partition("</section>")[0]
+    assert '<a href="#r-a">&lt;a&gt;</a><div class="quiet">store</div>' in content
+    assert '<code class="chip">x</code> <code class="chip">y</code>' in content
+    assert "All in all: <b>3 GiB</b>" in content
+    assert "nothing" not in document.values("id")
+
+
+def test_warnings_and_what_is_not_seen_inside_are_in_the_page() -> None:
     page = page_of_demo()
-    for section, links in {
-        "clusters": ["r-demo-cluster"],
-        "capacity": ["r-core-nodes", "r-inf2-nodes", "r-small-pool"],
-        "workloads": ["r-servers-deployment", "r-servers-ray"],
-        "endpoints": ["r-servers-service"],
-        "not-seen": ["r-demo-cluster", "r-small-karpenter"],
-    }.items():
-        content = page[page.index(f'<section id="{section}"') :].partition("</section>")[0]
-        assert not [link for link in links if f'href="#{link}"' not in content], section
+    content = page[page.index('<section id="not-seen"') :].partition("</section>")[0]
+    assert not [link for link in ("r-demo-cluster", "r-small-karpenter") if f'href="#{link}"' not in content]
     assert "the model has no revision; its weights may change" in page
-    assert ">outside the cluster<" in page
-    assert "5 aws.amazon.com/neuron" in page
 
 
 def test_resources_of_one_name_have_their_own_addresses() -> None:
@@ -362,7 +371,10 @@ yaml_texts = st.sampled_from(
 
 @given(
     st.recursive(
-        odd_values | yaml_texts, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=20) | yaml_texts, inner)
+        odd_values | yaml_texts,
+        # Small ones: values are written one inside the other, and large ones cost 10 s to draw.
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20) | yaml_texts, inner, max_size=4),
+        max_leaves=20,
     )
 )
 @settings(max_examples=300, deadline=None)
@@ -476,10 +488,24 @@ def tab() -> Iterator[browser.Page]:
         yield tab
 
 
+def node_groups(graph: Graph) -> Iterator[Section]:
+    """A section with every form that a cell can have."""
+    rows = [
+        [
+            (Part((group.name,), urn=group.urn), Part(("a group of nodes",), "note")),
+            (Part((group.urn, group.type), "line"), Part(("image/" * 12,), "code")),
+            (Part(tuple(f"{key}={value}" for key, value in group.inputs["labels"].items()) * 9, "chip"),),
+            (Part(("taint=" * 9,), "warning chip"), Part(("strong",), "strong"), Part(("outside",), "warning")),
+        ]
+        for group in graph.of_type("aws:eks/nodeGroup:NodeGroup")
+    ]
+    yield Section("Node groups", [], ("Name", "About", "Labels", "Else"), rows, ("in all", str(len(rows))))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "demo.html").write_text(page_of_demo())
+    (folder / "demo.html").write_text(render_html(recorded(), Domain(sections=node_groups)))
     (folder / "hostile.html").write_text(render_html(hostile_graph()))
     return folder
 
@@ -588,7 +614,7 @@ def test_a_type_can_be_chosen(demo: browser.Page) -> None:
 def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     demo.press("/")
     demo.type("no such thing")
-    demo.run("document.querySelector('#capacity a[href=\"#r-core-nodes\"]').focus()")
+    demo.run("document.querySelector('#node-groups a[href=\"#r-core-nodes\"]').focus()")
     demo.press("Enter")
     demo.run("new Promise((done) => setTimeout(done, 100))")
     assert demo.run("document.getElementById('r-core-nodes').checkVisibility()") is True

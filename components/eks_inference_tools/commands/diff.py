@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks, output_file
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _are_files(options: argparse.Namespace) -> bool:
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
+    from eks_inference_tools.reading.domain import EKS
     from stackgraph.diff.report import Recorded, Report, Revision, StackReport
     from stackgraph.problems import PreviewError, Problem
 
@@ -94,8 +96,8 @@ def _of_files(options: argparse.Namespace) -> "Report":
         raise PreviewError([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
     base, head = (_graph(Path(name)) for name in options.stacks)
     names = [Revision(name) for name in options.stacks]
-    stack = StackReport(head.stack, Recorded(base), Recorded(head))
-    return Report(head.project, names[0], names[1], [stack])
+    stack = StackReport(head.stack, Recorded(base), Recorded(head), EKS)
+    return Report(head.project, names[0], names[1], [stack], tool=COMMAND)
 
 
 def _graph(file: Path) -> "Graph":
@@ -104,8 +106,9 @@ def _graph(file: Path) -> "Graph":
     from stackgraph.graph.saved import read_graph
     from stackgraph.problems import PreviewError, Problem
 
+    hint = f"write one with: {COMMAND} preview STACK --format json -o FILE"
     try:
-        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file))
+        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file), hint)
     except OSError as error:
         raise PreviewError([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
     except ValueError as error:

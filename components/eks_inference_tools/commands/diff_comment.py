@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eks_inference_tools import COMMAND
+
 # The parser is built for every command; HTTP is imported when something is posted.
 if TYPE_CHECKING:
     from stackgraph.github.report import Report, Run
@@ -44,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if finished.event != "pull_request":
         print(f"nothing to post: run {finished.id} was for '{finished.event}', not for a pull request")
         return 0
-    report = left_by(github, finished, options.artifact)
+    report = left_by(github, finished, options.artifact, COMMAND)
     if report is None:
         print(f"nothing to post: run {finished.id} left no report in an artifact '{options.artifact}'")
         return 0

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from eks_inference_tools.reading.words import endpoint_access
 from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import endpoint_access
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, text
 

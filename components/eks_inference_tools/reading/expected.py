@@ -30,8 +30,8 @@ from eks_inference_tools.reading.kinds import (
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
 from stackgraph.graph.composition import Composition, is_component, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, is_token, table, text, texts
 
 

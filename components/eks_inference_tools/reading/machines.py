@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from eks_inference.placement import Taint, TaintEffect
 from eks_inference_tools.reading.scalars import quantity, whole
-from stackgraph.graph.describe import taint_effect
+from eks_inference_tools.reading.words import taint_effect
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, is_token, items, text
 

@@ -4,7 +4,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.program import project_in
+from eks_inference_tools.reading.domain import EKS
 from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.report import Report, Revision, StackReport
 from stackgraph.diff.revisions import Repository, repository
@@ -40,9 +42,9 @@ def compare(
             sides.append(_side(revision, tree, folder, here=here))
         wanted = _wanted(stacks, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
         answers = record_all(sides, wanted, repo, folder, own=program is None, debug=debug)
-    reports = [StackReport(name, answers[0].get(name), answers[1].get(name)) for name in wanted]
+    reports = [StackReport(name, answers[0].get(name), answers[1].get(name), EKS) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
-    return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"))
+    return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"), COMMAND)
 
 
 def _default_base(repo: Repository, head: Revision) -> Revision:

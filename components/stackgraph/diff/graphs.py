@@ -12,7 +12,8 @@ from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, 
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.values import Sealed, plain
+from stackgraph.graph.tokens import Sealed, redacted
+from stackgraph.graph.values import plain
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")
@@ -131,14 +132,7 @@ def _deleted(base: Graph, pairs: Pairing) -> Iterator[ResourceChange]:
 
 def inputs_of(resource: Resource) -> dict[str, Any]:
     """The inputs as they are compared: texts in JSON opened, what a Kubernetes Secret holds sealed."""
-    inputs = opened(resource.inputs)
-    if resource.type.rpartition(":")[2] in ("Secret", "SecretPatch") or inputs.get("kind") == "Secret":
-        # A program may well have given them as plain text.
-        for key in ("data", "stringData"):
-            if key in inputs:
-                held = inputs[key]
-                inputs[key] = {name: _sealed(item) for name, item in held.items()} if type(held) is dict else _sealed(held)
-    return inputs
+    return redacted(resource.type, opened(resource.inputs), _sealed)
 
 
 def _sealed(value: Any) -> Sealed:

@@ -126,7 +126,7 @@ def _entry(stack: StackReport, change: ResourceChange) -> tuple[Entry, tuple[Any
     file = resource.source.rpartition(":")[0]
     path = side.places.get(file, "") if side and change.after is not None else ""
     place = Place(stack.stack, identity(resource), resource.urn, resource.source, path)
-    lines, notes = tuple(_lines(change)), tuple(_notes(change))
+    lines, notes = tuple(_lines(stack, change)), tuple(_notes(change))
     type_ = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
     key = (change.kind, type_, *(_nameless(line, stack.stack) for line in (*lines, *notes)))
     if change.kind in ("create", "delete"):
@@ -161,9 +161,9 @@ def _notes(change: ResourceChange) -> Iterator[str]:
         yield f"ignored by ignoreChanges: {', '.join(one.name for one in change.ignored[:5])}"
 
 
-def _lines(change: ResourceChange) -> Iterator[str]:
+def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:
     if change.kind in ("create", "delete"):
-        words = describe(change.resource)
+        words = describe(change.resource, stack.domain.words)
         if words:
             yield f"{'+' if change.kind == 'create' else '-'} {words}"
         return

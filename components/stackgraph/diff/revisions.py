@@ -72,7 +72,7 @@ class Repository:
     @contextlib.contextmanager
     def checked_out(self, commit: str) -> Iterator[Path]:
         """A folder with the commit's files, removed again whatever happens."""
-        with tempfile.TemporaryDirectory(prefix="eks-inference-diff-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix="stackgraph-diff-", ignore_cleanup_errors=True) as folder:
             tree = Path(folder).resolve() / "tree"
             try:
                 done = self._git("worktree", "add", "--detach", "--force", str(tree), commit)
@@ -92,7 +92,7 @@ def repository(folder: Path) -> Repository:
     """The repository around a folder. Raises ``PreviewError`` where there is none."""
     done = _run(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
     if done.returncode:
-        hint = "compare two saved graphs instead: eks-inference diff BASE.json HEAD.json"
+        hint = "compare two saved graphs instead: BASE.json HEAD.json"
         raise PreviewError([Problem("this is no git repository", file=str(folder), hint=hint)])
     return Repository(Path(done.stdout.strip()).resolve())
 

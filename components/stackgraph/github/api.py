@@ -150,7 +150,7 @@ class GitHub:
         headers = {
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": _API_VERSION,
-            "User-Agent": "eks-inference",
+            "User-Agent": "stackgraph",
         }
         data = None
         if content is not None:

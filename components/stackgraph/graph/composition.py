@@ -4,23 +4,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from stackgraph.graph.describe import CHART_TYPE
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-
-
-def is_component(resource: Resource) -> bool:
-    """A component whose inside the graph knows."""
-    return not resource.custom and not resource.remote and resource.type != STACK_TYPE
-
-
-def is_opaque(resource: Resource) -> bool:
-    """A chart or remote component: the graph does not know its inside (``Graph.opaque``)."""
-    return resource.remote or resource.type == CHART_TYPE
-
-
-def is_read(resource: Resource) -> bool:
-    """A resource that the program only looks up (``.get``)."""
-    return "read" in resource.options
+from stackgraph.graph.document import is_component as is_component
+from stackgraph.graph.document import is_opaque as is_opaque
+from stackgraph.graph.document import is_read as is_read
 
 
 class Composition:

@@ -11,10 +11,11 @@ SEAL = "[secret] "
 """Begins a text that stands for a secret, with its digest behind: only between the processes of one comparison."""
 
 
-def read_graph(document: Any, shown: str) -> Graph:
-    """The graph of a document. Raises ``PreviewError``, naming the file as ``shown``, for what is none."""
+def read_graph(document: Any, shown: str, hint: str = "") -> Graph:
+    """The graph of a document. Raises ``PreviewError`` for what is none: it names the file as ``shown``, and ``hint`` says how to
+    write one.
+    """
     if not isinstance(document, Mapping) or not isinstance(document.get("resources"), list):
-        hint = "write one with: eks-inference preview STACK --format json -o FILE"
         raise PreviewError([Problem("this is no recorded graph", file=shown, hint=hint)])
     if document.get("schema") != SCHEMA:
         given = str(document.get("schema"))

@@ -6,9 +6,10 @@ from typing import Any
 import yaml
 
 from stackgraph.graph.composition import Composition, is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import SECRET, at, plain, text
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
+from stackgraph.graph.tokens import redacted
+from stackgraph.graph.values import at, plain, text
 
 _WIDTH = 1_000_000  # a folded line would break words apart that people search for
 _FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
@@ -31,20 +32,10 @@ def render_manifests(graph: Graph) -> str:
 
 def manifest(resource: Resource) -> dict[str, Any]:
     """The object as the cluster's API would get it, without what is secret."""
-    found = _without_secrets(resource)
+    found = redacted(resource.type, plain(resource.inputs))
     group_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
     found.setdefault("apiVersion", group_version.removeprefix("core/"))
     found.setdefault("kind", kind.removesuffix("Patch"))
-    return found
-
-
-def _without_secrets(resource: Resource) -> dict[str, Any]:
-    """The inputs; of a Secret, whose data a program may well have given as plain text, only the keys."""
-    found = plain(resource.inputs)
-    if found.get("kind") == "Secret" or resource.type.rpartition(":")[2] in ("Secret", "SecretPatch"):
-        for key in ("data", "stringData"):
-            if key in found:
-                found[key] = dict.fromkeys(found[key], SECRET) if isinstance(found[key], dict) else SECRET
     return found
 
 
@@ -75,7 +66,7 @@ def _document(composition: Composition, resource: Resource) -> str:
 
 
 def _chart(composition: Composition, resource: Resource) -> str:
-    inputs = _without_secrets(resource)
+    inputs = redacted(resource.type, plain(resource.inputs))
     if resource.type == CHART_TYPE:
         title = "A chart: what it makes is known on a cluster."
         inputs = {

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, describe, short_component_type, short_type
-from stackgraph.graph.document import Graph
+from stackgraph.graph.describe import describe, short_component_type, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph
 from stackgraph.graph.values import shorten, text
 from stackgraph.views.layers import without_shortcuts
 
@@ -123,7 +123,7 @@ class _Diagram:
     def _opaque_label(self, urn: str) -> str:
         resource = self._composition.graph.by_urn[urn]
         if resource.type == CHART_TYPE:
-            return _label(resource.name, "chart", describe(resource))
+            return _label(resource.name, "chart", describe(resource, {}))
         return _label(resource.name, short_type(resource.type), "remote component")
 
     def _type(self, urn: str) -> str:

@@ -31,8 +31,8 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     tools,
     version_of,
 )
+from eks_inference_tools.user_cache import user_cache
 from stackgraph.problems import PreviewError, Problem
-from stackgraph.user_cache import user_cache
 
 _LAST_LINES = 15
 """Lines of a failing Go that are shown."""

@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from eks_inference_tools.user_cache import user_cache
 from stackgraph.problems import PreviewError, Problem
-from stackgraph.user_cache import user_cache
 
 COMMAND = "eks-inference cluster-tools"
 DEFINITIONS = "definitions"

@@ -11,8 +11,7 @@ from eks_inference.scaling.plan import RATE_WINDOW_SECONDS
 from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
 from eks_inference_tools.simulate.replay.adapter_rules import AdapterRule, adapter_rule
 from eks_inference_tools.simulate.replay.triton import EXPORTED
-from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, items, text
 from stackgraph.problems import PreviewError, Problem
 from stackgraph.views.manifests import manifest

@@ -14,8 +14,8 @@ from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.pod_templates import group_kind
 from eks_inference_tools.simulate.world.placeholders import Placeholders, object_name, secret_data
 from stackgraph.graph.composition import is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, is_token, joined, text
 from stackgraph.problems import PreviewError, Problem
 from stackgraph.views.manifests import manifest

@@ -1,21 +1,15 @@
-"""A graph's facts in words: what the tree and the page say in the same way."""
+"""A graph in a few words: what the tree and the page say in the same way."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.facts import NodeCapacity, Opaque
-from eks_inference_tools.reading.workloads import Workload
 from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
-from stackgraph.graph.document import Resource
-from stackgraph.graph.values import joined, text, unique
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """``1 resource``, ``2 resources``; ``many`` is the plural where it is not just an s more."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
+from stackgraph.graph.describe import Words, describe, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
+from stackgraph.graph.values import joined, text
+from stackgraph.graph.wording import counted
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
@@ -63,46 +57,37 @@ def family(resource: Resource) -> str:
     return resource.package if resource.package in ("aws", "kubernetes") else "other"
 
 
-# -- facts -----------------------------------------------------------------------------------------------------------------------
+# -- what is not seen ------------------------------------------------------------------------------------------------------------
 
 
-def nodes(capacity: NodeCapacity) -> str:
-    """How many nodes of which instance types: ``2 (1–4) × inf2.8xlarge``, ``as needed × any inf2``."""
-    families = f"any {'/'.join(few(capacity.families))}" if capacity.families else ""
-    types = " or ".join(unique((*few(capacity.instance_types), families))) or "any instance type"
-    return f"{capacity.size or ('as needed' if capacity.manager == 'Karpenter' else '?')} × {types}"
+@dataclass(frozen=True)
+class Opaque:
+    """A chart or remote component: how many objects it makes, only a plugin or a cluster knows."""
+
+    urn: str
+    kind: str
+    type: str
+    """``chart``, or the type of the remote component."""
+    name: str
+    detail: str = ""
 
 
-def node_kind(capacity: NodeCapacity) -> str:
-    """``node group, on-demand``."""
-    return joined(capacity.manager, " or ".join(capacity.capacity_types), by=", ")
+def opaque_kind(resource: Resource) -> str:
+    """``chart`` or ``remote component``."""
+    return "chart" if resource.type == CHART_TYPE else "remote component"
 
 
-def node_traits(capacity: NodeCapacity) -> tuple[str, ...]:
-    """What the nodes are apart from their types: limits, image, disk, interfaces, requirements."""
-    limits = [f"{value} {key}".strip() for key, value in capacity.limits.items()]
-    unlimited = "no limit" if capacity.manager == "Karpenter" and not limits else ""
-    return unique(
-        (
-            f"at most {' and '.join(limits)}" if limits else unlimited,
-            capacity.image,
-            capacity.root_disk,
-            capacity.interfaces,
-            *capacity.requirements,
-        )
-    )
-
-
-def asks(workload: Workload) -> tuple[str, ...]:
-    """What one pod asks for, accelerators first: ``neuron 1``, ``cpu 30``."""
-    accelerators = [f"{resource.rpartition('/')[2]} {amount}" for resource, amount in workload.accelerators.items()]
-    others = [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
-    return (*accelerators, *others)
-
-
-def selected_nodes(workload: Workload) -> tuple[str, ...]:
-    """The labels of the nodes that a pod insists on."""
-    return tuple(label(key, "/".join(few(value.split(", ")))) for key, value in workload.node_selector.items())
+def opaque(graph: Graph, words: Words) -> tuple[Opaque, ...]:
+    """What is known of each resource whose inside is not."""
+    found = []
+    for resource in graph.opaque:
+        kind, detail = opaque_kind(resource), describe(resource, words)
+        if kind == "chart":
+            namespace = text(resource.inputs.get("namespace"))
+            detail = joined(detail, f"in {namespace}" if namespace else "")
+        shown = kind if kind == "chart" else short_type(resource.type)
+        found.append(Opaque(resource.urn, kind, shown, text(resource.name), detail))
+    return tuple(found)
 
 
 def not_seen(found: Sequence[Opaque]) -> str:
@@ -112,14 +97,7 @@ def not_seen(found: Sequence[Opaque]) -> str:
     return f"{' and '.join(numbers)}: what they make is known when they are deployed"
 
 
-def label(key: str, value: str) -> str:
-    """A label without the domain that names its owner: ``instance-type=inf2.8xlarge``."""
-    return "=".join(unique((key.rpartition("/")[2], value)))
-
-
-def few(names: Sequence[str], limit: int = 3) -> Sequence[str]:
-    """The first names and how many more there are; one more name is not worth such words."""
-    return names if len(names) <= limit + 1 else (*names[:limit], f"{len(names) - limit} more")
+# -- outputs ---------------------------------------------------------------------------------------------------------------------
 
 
 def by_path(value: Any, path: str = "") -> Iterator[tuple[str, Sequence[str]]]:
