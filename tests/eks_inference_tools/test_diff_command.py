@@ -16,8 +16,7 @@ import pytest
 
 from conftest import ROOT
 from eks_inference_tools.cli import main
-from eks_inference_tools.commands import diff as command
-from eks_inference_tools.commands import diff_recorder
+from eks_inference_tools.revisions import recorder, recorders
 from stackgraph.problems import PreviewError
 from stackgraph.recorder.recording import record
 
@@ -50,15 +49,15 @@ def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Revisions are recorded in this process, one after the other, where a test does not ask for ``in_processes``."""
     one_at_a_time = Lock()
 
-    def ask(recorders: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(processes: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         with one_at_a_time, monkeypatch.context() as meanwhile:
             meanwhile.chdir(asked["tree"])
             meanwhile.setattr(sys, "path", [*sys.path])
             meanwhile.setattr(sys, "dont_write_bytecode", True)
-            return json.loads(json.dumps(diff_recorder.record(asked)))
+            return json.loads(json.dumps(recorder.record(asked)))
 
     if "in_processes" not in request.fixturenames:
-        monkeypatch.setattr(command._Recorders, "ask", ask)
+        monkeypatch.setattr(recorders._Recorders, "ask", ask)
 
 
 class Repo:
@@ -377,7 +376,7 @@ def test_a_base_whose_library_is_laid_out_otherwise(repo):
     assert "findings of check are not compared: the base has no rules that can be run from here" in done.stdout
 
 
-def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, capsys):
+def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, in_processes, capsys):
     repo.write("__main__.py", "def deep():\n    {}['absent']\n\ndeep()\n")
     assert diff(capsys, "--base", "HEAD", "one")[0] == 2
     assert main(["diff", "--base", "HEAD", "one", "--debug"]) == 2
