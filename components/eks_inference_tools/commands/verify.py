@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2 before anything was seen."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2 before anything was seen."""
     from eks_inference_tools.presentation.output import colour, width, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program

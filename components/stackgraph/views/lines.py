@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from stackgraph.domain import Row
-from stackgraph.graph.values import ELLIPSIS, shorten, unique
+from stackgraph.graph.values import unique
+from stackgraph.graph.wording import ELLIPSIS, shorten
 from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40
@@ -48,7 +49,7 @@ def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", colum
         for name, parts in row.details.items():
             if parts := unique(parts):
                 items.append(flowing(parts, INDENT * 3 + (f"{name} " if name else ""), "dim"))
-    yield Columns(items, indent=len(INDENT), least=column)
+    yield Columns(items, indent=len(INDENT), least=column, fold=True)
 
 
 def flowing(parts: Sequence[str], first: str, style: str) -> Paragraph:
