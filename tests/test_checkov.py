@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, STACKS, recorded
-from eks_inference_tools.reading.workloads import PodTemplate, group_kind, pod_templates
+from eks_inference_tools.reading.pod_templates import PodTemplate, group_kind, pod_templates
 from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import render_manifests
 

@@ -1,10 +1,8 @@
-"""Faults in what a user wrote: all of them at once, each with what was given, what is allowed and how to mend it."""
+"""Faults in what a user wrote: all of them at once, each with what was given, what is allowed and how to fix it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-
-from stackgraph.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -24,26 +22,23 @@ class Fault:
     """The arithmetic behind it, a line a step."""
 
     def __str__(self) -> str:
-        place = self.config_key or format_path(self.path)
-        message = f"{self.rule}: {self.message}" if self.rule else self.message
-        parts = [f"{place}: {message}" if place else message]
-        parts += [f"given: {self.given}"] if self.given else []
-        parts += [f"allowed: {self.allowed}"] if self.allowed else []
-        parts += [f"because: {'; '.join(self.working)}"] if self.working else []
-        return "; ".join(parts) + (f" ({self.hint})" if self.hint else "")
+        return "; ".join([self._head, *self._details("; ")]) + (f" ({self.hint})" if self.hint else "")
 
     def render(self) -> str:
         """The same with a line for each part, for people."""
+        details = self._details("\n             ")
+        details += [f"hint: {self.hint}"] if self.hint else []
+        return "\n    ".join([self._head, *details])
+
+    @property
+    def _head(self) -> str:
         place = self.config_key or format_path(self.path)
-        return Problem(
-            self.message,
-            key=place,
-            given=self.given,
-            allowed=self.allowed,
-            hint=self.hint,
-            rule=self.rule,
-            working=self.working,
-        ).render()
+        return ": ".join(part for part in (place, self.rule, self.message) if part)
+
+    def _details(self, step: str) -> list[str]:
+        """What was given, what is allowed and why; ``step`` separates the steps of the arithmetic."""
+        details = {"given": self.given, "allowed": self.allowed, "because": step.join(self.working)}
+        return [f"{label}: {text}" for label, text in details.items() if text]
 
 
 class SpecError(ValueError):

@@ -1,20 +1,23 @@
 """A whole stack from a ``StackSpec``: which component stands on which, read from top to bottom."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 
 from eks_inference.accelerators.efa.component import EfaPlugin
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
-from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
+from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
+from eks_inference.aws import naming
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.faults import Fault, SpecError, faults_under
+from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
+from eks_inference.observability.dcgm_exporter import DcgmExporter
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.prometheus import PrometheusStack
@@ -25,16 +28,18 @@ from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
-from eks_inference.server_assembly import Server, ServerDependencies, deploy_server
-from eks_inference.serving.disaggregated.controller import LeaderWorkerSetController
+from eks_inference.server_assembly import deploy_server
+from eks_inference.serving.handle import Dependencies, Server
 from eks_inference.serving.kuberay.component import KubeRayOperator
+from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton.component import TritonServer
+from eks_inference.settings import StackSettings
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
-from eks_inference.stack.spec import StackSpec, parse_stack
+from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
 from eks_inference.storage.component import FileSystemDriver
-from eks_inference.storage.spec import FileSystem
 
 
 class InferencePlatform(pulumi.ComponentResource):
@@ -67,32 +72,55 @@ class InferencePlatform(pulumi.ComponentResource):
         verdict = check_spec(spec, region)
         if verdict.faults:
             raise SpecError(verdict.faults)
-        name = spec.name
-        super().__init__("eks-inference:index:InferencePlatform", name, {"name": name, "region": region}, opts)
-        settings = spec.settings(region, profile)
-        child = pulumi.ResourceOptions(parent=self)
+        super().__init__("eks-inference:index:InferencePlatform", spec.name, {"name": spec.name, "region": region}, opts)
         for finding in verdict.findings:
             if not finding.reason:
                 pulumi.log.warn(finding.summary)
+        self._spec, self._child = spec, pulumi.ResourceOptions(parent=self)
 
+        control_plane = self._foundation(spec.settings(region, profile))
+        prometheus = self._observability(grafana_admin_password)
+        devices = self._accelerators(prometheus)
+        dependencies = Dependencies(
+            cluster=self.cluster,
+            network=self.network,
+            core=self._core,
+            pools=self.pools,
+            hugging_face_token=hugging_face_token,
+            api_key=serving_api_key,
+            **devices,
+            **self._operators(),
+        )
+        self._servers(dependencies, prometheus)
+        clients = self._clients(open_webui_admin_password, hugging_face_token, serving_api_key)
+        self.outputs: Mapping[str, Any] = stack_outputs(
+            control_plane,
+            self.servers,
+            **clients,
+            has_chat=bool(spec.servers_with("openai")),
+            with_key=serving_api_key is not None,
+        )
+        self.register_outputs(self.outputs)
+
+    def _foundation(self, settings: StackSettings) -> EksCluster:
+        """VPC, control plane, node pools, and what every cluster needs before pods can run."""
+        spec, name, child = self._spec, self._spec.name, self._child
         with faults_under("network"):
             self.network = Vpc(
                 f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child
             )
         control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
-
         managed = {
             pool: ManagedPool(f"{name}-{pool}", pool_spec, cluster=control_plane, network=self.network, pool=pool, opts=child)
             for pool, pool_spec in spec.pools.items()
             if isinstance(pool_spec, ManagedPoolSpec)
         }
-        core = managed[spec.core_pool].placement()
-        self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=core, opts=child)
-
+        self._core = managed[spec.core_pool].placement()
+        self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=self._core, opts=child)
         self.pools: dict[str, ManagedPool | KarpenterPool] = {**managed}
         filled = {pool: pool_spec for pool, pool_spec in spec.pools.items() if isinstance(pool_spec, KarpenterPoolSpec)}
         if filled:
-            karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, cluster=self.cluster, placement=core, opts=child)
+            karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, cluster=self.cluster, placement=self._core, opts=child)
             for pool, pool_spec in filled.items():
                 self.pools[pool] = KarpenterPool(
                     f"{name}-{pool}",
@@ -103,112 +131,115 @@ class InferencePlatform(pulumi.ComponentResource):
                     pool=pool,
                     opts=child,
                 )
+        return control_plane
 
-        if spec.observability.cloudwatch:
-            CloudWatchObservability(f"{name}-cloudwatch", spec.observability.cloudwatch, cluster=self.cluster, opts=child)
-        if spec.observability.fluent_bit:
-            FluentBit(f"{name}-fluent-bit", spec.observability.fluent_bit, cluster=self.cluster, opts=child)
-        prometheus = None
-        if spec.observability.prometheus:
-            prometheus = PrometheusStack(
-                f"{name}-prometheus",
-                spec.observability.prometheus,
-                cluster=self.cluster,
-                placement=core,
-                grafana_admin_password=grafana_admin_password,
-                dashboards=spec.dashboards,
-                opts=child,
-            )
+    def _observability(self, grafana_admin_password: pulumi.Input[str] | None) -> PrometheusStack | None:
+        """Logs, metrics of AWS, and Prometheus."""
+        wanted, name, child = self._spec.observability, self._spec.name, self._child
+        if wanted.cloudwatch:
+            CloudWatchObservability(f"{name}-cloudwatch", wanted.cloudwatch, cluster=self.cluster, opts=child)
+        if wanted.fluent_bit:
+            FluentBit(f"{name}-fluent-bit", wanted.fluent_bit, cluster=self.cluster, opts=child)
+        if not wanted.prometheus:
+            return None
+        return PrometheusStack(
+            f"{name}-prometheus",
+            wanted.prometheus,
+            cluster=self.cluster,
+            placement=self._core,
+            grafana_admin_password=grafana_admin_password,
+            dashboards=self._spec.dashboards,
+            opts=child,
+        )
 
-        scheduler = None
+    def _accelerators(self, prometheus: PrometheusStack | None) -> dict[str, Any]:
+        """What makes devices and EFA interfaces resources of their nodes, and the monitors of devices."""
+        spec, name, child = self._spec, self._spec.name, self._child
+        scheduler = gpu_plugin = efa = None
         if spec.accelerators.neuron:
-            plugin = NeuronPlugin(f"{name}-neuron", spec.accelerators.neuron, cluster=self.cluster, opts=child)
+            neuron = NeuronPlugin(f"{name}-neuron", spec.accelerators.neuron, cluster=self.cluster, opts=child)
             if spec.accelerators.neuron.scheduler:
-                scheduler = NeuronScheduler(f"{name}-neuron-scheduler", plugin=plugin, placement=core, opts=child)
-            if spec.observability.neuron_monitor:
-                NeuronMonitor(
-                    f"{name}-neuron-monitor", spec.observability.neuron_monitor, plugin=plugin, metrics=prometheus, opts=child
-                )
-
-        gpus = None
+                scheduler = NeuronScheduler(f"{name}-neuron-scheduler", plugin=neuron, placement=self._core, opts=child)
+            if monitor := spec.observability.neuron_monitor:
+                NeuronMonitor(f"{name}-neuron-monitor", monitor, plugin=neuron, metrics=prometheus, opts=child)
         if spec.accelerators.nvidia:
-            gpus = NvidiaDevicePlugin(f"{name}-nvidia", spec.accelerators.nvidia, cluster=self.cluster, opts=child)
-            if spec.observability.dcgm_exporter:
-                DcgmExporter(f"{name}-dcgm", spec.observability.dcgm_exporter, plugin=gpus, metrics=prometheus, opts=child)
-
-        efa = None
+            gpu_plugin = NvidiaDevicePlugin(f"{name}-nvidia", spec.accelerators.nvidia, cluster=self.cluster, opts=child)
+            if exporter := spec.observability.dcgm_exporter:
+                DcgmExporter(f"{name}-dcgm", exporter, plugin=gpu_plugin, metrics=prometheus, opts=child)
         if spec.uses_efa:
             efa = EfaPlugin(f"{name}-efa", cluster=self.cluster, opts=child)
+        return {"scheduler": scheduler, "gpu_plugin": gpu_plugin, "efa": efa}
 
-        scaling: dict[str, Backend] = {}
-        if prometheus and spec.observability.prometheus:
-            if spec.scaled_by("keda"):
-                scaling["keda"] = Keda(
-                    f"{name}-keda",
-                    spec.scaling.keda,
-                    cluster=self.cluster,
-                    placement=core,
-                    prometheus=prometheus,
-                    opts=child,
-                )
-            if spec.scaled_by("hpa"):
-                scaling["hpa"] = PrometheusAdapter(
-                    f"{name}-prometheus-adapter",
-                    spec.scaling.prometheus_adapter,
-                    cluster=self.cluster,
-                    placement=core,
-                    metrics=prometheus,
-                    scrape_interval_seconds=spec.observability.prometheus.scrape_interval_seconds,
-                    opts=child,
-                )
+    def _operators(self) -> dict[str, Any]:
+        """Controllers and drivers that some servers stand on."""
+        spec, name, child = self._spec, self._spec.name, self._child
+        ray = groups = None
+        if "kuberay" in spec.operators:
+            ray = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=self._core, opts=child)
+        if "leader_worker_set" in spec.operators:
+            groups = LeaderWorkerSetController(f"{name}-lws", cluster=self.cluster, placement=self._core, opts=child)
+        drivers = {
+            kind: FileSystemDriver(f"{name}-{kind.replace('_', '-')}-driver", kind, cluster=self.cluster, opts=child)
+            for kind in spec.file_systems
+        }
+        return {"ray_operator": ray, "leader_worker_sets": groups, "file_system_drivers": drivers}
 
-        operator = None
-        if spec.uses_ray:
-            operator = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=core, opts=child)
-        groups = None
-        if any(pair.instances == 2 for pair in spec.pairs):
-            groups = LeaderWorkerSetController(f"{name}-lws", cluster=self.cluster, placement=core, opts=child)
-        drivers: dict[FileSystem, FileSystemDriver] = {}
-        for pair in spec.pairs:
-            if (kind := pair.store.file_system) not in drivers:
-                driver_name = f"{name}-{kind.replace('_', '-')}-driver"
-                drivers[kind] = FileSystemDriver(driver_name, kind, cluster=self.cluster, opts=child)
-
-        dependencies = ServerDependencies(
-            cluster=self.cluster,
-            network=self.network,
-            core=core,
-            pools=self.pools,
-            scheduler=scheduler,
-            gpu_plugin=gpus,
-            efa=efa,
-            ray_operator=operator,
-            leader_worker_sets=groups,
-            file_system_drivers=drivers,
-            prometheus=prometheus,
-            scaling_backends=scaling,
-            hugging_face_token=hugging_face_token,
-            api_key=serving_api_key,
-        )
+    def _servers(self, dependencies: Dependencies, prometheus: PrometheusStack | None) -> None:
+        """The model servers, and what makes their metrics into numbers of pods."""
+        spec, child = self._spec, self._child
+        backends = self._scaling(prometheus) if prometheus else {}
         self.servers: dict[str, Server] = {}
         for server, server_spec in spec.servers.items():
             with faults_under("servers", server):
-                self.servers[server] = deploy_server(server, server_spec, dependencies, opts=child)
+                self.servers[server] = deploy_server(
+                    server, server_spec, dependencies, prometheus=prometheus, backends=backends, opts=child
+                )
 
-        # Triton speaks a protocol of its own.
-        triton = {server: component for server, component in self.servers.items() if isinstance(component, TritonServer)}
-        models = {server: component for server, component in self.servers.items() if not isinstance(component, TritonServer)}
-        web_ui = None
+    def _scaling(self, prometheus: PrometheusStack) -> dict[str, Backend]:
+        """What autoscalers of servers stand on, by their kind."""
+        spec, name, child = self._spec, self._spec.name, self._child
+        found: dict[str, Backend] = {}
+        if spec.scaled_by("keda"):
+            found["keda"] = Keda(
+                f"{name}-keda",
+                spec.scaling.keda,
+                cluster=self.cluster,
+                placement=self._core,
+                prometheus=prometheus,
+                opts=child,
+            )
+        if spec.scaled_by("hpa") and spec.observability.prometheus:
+            found["hpa"] = PrometheusAdapter(
+                f"{name}-prometheus-adapter",
+                spec.scaling.prometheus_adapter,
+                cluster=self.cluster,
+                placement=self._core,
+                metrics=prometheus,
+                scrape_interval_seconds=spec.observability.prometheus.scrape_interval_seconds,
+                opts=child,
+            )
+        return found
+
+    def _clients(
+        self,
+        open_webui_admin_password: pulumi.Input[str] | None,
+        hugging_face_token: pulumi.Input[str] | None,
+        api_key: pulumi.Input[str] | None,
+    ) -> dict[str, Any]:
+        """Web UI, tests and load tests of the servers, by the API that each of them speaks."""
+        spec, name, child = self._spec, self._spec.name, self._child
+        models = {server: self.servers[server] for server in spec.servers_with("openai")}
+        web_ui = triton_client = load_test = None
         if spec.clients.open_webui:
             with faults_under("clients", "open_webui"):
                 web_ui = OpenWebUI(
                     f"{name}-open-webui",
                     spec.clients.open_webui,
                     cluster=self.cluster,
-                    placement=core,
+                    placement=self._core,
                     servers=models,
                     admin_password=open_webui_admin_password,
-                    api_key=serving_api_key,
+                    api_key=api_key,
                     opts=child,
                 )
         if spec.clients.smoke_test:
@@ -217,47 +248,37 @@ class InferencePlatform(pulumi.ComponentResource):
                     f"{server}-smoke-test",
                     spec.clients.smoke_test,
                     cluster=self.cluster,
-                    placement=core,
+                    placement=self._core,
                     server=component,
-                    api_key=serving_api_key,
+                    api_key=api_key,
                     opts=child,
                 )
-        triton_client = None
         if spec.clients.triton:
+            asked = spec.clients.triton.server or spec.servers_with("kserve")[0]
             with faults_under("clients", "triton"):
                 triton_client = TritonClient(
                     "triton-client",
                     spec.clients.triton,
                     cluster=self.cluster,
-                    placement=core,
-                    server=triton[spec.clients.triton.server or next(iter(triton))],
+                    placement=self._core,
+                    server=cast(TritonServer, self.servers[asked]),
                     hugging_face_token=hugging_face_token,
                     opts=child,
                 )
-        load_test = None
         if spec.load_test:
             with faults_under("load_test"):
                 load_test = LoadTest(
-                    f"{name}-load-test",
+                    naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
                     cluster=self.cluster,
-                    placement=core,
+                    placement=self._core,
                     servers=models,
                     hardware={server: component.hardware for server, component in models.items()},
                     hugging_face_token=hugging_face_token,
-                    api_key=serving_api_key,
+                    api_key=api_key,
                     opts=child,
                 )
-
-        self.outputs: Mapping[str, Any] = stack_outputs(
-            control_plane,
-            self.servers,
-            web_ui=web_ui,
-            triton_client=triton_client,
-            load_test=load_test,
-            with_key=serving_api_key is not None,
-        )
-        self.register_outputs(self.outputs)
+        return {"web_ui": web_ui, "triton_client": triton_client, "load_test": load_test}
 
     @classmethod
     def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> "InferencePlatform":

@@ -4,20 +4,28 @@ A spec is plain data that decides the *shape* of a resource graph. It never hold
 only known while deploying enters a component through a handle (``ExistingVpc``, ``ExistingCluster``, ``SecretRef`` ...).
 """
 
-from typing import Annotated
+import re
+from typing import Annotated, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from eks_inference.faults import Fault
 
-class Spec(BaseModel):
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class _FrozenModels(type(BaseModel)):
+    """Tells type checkers that specs are frozen, so that a spec may narrow the type of a field of its base."""
+
+
+class Spec(BaseModel, metaclass=_FrozenModels):
     """Frozen, and strict about unknown keys: a typo is an error with its key path, not a setting silently ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-ResourceName = Annotated[
-    str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40, description="Lower-case letters, digits and hyphens.")
-]
+_DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+ResourceName = Annotated[str, Field(pattern=_DNS_LABEL, max_length=40, description="Lower-case letters, digits and hyphens.")]
 """A name that is legal as an EKS cluster name, a Kubernetes DNS label and a prefix of AWS names."""
 
 KubernetesVersion = Annotated[str, Field(pattern=r"^1\.\d\d$", description="Kubernetes minor version, e.g. '1.35'.")]
@@ -37,3 +45,13 @@ RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
 RuleId = Annotated[str, Field(pattern=RULE_ID, description="Id of a rule, e.g. NEU008.")]
 
 Reason = Annotated[str, Field(pattern=r"\S+\s+\S+", description="Why, in words: who reads the report has only this.")]
+
+
+def dns_label_faults(name: str, message: str, *, max_length: int) -> list[Fault]:
+    """A fault with this message when a component's name cannot name its Kubernetes objects; none otherwise.
+
+    ``max_length`` is what suffixes and other parts of those objects' names leave of the 63 characters of a DNS label.
+    """
+    if re.fullmatch(_DNS_LABEL, name) and len(name) <= max_length:
+        return []
+    return [Fault((), message, given=name, allowed=f"a DNS label of at most {max_length} characters that begins with a letter")]

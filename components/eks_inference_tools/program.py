@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
 from eks_inference_tools.presentation.progress import Progress
-from stackgraph.problems import PreviewError, Problem, ProgramError
-from stackgraph.recorder.collector import collector_off
+from stackgraph.problems import Problem, ProblemsFound, ProgramError
+from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
 
 if TYPE_CHECKING:
@@ -31,28 +32,30 @@ class StackProgram:
     project: Project
     document: Document
     config: StackConfig
+    debug: bool = False
+    """Whether the traceback of a program that fails is shown, on standard error."""
 
     @property
     def stack(self) -> str:
         return self.document.path.name.split(".", 1)[1].rpartition(".")[0]
 
     def spec(self) -> "StackSpec":
-        """The stack object. Raises ``PreviewError`` with every fault, each with its line."""
-        from eks_inference.stack.spec import parse_stack
+        """The stack object. Raises ``ProblemsFound`` with every fault, each with its line."""
+        from eks_inference.stack.reading import parse_stack
 
         try:
             return parse_stack(self.config.values[STACK_KEY])
         except SpecError as error:
-            raise PreviewError(self.problems(error.faults)) from error
+            raise ProblemsFound(self.problems(error.faults)) from error
 
     def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None) -> "Graph":
-        """Run the program against the recorder. Raises ``PreviewError``; faults of the stack object have their line.
+        """Run the program against the recorder. Raises ``ProblemsFound``; faults of the stack object have their line.
 
         With ``digest`` secrets read ``[secret]`` and carry what the function makes of them.
         """
         from stackgraph.recorder.lazy_sdk import lazy_sdks
 
-        with ending_at_once(), collector_off(), lazy_sdks():
+        with ending_at_once(), garbage_collection_off(), lazy_sdks():
             return self._record(strict, digest)
 
     def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":
@@ -72,6 +75,8 @@ class StackProgram:
                     digest=digest,
                 )
         except ProgramError as error:
+            if self.debug and error.__cause__ is not None:
+                traceback.print_exception(error.__cause__, file=sys.stderr)
             faults = _faults(error)
             if not faults:
                 raise
@@ -103,41 +108,43 @@ class StackProgram:
         ]
 
 
-def programs(stacks: Sequence[str], folder: Path | None = None) -> Iterator[StackProgram]:
+def programs(stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False) -> Iterator[StackProgram]:
     """The named stacks of the project in or around ``folder`` (default: where the command runs); all of them when none is named.
 
-    Raises ``PreviewError`` where there is no such project or stack, or a stack file cannot be read.
+    Raises ``ProblemsFound`` where there is no such project or stack, or a stack file cannot be read.
     """
-    project = _project(folder)
+    project = project_in(folder)
     names = stacks or project.stacks()
     if not names:
-        raise PreviewError([Problem("no stack has a file yet", file=str(project.root))])
-    return (_read(project, folder is None, name) for name in names)
+        raise ProblemsFound([Problem("no stack has a file yet", file=str(project.root))])
+    return (_read(project, folder is None, name, debug) for name in names)
 
 
-def program(stack: str | None, folder: Path | None = None) -> StackProgram:
+def program(stack: str | None, folder: Path | None = None, *, debug: bool = False) -> StackProgram:
     """One stack; may be left unnamed when the project has just one."""
-    project = _project(folder)
+    project = project_in(folder)
     names = project.stacks()
     if stack is None and len(names) != 1:
-        raise PreviewError([Problem("name a stack", allowed=", ".join(names) or "none has a file yet")])
-    return _read(project, folder is None, stack or names[0])
+        raise ProblemsFound([Problem("name a stack", allowed=", ".join(names) or "none has a file yet")])
+    return _read(project, folder is None, stack or names[0], debug)
 
 
-def _project(folder: Path | None) -> Project:
+def project_in(folder: Path | None) -> Project:
+    """The project in or around a folder (default: where the command runs). Raises ``ProblemsFound`` where there is none."""
     if folder is not None and not folder.is_dir():
-        raise PreviewError([Problem("there is no such folder", file=str(folder))])
+        allowed = "the folder of a Pulumi Python project, which has a Pulumi.yaml"
+        raise ProblemsFound([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
     return find_project(folder or Path.cwd())
 
 
-def _read(project: Project, own: bool, stack: str) -> StackProgram:
+def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
     document = project.stack_file(stack)
     optional_secrets: Sequence[str] = ()
     if own and project.name == "eks-inference":
         from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    return StackProgram(project, document, project.config(document, optional_secrets))
+    return StackProgram(project, document, project.config(document, optional_secrets), debug)
 
 
 def _faults(error: BaseException) -> Sequence[Fault]:

@@ -167,7 +167,7 @@ def test_a_changed_scheduler_configuration_restarts_the_scheduler(monkeypatch: p
 
     before = annotations()
     changed = {**plan.scheduler_configuration(), "parallelism": 8}
-    monkeypatch.setattr("eks_inference.accelerators.neuron.component.scheduler_configuration", lambda: changed)
+    monkeypatch.setattr("eks_inference.accelerators.neuron.plan.scheduler_configuration", lambda: changed)
     assert annotations() != before
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import gzip
 import json
 import re
-import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -14,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from eks_inference.catalog import amis, engines, instances, models, tables, versions, zones
+from catalog_rows import catalog_copy
+from eks_inference.catalog import connectors, engines, generations, models, tables, versions, zones
 from eks_inference.catalog.amis import AmiType, ami_type, ami_type_for, ami_types
+from eks_inference.catalog.connectors import Connector
 from eks_inference.catalog.engines import EngineProfile, engine
+from eks_inference.catalog.generations import Generation
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import Model, find_model, model
 from eks_inference.catalog.tables import PROVENANCE, rows, table, version_numbers
@@ -25,7 +27,10 @@ FILES = sorted(path.name for path in tables.FOLDER.glob("*.toml"))
 ALL_TYPES = sorted(instance_types().values(), key=lambda one: one.name)
 ALL_PROFILES = sorted(engines.engines().values(), key=lambda one: one.name)
 ALL_MODELS = sorted(models.models().values(), key=lambda one: one.name)
+ALL_GENERATIONS = sorted(generations.generations().values(), key=lambda one: one.name)
+ALL_CONNECTORS = sorted(connectors.connectors().values(), key=lambda one: one.name)
 ALL_AMIS = sorted(ami_types().values(), key=lambda one: one.name)
+ALL_ROWS = [*ALL_TYPES, *ALL_PROFILES, *ALL_GENERATIONS, *ALL_CONNECTORS, *ALL_MODELS, *ALL_AMIS]
 MINORS = versions.kubernetes_versions()
 
 
@@ -79,8 +84,8 @@ def test_a_row_without_a_source_is_found():
     assert list(unsourced(toy, "toy")) == ["toy.a.y", "toy.b.z"]
 
 
-@pytest.mark.parametrize("one", [*ALL_TYPES, *ALL_PROFILES, *ALL_MODELS, *ALL_AMIS], ids=lambda one: one.name)
-def test_a_loaded_row_carries_its_source(one: InstanceType | EngineProfile | Model | AmiType):
+@pytest.mark.parametrize("one", ALL_ROWS, ids=lambda one: one.name)
+def test_a_loaded_row_carries_its_source(one: InstanceType | EngineProfile | Generation | Connector | Model | AmiType):
     assert len(one.source) > 10
     assert one.read.startswith("20")
 
@@ -157,7 +162,8 @@ def test_a_row_does_not_contradict_itself(one: InstanceType):
     assert list(one.tensor_parallel) == sorted(set(one.tensor_parallel))
     # The pod limit is interfaces x (addresses - 1) + 2 with at least two addresses an interface.
     assert one.max_pods > 2
-    assert one.efa_interfaces == 0 or one.efa_interfaces >= one.network_cards
+    assert one.efa_interfaces == 0 or one.efa_interfaces >= one.network_cards - one.first_efa_card
+    assert one.ip_card_step >= 1
 
 
 # ------------------------------------------------------------------------------------- against EC2, as moto keeps its answers
@@ -167,6 +173,7 @@ EXCEPTIONS = {
     ("trn2.3xlarge", "memory_gib"): (512, "the Neuron documentation says 96 GiB a chip, four banks of 24"),
     ("trn2.48xlarge", "memory_gib"): (512, "the Neuron documentation says 96 GiB a chip, four banks of 24"),
     ("trn2u.48xlarge", "accelerator"): (None, "the API reports no Neuron devices; the Neuron documentation says those of trn2"),
+    ("trn2u.48xlarge", "chip"): ("", "as accelerator"),
     ("trn2u.48xlarge", "memory_gib"): (0, "as accelerator"),
     ("trn2u.48xlarge", "devices"): (0, "as accelerator"),
     ("trn2u.48xlarge", "cores"): (0, "as accelerator"),
@@ -221,6 +228,14 @@ def test_every_size_of_an_accelerator_family_is_there_or_left_out_for_a_reason()
     assert sold - instance_types().keys() == LEFT_OUT.keys()
 
 
+def test_the_families_said_to_have_every_size_have_it():
+    sold = {name.partition(".")[0]: set[str]() for name in ec2_types()}
+    for name in ec2_types():
+        sold[name.partition(".")[0]].add(name)
+    ours = {one.family: {other.name for other in ALL_TYPES if other.family == one.family} for one in ALL_TYPES}
+    assert {one.family: one.every_size for one in ALL_TYPES} == {family: names == sold[family] for family, names in ours.items()}
+
+
 @pytest.mark.parametrize("region", zones.regions())
 def test_every_type_is_offered_where_the_catalog_says_so(region: str):
     offered = moto_resource(f"instance_type_offerings/availability-zone-id/{region}.json.gz")
@@ -237,6 +252,7 @@ def _as_ec2(one: InstanceType) -> dict[str, Any]:
         "architectures": [one.architecture],
         "max_pods": one.max_pods,
         "accelerator": one.accelerator,
+        "chip": one.chip,
         "devices": one.devices,
         "cores": one.physical_cores_per_device,
         "memory_gib": one.device_memory_gib,
@@ -261,6 +277,7 @@ def _ec2(answer: dict[str, Any]) -> dict[str, Any]:
         "architectures": [one for one in answer["ProcessorInfo"]["SupportedArchitectures"] if one != "i386"],
         "max_pods": default_card["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2,
         "accelerator": "neuron" if neuron else device["Manufacturer"].lower() if gpus else None,
+        "chip": device.get("Name", ""),
         "devices": device["Count"],
         "cores": device.get("CoreInfo", {}).get("Count", 0),
         "memory_gib": device["MemoryInfo"]["SizeInMiB"] // 1024,
@@ -417,7 +434,8 @@ def test_a_profile_is_named_by_what_is_in_its_image(profile: EngineProfile):
 @each_profile
 def test_a_profile_does_not_contradict_itself(profile: EngineProfile):
     neuron = profile.accelerator == "neuron"
-    assert neuron == (profile.generation is not None) == (profile.sdk is not None)
+    assert neuron == profile.neuron == (not profile.nvidia) == (profile.sdk is not None)
+    assert profile.accelerator == profile.generation.accelerator
     assert neuron == (profile.minimum_compute_capability is None)
     assert neuron or profile.minimum_driver is None
     assert profile.minimum_driver or not neuron or profile.retired
@@ -442,7 +460,7 @@ def test_flags_are_filled_in(profile: EngineProfile):
 
 
 def test_the_flags_of_each_generation():
-    flags = {one.generation: one.flags(max_num_seqs=24, max_model_len=4096) for one in ALL_PROFILES if one.generation}
+    flags = {one.generation.name: one.flags(max_num_seqs=24, max_model_len=4096) for one in ALL_PROFILES if one.neuron}
     assert flags == {
         "A": ["--block-size=4096"],
         "B": ["--device=neuron", "--use-v2-block-manager", "--override-neuron-config={}"],
@@ -713,29 +731,10 @@ def test_an_unknown_region_or_family_is_answered_with_the_known_ones():
 # ------------------------------------------------------------------- the next instance type, engine or model is a row of data
 
 
-def forget() -> None:
-    for module in (tables, instances, engines, models, amis, zones):
-        for value in vars(module).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
-
-
 @pytest.fixture
-def add_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
-    """Appends text to a data file, on a copy of the catalog's."""
-    for file in FILES:
-        shutil.copy(tables.FOLDER / file, tmp_path)
-    monkeypatch.setattr(tables, "FOLDER", tmp_path)
-
-    def add(file: str, text: str) -> None:
-        with (tmp_path / file).open("a") as content:
-            content.write(text)
-        forget()
-
-    forget()
-    yield add
-    monkeypatch.undo()
-    forget()
+def add_rows(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    with catalog_copy(tmp_path) as add:
+        yield add
 
 
 P6_B200 = """
@@ -743,6 +742,7 @@ P6_B200 = """
 source = "EC2 DescribeInstanceTypes (moto 5.2.5)"
 read = "2026-11"
 accelerator = "nvidia"
+chip = "B200"
 compute_capability = [10, 0]
 device_memory_gib = 179
 efa_interfaces = 8
@@ -756,14 +756,13 @@ NEURON_2_33 = """
 ["neuron-2.33-vllm-0.29"]
 source = "Neuron documentation v2.33.0, setup/pytorch/dlc"
 read = "2026-11"
-accelerator = "neuron"
 server = "vllm"
 generation = "D"
 sdk = "2.33.0"
 vllm = "0.29.0"
 image = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04"
 architectures = ["llama", "qwen3"]
-families = ["trn2", "trn2u"]
+chips = ["Trainium2"]
 startup = { node_start_s = 600, image_pull_s = 600, download_s = 1800, compile_s = 2400, load_s = 1200 }
 """
 
@@ -786,7 +785,7 @@ query_key_norms = true
 """
 
 
-def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], None]):
+def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
     add_rows("instances.toml", P6_B200)
     one = instance_type("p6-b200.48xlarge")
     assert differences(one) == {}
@@ -797,7 +796,7 @@ def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[[str, st
     assert zones.zone_ids("us-west-2", "p6-b200") == ()
 
 
-def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], None]):
+def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
     add_rows("engines.toml", NEURON_2_33)
     one = engine("neuron-2.33-vllm-0.29")
     test_a_profile_is_named_by_what_is_in_its_image(one)
@@ -806,7 +805,7 @@ def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], Non
     assert one.tensor_parallel["trn2"][-1] == 64
 
 
-def test_a_model_nobody_thought_of_is_a_row(add_rows: Callable[[str, str], None]):
+def test_a_model_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
     add_rows("models.toml", QWEN3_14B)
     assert model("Qwen/Qwen3-14B").parameters == 14_768_307_200
     assert model("qwen3-14b").kv_bytes_per_token(8) == 160 * KIB

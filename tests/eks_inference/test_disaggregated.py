@@ -28,9 +28,10 @@ from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.disaggregated import artifact, jobs, rules, servers, workloads
 from eks_inference.serving.disaggregated.assets import router as router_script
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
-from eks_inference.serving.disaggregated.controller import ExistingLeaderWorkerSets, LeaderWorkerSetController
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
+from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
+from eks_inference.serving.leader_worker_sets.handle import ExistingLeaderWorkerSets
 from eks_inference.storage.handle import ExistingStore
 from golden import assert_golden
 from graphs import of_kind, stands_on
@@ -48,7 +49,7 @@ NODES = placed_on(pool())
 
 
 def spec_of(**keys: Any) -> DisaggregatedPairSpec:
-    good = {"kind": "disaggregated", "model": {"id": MODEL}, "pool": "di", "instances": 1}
+    good = {"kind": "disaggregated", "namespace": "disaggregated", "model": {"id": MODEL}, "pool": "di", "instances": 1}
     return DisaggregatedPairSpec.model_validate({**good, **keys})
 
 
@@ -1114,7 +1115,7 @@ def test_a_pair_that_cannot_run_is_refused_before_anything_is_made() -> None:
         built(compile={"apply_seq_ids_mask": False})
     with pytest.raises(ProgramError, match="NEU021"):
         built(cpu="500")
-    with pytest.raises(ProgramError, match="begins the names of its objects"):
+    with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
         built(name="Llama")
 
 

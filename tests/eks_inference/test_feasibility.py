@@ -12,7 +12,7 @@ from eks_inference.placement import Placement
 from eks_inference.rules import Finding, findings
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, engines_for, feasibility, largest, usual_lengths
-from eks_inference.serving.memory import TIGHT, paged
+from eks_inference.serving.memory import TIGHT
 from eks_inference.serving.node_share import share
 from eks_inference.serving.rules.servers import server_rules
 from vectors.neuron import llama3
@@ -79,7 +79,7 @@ def test_what_is_advised_passes_every_rule_and_one_sequence_more_does_not(questi
         assert said(advised) <= _told(split)
     if most:
         assert not said(most, errors=True)
-    if paged(profile):
+    if profile.generation.paged:
         # Sequences share the pages: a batch is never too large, a single sequence may be too long.
         assert bool(advised) == (not said(1) & MEMORY)
         assert bool(most) == (not said(1, errors=True))

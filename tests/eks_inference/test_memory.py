@@ -7,18 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference.catalog.engines import engine
+from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import model, models
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.serving.memory import GIB, MemorySettings, MemoryUse, memory_settings, paged, server_memory
+from eks_inference.serving.memory import GIB, MemorySettings, MemoryUse, memory_settings, server_memory
 from vectors.serving import gpu, server, trn2
 
 CONTIGUOUS, PAGED, CUDA = "neuron-2.31-vllm-0.16", "neuron-2.32-vllm-0.24", "cuda-vllm-0.30"
+POOL = KvPool(
+    fraction=0.30,
+    fraction_variable="VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION",
+    smallest_gib=1.0,
+    smallest_variable="VLLM_NEURON_MIN_KV_BUDGET_GIB",
+)
 
 
 def use(
-    name: str, instance: str, degree: int, sequences: int, length: int, profile: str = CONTIGUOUS, **settings: float
+    name: str, instance: str, degree: int, sequences: int, length: int, profile: str = CONTIGUOUS, **settings: float | KvPool
 ) -> MemoryUse:
     shape, parts = instance_type(instance), MemorySettings(**settings)  # type: ignore[arg-type]
     return MemoryUse(model(name), shape, engine(profile), degree, sequences, length, parts)
@@ -87,7 +94,7 @@ def test_contiguous_engines_hold_the_whole_batch_and_paged_ones_a_single_sequenc
         found = server_memory(facts)
         assert found is not None
         assert found.sequences == sequences
-        assert paged(facts.engine) == (sequences == 1)
+        assert facts.engine.generation.paged == (sequences == 1)
 
 
 def test_a_paged_pool_on_neuron_is_capped_and_has_a_smallest_size() -> None:
@@ -98,7 +105,7 @@ def test_a_paged_pool_on_neuron_is_capped_and_has_a_smallest_size() -> None:
     assert full.fraction == pytest.approx((16.43 + 1) / 21.6, abs=0.001)  # a GiB of pool, though the sequence takes less
     longest = use("Llama-3.3-70B", "trn2.48xlarge", 16, 2, 131072, PAGED)
     assert longest.fraction == pytest.approx(10 / 6.48, abs=0.001)
-    assert use("Llama-3.3-70B", "trn2.48xlarge", 16, 2, 131072, PAGED, pool_fraction=0.6).fraction < 1
+    assert use("Llama-3.3-70B", "trn2.48xlarge", 16, 2, 131072, PAGED, kv_pool=replace(POOL, fraction=0.6)).fraction < 1
 
 
 def test_a_gpu_gives_its_share_and_no_cap() -> None:
@@ -134,12 +141,14 @@ def test_logical_cores_of_a_pool_halve_the_memory_of_each(logical_cores: int | N
         (("--dtype=half",), {}, {"element_bytes": 2, "parameter_bytes": 2}),
         (("--quantization=fp8",), {}, {"parameter_bytes": 1}),
         (("--pipeline-parallel-size=2",), {}, {"stages": 2}),
-        ((), {"VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION": "0.35"}, {"pool_fraction": 0.35}),
-        ((), {"VLLM_NEURON_MIN_KV_BUDGET_GIB": "0"}, {"smallest_pool_gib": 0.0}),
+        ((), {"VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION": "0.35"}, {"kv_pool": replace(POOL, fraction=0.35)}),
+        ((), {"VLLM_NEURON_MIN_KV_BUDGET_GIB": "0"}, {"kv_pool": replace(POOL, smallest_gib=0.0)}),
     ],
 )
 def test_flags_and_variables_change_the_arithmetic(arguments: tuple[str, ...], environment: dict, expected: dict) -> None:
-    assert memory_settings(arguments, environment) == replace(MemorySettings(), **expected)
+    assert memory_settings(engine(PAGED), arguments, environment) == replace(MemorySettings(kv_pool=POOL), **expected)
+    unbound = {key: value for key, value in expected.items() if key != "kv_pool"}
+    assert memory_settings(engine(CUDA), arguments, environment) == replace(MemorySettings(), **unbound)
 
 
 def test_stages_of_a_pipeline_hold_a_part_of_the_layers_each() -> None:

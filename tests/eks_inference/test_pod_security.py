@@ -14,7 +14,7 @@ import pytest
 
 from conftest import STACKS, recorded
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
-from eks_inference_tools.reading.workloads import PodTemplate, pod_templates
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from pod_standards import CONTROLS, Breach, breaches
 from stackgraph.graph.document import Graph
 from traffic import policies_of

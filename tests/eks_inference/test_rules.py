@@ -8,11 +8,12 @@ import pytest
 
 import vectors
 from eks_inference.rules import Rule
-from eks_inference.stack import registry
+from eks_inference.stack.registry import spec_rules
+from eks_inference_tools.check.registry import all_rules, graph_rules
 from golden import assert_golden
 from vectors import Vector
 
-RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in (*registry.spec_rules(), *registry.graph_rules())}
+RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in (*spec_rules(), *graph_rules())}
 VECTORS: dict[str, Vector] = {
     id_: vector
     for module in pkgutil.iter_modules(vectors.__path__)
@@ -68,9 +69,7 @@ def test_a_rule_shows_its_numbers_and_says_what_it_is_for(id_: str):
 
 
 def test_the_documents_list_every_rule():
-    rows = [
-        f"| {rule.id} | {rule.severity} | {rule.meaning} | {rule.fix} | {rule.source} |" for rule in registry.all_rules().values()
-    ]
+    rows = [f"| {rule.id} | {rule.severity} | {rule.meaning} | {rule.fix} | {rule.source} |" for rule in all_rules().values()]
     assert_golden("../../docs/rules.md", "\n".join([INTRODUCTION, *rows]))
 
 

@@ -334,7 +334,7 @@ def test_pinned_images_are_taken(image: str) -> None:
 
 @pytest.mark.parametrize("name", ["a" * 48, "Vllm", "1-vllm", "vllm_llama", "vllm-"])
 def test_names_that_kuberay_refuses_are_refused_before_anything_is_made(name: str) -> None:
-    with pytest.raises(ProgramError, match="KubeRay refuses this name"):
+    with pytest.raises(ProgramError, match="Kubernetes refuses this name"):
         served(name=name)
 
 

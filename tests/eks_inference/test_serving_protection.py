@@ -14,6 +14,7 @@ import yaml
 
 from eks_inference import serving
 from eks_inference.catalog.engines import engine
+from eks_inference.serving import ray_serve
 from eks_inference.serving.ray_serve import plan
 from golden import assert_golden
 from graphs import of_kind, stands_on
@@ -136,12 +137,12 @@ def test_the_guards_stand_before_the_first_pod_and_go_after_the_last() -> None:
 @pytest.mark.parametrize(
     ("base", "keys", "devices"),
     [
-        (SMALL, {}, "3"),
-        (LARGE, {"worker": {"max": 2}}, "24"),
-        (LARGE, {"worker": {"max": 2}, "upgrade": "new_cluster"}, "48"),
+        (SMALL, {}, "5"),
+        (LARGE, {"worker": {"max": 2}}, "36"),
+        (LARGE, {"worker": {"max": 2}, "upgrade": "new_cluster"}, "60"),
     ],
 )
-def test_the_quota_is_what_all_workers_take(base: dict, keys: dict, devices: str) -> None:
+def test_the_quota_is_what_all_workers_take_and_those_that_still_end(base: dict, keys: dict, devices: str) -> None:
     graph = served(base, **keys)
     (quota,) = of_kind(graph, "ResourceQuota")
     assert quota.inputs["spec"]["hard"] == {"requests.aws.amazon.com/neuron": devices}
@@ -239,7 +240,7 @@ def busy(tmp_path: Path) -> Any:
     script = tmp_path / "vllm"
     script.write_text(textwrap.dedent(FAKE_VLLM))
     running = []
-    sys.path.insert(0, str(ASSETS))
+    sys.path[:0] = [str(ASSETS), str(Path(ray_serve.__file__).parent / "assets")]
     import vllm_engine  # pyright: ignore[reportMissingImports]
 
     def start(seconds: float) -> None:

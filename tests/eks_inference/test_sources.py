@@ -10,7 +10,7 @@ import yaml
 from conftest import ROOT
 from eks_inference.faults import SpecError
 from eks_inference.stack.check import Verdict, check_spec
-from eks_inference.stack.spec import parse_stack
+from eks_inference.stack.reading import parse_stack
 from golden import assert_golden
 
 SOURCES = ("inf2-llama2", "inf2-llama3", "gpu-opt350m", "trn2-di", "trn2-di-pair")

@@ -1,4 +1,4 @@
-"""Triton with the vLLM back end on GPUs, the support GPUs need, and the rules about both."""
+"""Triton with the vLLM back end on GPUs, and its rules."""
 
 import json
 import re
@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eks_inference.accelerators.nvidia.component import DcgmExporter, NvidiaDevicePlugin
-from eks_inference.accelerators.nvidia.spec import DcgmExporterSpec, NvidiaSpec
 from eks_inference.catalog.engines import engine, engines
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import model
@@ -21,7 +19,9 @@ from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement, Taint
 from eks_inference.rules import Finding, findings
+from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.facts import serving_facts, triton_facts
@@ -48,7 +48,7 @@ SOURCE = {
     "model_name": "opt350m",
     "engine": "triton-24.07-vllm-0.5",
     "enforce_eager": True,
-    "engine_args": {"disable_log_requests": True},
+    "extra_args": {"disable-log-requests": True},
     "log_stats": False,
     "report_custom_metrics": False,
     "repository": {"kind": "s3"},
@@ -154,7 +154,7 @@ def test_what_replaced_a_key_is_a_key_of_the_newest_release() -> None:
 def test_instances_of_the_model_take_the_gpus_they_are_given(
     shape: InstanceType, gpus: int, tensor_parallel: int, pipeline: int
 ) -> None:
-    spec = spec_of(gpus=gpus, tensor_parallel=tensor_parallel, engine_args={"pipeline_parallel_size": pipeline})
+    spec = spec_of(devices=gpus, tensor_parallel=tensor_parallel, extra_args={"pipeline-parallel-size": pipeline})
     several = tensor_parallel * pipeline > 1
     assert f"kind: {'KIND_MODEL' if several else 'KIND_GPU'}\n" in plan.config_pbtxt(spec, shape)
     assert plan.copies(spec, shape) == (1 if several else gpus)
@@ -168,7 +168,7 @@ def test_instances_of_the_model_take_the_gpus_they_are_given(
         ("g4dn.xlarge", {}, "KIND_GPU", 1),
         ("g4dn.12xlarge", {}, "KIND_MODEL", 1),
         ("g4dn.12xlarge", {"tensor_parallel": 1}, "KIND_GPU", 4),
-        ("g4dn.12xlarge", {"gpus": 1}, "KIND_GPU", 1),
+        ("g4dn.12xlarge", {"devices": 1}, "KIND_GPU", 1),
     ],
 )
 def test_a_copy_for_each_gpu_or_one_over_all(where: str, keys: dict, kind: str, copies: int) -> None:
@@ -199,7 +199,7 @@ def test_a_model_from_s3_is_loaded_from_the_pods_folder() -> None:
 
 
 def test_an_engine_argument_wins_its_place_in_model_json() -> None:
-    settings = plan.engine_settings(spec_of(engine_args={"trust_remote_code": True}), instance_type("g4dn.xlarge"))
+    settings = plan.engine_settings(spec_of(extra_args={"trust-remote-code": True}), instance_type("g4dn.xlarge"))
     assert settings["trust_remote_code"] is True
 
 
@@ -232,7 +232,7 @@ def test_facts_tell_the_engines_arguments_as_flags() -> None:
 
 def test_facts_name_keys_of_the_spec() -> None:
     facts = serving_facts(spec_of(SOURCE), on(), path=("servers", NAME))
-    assert facts.at("devices") == ("servers", NAME, "gpus")
+    assert facts.at("devices") == ("servers", NAME, "devices")
     assert facts.at("pods_max") == ("servers", NAME, "autoscaling", "max")
     assert facts.at("startup_timeout") == ("servers", NAME, "startup_timeout_seconds")
     assert (facts.pods_min, facts.pods_max) == (1, 4)
@@ -296,7 +296,7 @@ def test_requests_equal_limits_and_the_gpu_is_one_of_the_plugins() -> None:
 def test_disk_for_downloads_is_asked_for(model: str, gib: int) -> None:
     spec = spec_of(model={"id": model})
     assert plan.cache_gib(spec) == gib
-    assert plan.disk_gib(spec) > gib
+    assert plan.engine(NAME, spec, on().instance_type, tools_image="t").disk_gib > gib
     assert plan.cache_gib(spec_of(model={"id": model}, cache={"kind": "ephemeral", "size_gib": 7})) == 7
     assert plan.cache_gib(spec_of(model={"id": model}, cache={"kind": "host_path"})) == 0
 
@@ -336,14 +336,10 @@ def test_images_come_from_the_mirrors() -> None:
 
 @given(st.integers(60, 7200))
 def test_the_startup_probe_waits_as_long_as_the_spec_says(seconds: int) -> None:
-    made = plan.deployment(
-        NAME,
-        spec_of(startup_timeout_seconds=seconds),
-        on(),
-        image="i",
-        tools_image="t",
-        storage=plan.PodStorage(),
-    )
+    spec = spec_of(startup_timeout_seconds=seconds)
+    engine = plan.engine(NAME, spec, on().instance_type, tools_image="t")
+    labels = plan.server_labels(NAME)
+    made = equal_pods.deployment(NAME, spec, on(), engine, labels=labels, image="i", storage=PodStorage())
     (only,) = made["spec"]["template"]["spec"]["containers"]
     probe = only["startupProbe"]
     assert 0 <= probe["failureThreshold"] * probe["periodSeconds"] - seconds < probe["periodSeconds"]
@@ -430,7 +426,7 @@ def test_ways_out_are_names_credentials_and_https() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "gpus"),
-    [({"replicas": 2}, "8"), ({"replicas": 2, "surge": 1}, "12"), ({"autoscaling": SOURCE["autoscaling"]}, "16")],
+    [({"replicas": 2}, "12"), ({"replicas": 2, "surge": 1}, "16"), ({"autoscaling": SOURCE["autoscaling"]}, "20")],
 )
 def test_the_namespace_holds_no_more_gpus_than_the_pods_may_take(keys: dict[str, Any], gpus: str) -> None:
     quota = served(where="g4dn.12xlarge", **keys).named(f"{NAME}-quota").inputs["spec"]["hard"]
@@ -553,11 +549,11 @@ def test_prometheus_reads_the_port_of_metrics() -> None:
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
-        ({"engine": "cuda-vllm-0.30"}, r"is vllm by itself; with Triton: triton-24\.07-vllm-0\.5, triton-26\.08-vllm-0\.27"),
+        ({"engine": "cuda-vllm-0.30"}, r"starts vllm, .* it can start: triton-24\.07-vllm-0\.5, triton-26\.08-vllm-0\.27"),
         ({"replicas": 2, "autoscaling": {"kind": "hpa", "max": 2}}, "the autoscaler decides; leave replicas out"),
-        ({"engine_args": {"tensor_parallel_size": 2}}, "tensor_parallel_size: say tensor_parallel"),
-        ({"engine_args": {"disable_log_stats": True}}, "disable_log_stats: say log_stats"),
-        ({"engine_args": {"trust-remote-code": True}}, "String should match pattern"),
+        ({"extra_args": {"tensor-parallel-size": 2}}, "tensor-parallel-size: say tensor_parallel"),
+        ({"extra_args": {"disable-log-stats": True}}, "disable-log-stats: say log_stats"),
+        ({"extra_args": {"trust_remote_code": True}}, "String should match pattern"),
         (
             {"cache": {"kind": "host_path"}, "model": {"kind": "volume", "claim": "m", "id": "m"}},
             "is not downloaded from the Hugging",
@@ -581,11 +577,11 @@ def test_names_that_kubernetes_refuses_are_refused_before_anything_is_made(name:
 
 def test_the_constructor_refuses_what_the_rules_refuse() -> None:
     with pytest.raises(ProgramError, match=r"TRI004: vLLM 0\.27\.1 dropped this argument"):
-        served(engine_args={"disable_log_requests": True})
+        served(extra_args={"disable-log-requests": True})
     with pytest.raises(ProgramError, match=r"GPU004: the GPUs of g4dn\.xlarge have no bfloat16"):
         served(dtype="bfloat16")
     with pytest.raises(ProgramError, match=r"GPU002: no g4dn\.xlarge has 2 GPUs"):
-        served(gpus=2)
+        served(devices=2)
 
 
 engine_values = st.one_of(st.integers(-1, 9), st.text(max_size=3), st.booleans(), st.none(), st.lists(st.integers(), max_size=2))
@@ -595,13 +591,13 @@ engine_values = st.one_of(st.integers(-1, 9), st.text(max_size=3), st.booleans()
     st.sampled_from(list(instance_types())),
     st.one_of(st.none(), st.integers(1, 40)),
     st.one_of(st.none(), st.integers(1, 40)),
-    st.dictionaries(st.sampled_from(["pipeline_parallel_size", "quantization", "block_size", "hf_overrides"]), engine_values),
+    st.dictionaries(st.sampled_from(["pipeline-parallel-size", "quantization", "block-size", "hf-overrides"]), engine_values),
     st.sampled_from(TRITON_ENGINES),
 )
 def test_rules_judge_whatever_a_spec_may_say(
-    where: str, gpus: int | None, tensor_parallel: int | None, engine_args: dict[str, Any], name: str
+    where: str, gpus: int | None, tensor_parallel: int | None, extra_args: dict[str, Any], name: str
 ) -> None:
-    spec = spec_of(gpus=gpus, tensor_parallel=tensor_parallel, engine_args=engine_args, engine=name)
+    spec = spec_of(devices=gpus, tensor_parallel=tensor_parallel, extra_args=extra_args, engine=name)
     found = judged(spec, where)
     if instance_type(where).accelerator != "nvidia":
         assert any(finding.stops for finding in found), "there is no GPU"
@@ -609,7 +605,7 @@ def test_rules_judge_whatever_a_spec_may_say(
 
 def test_a_silenced_rule_does_not_stop_the_constructor() -> None:
     silenced = {"TRI001": "the image is patched"}
-    assert served(engine_args={"own_argument": 1}, settings={"silenced": silenced}).named(f"{NAME}-deployment")
+    assert served(extra_args={"own-argument": 1}, settings={"silenced": silenced}).named(f"{NAME}-deployment")
 
 
 def test_the_default_breaks_no_rule() -> None:
@@ -637,7 +633,7 @@ def broken(spec: TritonServerSpec, where: str = "g4dn.xlarge") -> dict[str, str]
 def test_a_key_of_a_newer_release_says_which_engine_has_it() -> None:
     (found,) = [
         finding
-        for finding in judged(spec_of(engine="triton-24.07-vllm-0.5", engine_args={"async_scheduling": True}))
+        for finding in judged(spec_of(engine="triton-24.07-vllm-0.5", extra_args={"async-scheduling": True}))
         if finding.rule.id == "TRI001"
     ]
     assert "vLLM 0.27.1 has it" in found.fault.hint
@@ -645,15 +641,15 @@ def test_a_key_of_a_newer_release_says_which_engine_has_it() -> None:
 
 def test_dropped_keys_say_what_replaced_them() -> None:
     allowed = {
-        key: broken(spec_of(engine_args={key: 1}))["TRI004"] for key in ("disable_log_requests", "rope_scaling", "swap_space")
+        key: broken(spec_of(extra_args={key: 1}))["TRI004"] for key in ("disable-log-requests", "rope-scaling", "swap-space")
     }
-    assert allowed["rope_scaling"] == "hf_overrides"
-    assert all(allowed[key].startswith("nothing") for key in ("disable_log_requests", "swap_space"))
+    assert allowed["rope-scaling"] == "hf_overrides"
+    assert all(allowed[key].startswith("nothing") for key in ("disable-log-requests", "swap-space"))
 
 
 @pytest.mark.parametrize("name", sorted(known_arguments()["0.5.0.post1"] - known_arguments()["0.27.1"]))
 def test_every_dropped_key_is_told_as_dropped_not_as_unknown(name: str) -> None:
-    ids = broken(spec_of(engine_args={name: 1}))
+    ids = broken(spec_of(extra_args={name.replace("_", "-"): 1}))
     assert "TRI004" in ids
     assert "TRI001" not in ids
 
@@ -685,7 +681,7 @@ def test_bfloat16_is_fine_on_an_a10g() -> None:
 
 
 def test_gpus_that_no_pod_fills_are_idle() -> None:
-    ids = broken(spec_of(gpus=3, tensor_parallel=1), "g4dn.12xlarge")
+    ids = broken(spec_of(devices=3, tensor_parallel=1), "g4dn.12xlarge")
     assert ids["GPU006"] == "1, 2, 4"
 
 
@@ -701,51 +697,3 @@ def test_one_token_more_than_what_a_gpu_holds_is_refused(shape: InstanceType, de
         if longest:
             fits = gpu_server(shape.name, "Llama-3.3-70B", tensor_parallel=degree, max_model_len=int(longest[1]))
             assert "GPU001" not in [one.rule.id for one in findings(server_rules(), fits, {})]
-
-
-# -- support for GPUs ------------------------------------------------------------------------------------------------------------
-
-
-def gpu_support(monitored: bool = True, **settings: Any) -> Graph:
-    def build() -> None:
-        cluster = existing_cluster(**settings)
-        plugin = NvidiaDevicePlugin("nvidia", NvidiaSpec(), cluster=cluster)
-        metrics = ExistingPrometheus(cluster, "monitoring", {"release": "prometheus"}) if monitored else None
-        DcgmExporter("dcgm", DcgmExporterSpec(), plugin=plugin, metrics=metrics)
-
-    return record(build)
-
-
-def test_manifests_of_gpu_support() -> None:
-    graph = gpu_support()
-    assert_golden("triton/nvidia-device-plugin.yaml", manifest(graph.named("nvidia-daemonset")))
-    assert_golden("triton/dcgm-exporter.yaml", manifest(graph.named("dcgm-daemonset")))
-
-
-@pytest.mark.parametrize("name", ["nvidia-daemonset", "dcgm-daemonset"])
-def test_daemon_sets_of_gpus_run_on_every_gpu_type_whatever_its_taints_and_take_no_gpu(name: str) -> None:
-    workload = gpu_support().named(name).inputs["spec"]["template"]["spec"]
-    (term,) = workload["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    types = next(one["values"] for one in term["matchExpressions"] if one["key"] == "node.kubernetes.io/instance-type")
-    assert types == sorted(shape.name for shape in GPU_SHAPES)
-    assert workload["tolerations"] == [{"operator": "Exists"}]
-    (only,) = workload["containers"]
-    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in only["env"]
-    assert not [resource for resource in only["resources"]["limits"] if "/" in resource]
-
-
-def test_the_exporter_stands_on_the_plugin_and_only_prometheus_reads_it() -> None:
-    graph = gpu_support()
-    assert stands_on(graph, graph.named("dcgm-daemonset"), graph.named("nvidia-daemonset"))
-    exporter = Pod("dcgm-exporter", {"app.kubernetes.io/name": "dcgm-exporter"})
-    assert passes(policies_of(graph), PROMETHEUS, exporter, 9400)
-    assert not passes(policies_of(graph), CLIENT, exporter, 9400)
-    assert passes(policies_of(gpu_support(monitored=False)), CLIENT, exporter, 9400)
-    assert not [one for one in gpu_support(monitored=False).resources if one.inputs.get("kind") == "PodMonitor"]
-
-
-def test_images_of_gpu_support_come_from_the_mirrors() -> None:
-    graph = gpu_support(mirrors={"nvcr.io": "registry.example/nvcr"})
-    for name in ("nvidia-daemonset", "dcgm-daemonset"):
-        (only,) = graph.named(name).inputs["spec"]["template"]["spec"]["containers"]
-        assert only["image"].startswith("registry.example/nvcr/nvidia/")

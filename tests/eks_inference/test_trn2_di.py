@@ -1,6 +1,7 @@
 """The stacks with prefill and decode apart: what waits for what, what is measured, and what their page says."""
 
-import argparse
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -14,7 +15,6 @@ import yaml
 
 from conftest import ROOT, recorded
 from eks_inference_tools.cli import main
-from eks_inference_tools.commands import loadtest as loadtest_command
 from graphs import kubernetes, of_kind, stands_on
 from readme import blocks
 from stackgraph.graph.document import Graph, Resource
@@ -361,12 +361,10 @@ def test_the_commands_of_the_page_name_what_exists() -> None:
 
 
 def report(words: Sequence[str]) -> str:
-    written: list[str] = []
-    parser = argparse.ArgumentParser()
-    loadtest_command.configure(parser, lambda text, path: written.append(text))
-    options = parser.parse_args(words)
-    assert options.run(options) == 0
-    return "".join(written)
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        assert main(["loadtest", *words]) == 0
+    return written.getvalue()
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -34,9 +34,11 @@ from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement, Taint
 from eks_inference.pools.plan import allocatable
+from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
-from eks_inference.serving.vllm import plan, protection
+from eks_inference.serving.storage_plan import PodStorage
+from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -234,7 +236,7 @@ WITH_DEVICES = sorted(name for name, shape in instance_types().items() if shape.
 def test_pods_that_fill_a_node_fit_it(name: str, data: st.DataObject) -> None:
     shape = instance_type(name)
     devices = data.draw(st.integers(1, shape.devices))
-    sizes = plan.resources(spec_of(devices=devices), shape)
+    sizes = equal_pods.resources(spec_of(devices=devices), shape)
     pods = shape.devices // devices
     usable = allocatable(shape)
     assert pods * int(sizes["cpu"]) * 1000 <= max(usable.cpu_millis - 1000, pods * 1000)
@@ -277,6 +279,11 @@ def _scaled(low: int, more: int) -> dict[str, Any]:
     return {"autoscaling": {"kind": "keda", "min": low, "max": low + more}}
 
 
+def manifest_of(spec: VllmServerSpec) -> dict[str, Any]:
+    engine = plan.engine("s", spec, NEURON.instance_type)
+    return equal_pods.deployment("s", spec, NEURON, engine, labels=plan.labels("s"), image="i", storage=PodStorage())
+
+
 counts = st.builds(lambda replicas: {"replicas": replicas}, st.integers(0, 6)) | st.builds(
     _scaled, st.integers(1, 3), st.integers(0, 4)
 )
@@ -285,13 +292,13 @@ counts = st.builds(lambda replicas: {"replicas": replicas}, st.integers(0, 6)) |
 @given(counts, st.integers(0, 3), st.integers(1, 4))
 def test_a_roll_out_takes_no_device_that_nobody_counted(count: dict, surge: int, devices: int) -> None:
     spec = spec_of(**count, surge=surge, devices=devices)
-    manifest = plan.deployment("s", spec, NEURON, image="i", scheduler_name=None, storage=plan.PodStorage())["spec"]
+    manifest = manifest_of(spec)["spec"]
     strategy = manifest["strategy"]["rollingUpdate"]
     wanted = manifest.get("replicas", spec.most - spec.surge)
     assert wanted + strategy["maxSurge"] == spec.most
     # Kubernetes refuses a strategy that may neither add nor take away.
     assert strategy["maxSurge"] or strategy["maxUnavailable"]
-    quota = protection.quota("s", spec, NEURON.instance_type)["spec"]["hard"]["requests.aws.amazon.com/neuron"]
+    quota = equal_pods.quota("s", spec, NEURON.instance_type)["spec"]["hard"]["requests.aws.amazon.com/neuron"]
     # A pod that ends is counted until it has ended, and its successor is let in to wait.
     ending = strategy["maxUnavailable"] or strategy["maxSurge"]
     assert int(quota) == (spec.most + ending) * devices
@@ -306,16 +313,16 @@ def test_a_pod_gives_its_devices_back_before_its_successor_starts_unless_told_ot
 @given(st.integers(60, 20_000), counts, st.integers(0, 3))
 def test_everything_that_waits_waits_long_enough(budget: int, count: dict, surge: int) -> None:
     spec = spec_of(**count, surge=surge, startup_timeout_seconds=budget)
-    manifest = plan.deployment("s", spec, NEURON, image="i", scheduler_name=None, storage=plan.PodStorage())["spec"]
+    manifest = manifest_of(spec)["spec"]
     template = manifest["template"]["spec"]
     probe = template["containers"][0]["startupProbe"]
     assert budget <= probe["failureThreshold"] * probe["periodSeconds"] < budget + probe["periodSeconds"]
     startup = spec.profile.startup
     cold = startup.node_start_s + startup.image_pull_s + budget
-    assert plan.cold_start_seconds(spec) == cold
+    assert equal_pods.cold_start_seconds(spec) == cold
     assert manifest["progressDeadlineSeconds"] >= template["terminationGracePeriodSeconds"] + cold
     waves = -(-(spec.most - surge) // surge) if surge else spec.most
-    assert plan.rollout_seconds(spec) >= waves * (cold + template["terminationGracePeriodSeconds"])
+    assert equal_pods.rollout_seconds(spec) >= waves * (cold + template["terminationGracePeriodSeconds"])
 
 
 def test_pulumi_waits_a_little_longer_than_kubernetes() -> None:
@@ -745,11 +752,11 @@ def test_rules_are_told_what_runs() -> None:
 
 def test_measurements_are_of_the_pods_own_devices() -> None:
     """Three servers share a node of twelve; pods of a roll-out serve nobody's measurement."""
-    assert plan.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 2, 2)
-    assert plan.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type).devices == 8
-    assert plan.hardware(spec_of(autoscaling=KEDA), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 1, 4)
-    assert plan.hardware(spec_of(autoscaling=KEDA), NEURON.instance_type).devices is None
-    assert plan.hardware(spec_of(devices=None), NEURON.instance_type).devices_per_pod == 12
+    assert equal_pods.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 2, 2)
+    assert equal_pods.hardware(spec_of(replicas=2, surge=1), NEURON.instance_type).devices == 8
+    assert equal_pods.hardware(spec_of(autoscaling=KEDA), NEURON.instance_type) == Hardware("inf2.48xlarge", 4, 1, 4)
+    assert equal_pods.hardware(spec_of(autoscaling=KEDA), NEURON.instance_type).devices is None
+    assert equal_pods.hardware(spec_of(devices=None), NEURON.instance_type).devices_per_pod == 12
 
 
 def test_a_port_that_the_service_does_not_lead_to_is_refused() -> None:
@@ -764,7 +771,7 @@ def test_names_that_kubernetes_refuses_are_refused_before_anything_is_made(name:
 
 
 def test_names_of_the_longest_server_are_legal() -> None:
-    name = "a" * plan.MAX_NAME_LENGTH
+    name = "a" * equal_pods.MAX_NAME_LENGTH
     graph = served(name=name, model=S3_MODEL, token=lambda: "x")
     for resource in kubernetes(graph):
         assert len(resource.inputs["metadata"]["name"]) <= 63
@@ -773,7 +780,7 @@ def test_names_of_the_longest_server_are_legal() -> None:
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
-        ({"engine": "triton-26.08-vllm-0.27"}, "is vLLM inside triton"),
+        ({"engine": "triton-26.08-vllm-0.27"}, "starts triton, which this kind of server does not"),
         ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
         ({"port": 80}, "greater than or equal to 1024"),
         ({"autoscaling": {"kind": "hpa", "max": 2}}, "keda"),

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import yaml
 
 from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
-from eks_inference.stack.spec import parse_stack
+from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
 from mutations import Mutation, change_value, mutate
 
@@ -24,6 +25,7 @@ STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
 BASE = yaml.safe_load((ROOT / STACK_FILE).read_text())["config"]["eks-inference:stack"]
 PLANTED = "hf_PlantedSecretThatMustNotAppear"
+YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @pytest.fixture
@@ -228,10 +230,6 @@ def test_nothing_is_half_written(clone, capsys):
     assert sorted(path.name for path in clone.iterdir()) == before
 
 
-def test_a_file_that_cannot_be_written_is_one_line(clone, capsys):
-    assert "no/such/graph.json: cannot write here" in refused(capsys, "preview", STACK, "-o", "no/such/graph.json")
-
-
 def test_an_argument_too_many_is_named_and_nothing_is_guessed(capsys):
     with pytest.raises(SystemExit) as left:
         main(["plan", "--model", "OPT-350M", "--instance", "g4dn.xlarge", "surplus"])
@@ -284,15 +282,19 @@ def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, caps
             assert REPORTED.search(report), f"{command}: {mutation.kind} at {mutation.path}: {said}"
 
 
+@cache
+def shipped_config(stack: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
+
+
 def shipped_object(stack: str) -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]["eks-inference:stack"]
+    return shipped_config(stack)["eks-inference:stack"]
 
 
 def write(clone: Path, stack: str, changed: dict[str, Any]) -> None:
     """Put a changed stack object into the stack file."""
-    file = clone / "stacks" / f"Pulumi.{stack}.yaml"
-    config = yaml.safe_load((ROOT / "stacks" / file.name).read_text())["config"]
-    file.write_text(yaml.safe_dump({"config": {**config, "eks-inference:stack": changed}}, sort_keys=False))
+    document = {"config": {**shipped_config(stack), "eks-inference:stack": changed}}
+    (clone / "stacks" / f"Pulumi.{stack}.yaml").write_text(yaml.dump(document, Dumper=YAML_DUMPER, sort_keys=False))
 
 
 def concerns(reported: str, mutation: Mutation) -> bool:

@@ -17,9 +17,10 @@ from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
 from eks_inference.faults import SpecError
 from eks_inference.platform import InferencePlatform
-from eks_inference.stack import registry
 from eks_inference.stack.check import check_spec
-from eks_inference.stack.spec import StackSpec, parse_stack
+from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
+from eks_inference_tools.check.registry import all_rules, graph_rules
 from eks_inference_tools.cli import main
 from stackgraph.recorder.recording import record
 
@@ -65,14 +66,14 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_every_shipped_stack_can_run(stack: str, monkeypatch, capsys):
+def test_every_shipped_stack_can_run(stack: str, monkeypatch, recorded_once, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, stack)
     assert code == 0, said
     assert f"{stack}: can run: 0 errors" in said
 
 
-def test_without_a_name_all_stacks_are_judged(monkeypatch, capsys):
+def test_without_a_name_all_stacks_are_judged(monkeypatch, recorded_once, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys)
     assert code == 0
@@ -264,7 +265,7 @@ def test_json_has_what_a_program_needs(clone, capsys):
 def test_the_rules_are_listed(capsys):
     assert main(["check", "--rules"]) == 0
     said = capsys.readouterr().out
-    assert [line.split()[0] for line in said.splitlines()] == sorted(registry.all_rules())
+    assert [line.split()[0] for line in said.splitlines()] == sorted(all_rules())
 
 
 def test_another_program_is_judged_by_its_graph(tmp_path, monkeypatch, capsys):
@@ -315,8 +316,8 @@ def test_what_a_transform_does_is_judged_too(clone, capsys):
 
 def test_the_rules_of_a_spec_never_look_at_the_graph():
     verdict = check_spec(StackSpec.model_validate(stack_object()), "us-west-2")
-    assert not {rule.id for rule in verdict.rules} & {rule.id for rule in registry.graph_rules()}
-    assert {rule.id for rule in verdict.rules} <= set(registry.all_rules())
+    assert not {rule.id for rule in verdict.rules} & {rule.id for rule in graph_rules()}
+    assert {rule.id for rule in verdict.rules} <= set(all_rules())
 
 
 def test_a_recorded_graph_keeps_the_warnings_of_rules():

@@ -15,7 +15,6 @@ from eks_inference.placement import INSTANCE_TYPE_LABEL
 from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.control_plane.loopback import serving
 from eks_inference_tools.simulate.schedulers.extender import (
-    DEVICES_ANNOTATION,
     USAGE_ANNOTATION,
     NeuronExtension,
     Refused,
@@ -23,6 +22,7 @@ from eks_inference_tools.simulate.schedulers.extender import (
     pod_behind,
     service_of,
 )
+from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 
 NODE = "inf2-1"
 SERVICE = ServicePort("kube-system", "k8s-neuron-scheduler", 12345)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from conftest import recorded
 from demo_program import program
 from eks_inference.rules import Finding, findings
-from eks_inference.stack import registry
+from eks_inference_tools.check.registry import graph_rules
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
@@ -51,7 +51,7 @@ from vectors.graph import (
 
 def found(facts: GraphFacts, id_: str) -> list[Finding]:
     """What one rule has against a graph."""
-    return list(findings([rule for rule in registry.graph_rules() if rule.id == id_], facts, {}))
+    return list(findings([rule for rule in graph_rules() if rule.id == id_], facts, {}))
 
 
 def messages(facts: GraphFacts, id_: str) -> str:
@@ -62,13 +62,13 @@ def messages(facts: GraphFacts, id_: str) -> str:
 
 
 def test_no_shipped_stack_breaks_an_error(shipped: Graph):
-    broken = [finding for finding in findings(registry.graph_rules(), GraphFacts(shipped), {}) if finding.stops]
+    broken = [finding for finding in findings(graph_rules(), GraphFacts(shipped), {}) if finding.stops]
     assert [f"{finding.rule.id} {finding.judgement.message}" for finding in broken] == []
 
 
 def test_a_program_of_somebody_else_is_judged_too(tmp_path: Any):
     recorded_graph = record(program, project="demo", stack="test", config={"aws:region": "us-west-2"}, root=tmp_path)
-    ids = {finding.rule.id for finding in findings(registry.graph_rules(), GraphFacts(recorded_graph), {})}
+    ids = {finding.rule.id for finding in findings(graph_rules(), GraphFacts(recorded_graph), {})}
     # Four of twelve devices by the default scheduler; EFA over three subnets; an open load balancer; plain disks.
     assert {"NEU026", "EFA005", "K8S006", "AWS005"} <= ids
     # Its cluster has a default node group inside, so the pools of the graph are not all there is.
@@ -76,7 +76,7 @@ def test_a_program_of_somebody_else_is_judged_too(tmp_path: Any):
 
 
 def test_findings_name_the_resource(shipped: Graph):
-    for finding in findings(registry.graph_rules(), GraphFacts(shipped), {}):
+    for finding in findings(graph_rules(), GraphFacts(shipped), {}):
         assert finding.judgement.resource in shipped.by_urn
 
 
@@ -766,7 +766,7 @@ def test_no_rule_stumbles_over_odd_values(data: st.DataObject):
             Resource(urn=one.urn, type=one.type, name=one.name, inputs=inputs, property_dependencies=one.property_dependencies)
         )
     facts = graph(*changed)
-    for rule in registry.graph_rules():
+    for rule in graph_rules():
         for judgement in rule.judge(facts):
             assert judgement.working
             assert judgement.resource in facts.graph.by_urn
@@ -783,5 +783,5 @@ def test_the_shipped_graph_with_everything_unknown_breaks_nothing():
                 for one in graph_.resources
             ),
         )
-        broken = findings(registry.graph_rules(), GraphFacts(blank), {})
+        broken = findings(graph_rules(), GraphFacts(blank), {})
         assert [finding.rule.id for finding in broken if finding.severity == "error" and token is not None] == []

@@ -1,6 +1,8 @@
 """Results of load tests: what every tool wrote reads as one record, which is compared only with what it can be compared with."""
 
 import argparse
+import contextlib
+import io
 import itertools
 import json
 import math
@@ -21,17 +23,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import browser
+from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
 from eks_inference_tools.loadtest_report import plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
 from eks_inference_tools.loadtest_report.page import render_html
 from eks_inference_tools.loadtest_report.published import published
+from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.readers.llmperf import itl_basis
-from eks_inference_tools.loadtest_report.reading import read_all
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 DATA = Path(__file__).parents[1] / "data" / "loadtest"
 OWN = DATA / "20261121T133449Z-0d7df4b21e"
@@ -78,23 +81,20 @@ def report_on(*arguments: str | Path) -> Report:
     return command._report(options)
 
 
-def parsed(*arguments: str | Path, write: command.Write = lambda text, path: None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.configure(parser, write)
-    return parser.parse_args(["report", *map(str, arguments)])
+def parsed(*arguments: str | Path) -> argparse.Namespace:
+    return parser(["loadtest"]).parse_args(["loadtest", "report", *map(str, arguments)])
 
 
 def rendered(*arguments: str | Path) -> str:
     """What the command writes."""
-    texts: list[str] = []
-    options = parsed(*arguments, write=lambda text, path: texts.append(text))
-    assert options.run(options) == 0
-    (text,) = texts
-    return text
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        assert command.run(parsed(*arguments)) == 0
+    return written.getvalue()
 
 
 def problems_of(*arguments: str | Path) -> list[str]:
-    with pytest.raises(PreviewError) as caught:
+    with pytest.raises(ProblemsFound) as caught:
         rendered(*arguments)
     return [problem.render() for problem in caught.value.problems]
 
@@ -574,7 +574,7 @@ def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Ran
     path = written(tmp_path, found)
     try:
         text = rendered(path, DATA / "vllm-0.33.0-2-users.json")
-    except PreviewError as error:
+    except ProblemsFound as error:
         refused = {problem.file for problem in error.problems}
     else:
         refused = set()

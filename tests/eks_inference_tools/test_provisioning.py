@@ -14,20 +14,13 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.kubernetes.quantity import amount as quantity
 from eks_inference.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
-from eks_inference_tools.check.placement_rules import OFFERED_BY
-from eks_inference_tools.reading.expected import (
-    DAEMON_SETS,
-    NODE_CLASSES,
-    NODE_POOLS,
-    NODES,
-    PODS,
-    STORAGE_CLASSES,
-    VOLUME_CLAIMS,
-)
+from eks_inference_tools.reading.device_plugins import OFFERED_BY
+from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS, STORAGE_CLASSES, VOLUME_CLAIMS
+from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.control_plane.api import Api
-from eks_inference_tools.simulate.schedulers.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
 from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
+from eks_inference_tools.simulate.stand_ins.provisioning import PodToPlace, Room, Start, choose, counted, exact_shape
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL, footprints
 from eks_inference_tools.simulate.world.nodes import NodeKind, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.verify.nodes import karpenter_object
@@ -79,7 +72,7 @@ def spec(*, selector: Mapping[str, str] | None = None, tolerations: Sequence[Any
 
 
 def pod(name: str = "server", **asked: Any) -> PodToPlace:
-    return PodToPlace(name, name, spec(**asked))
+    return PodToPlace(name, name, PodSpec(spec(**asked)))
 
 
 def types(starts: Iterable[Start]) -> list[str]:
@@ -103,9 +96,9 @@ def test_a_pod_gets_the_smallest_type_that_takes_it() -> None:
 def test_what_daemon_sets_take_is_counted() -> None:
     daemon = {**spec(cpu="200m"), "tolerations": [{"operator": "Exists"}]}
     assert types(choose([pod(cpu="1900m")], kinds_of(M5), (), ())) == ["m5.large"]
-    assert types(choose([pod(cpu="1900m")], kinds_of(M5), (daemon,), ())) == ["m5.xlarge"]
+    assert types(choose([pod(cpu="1900m")], kinds_of(M5), (PodSpec(daemon),), ())) == ["m5.xlarge"]
     elsewhere = {**daemon, "nodeSelector": {POOL_LABEL: "other"}}
-    assert types(choose([pod(cpu="1900m")], kinds_of(M5), (elsewhere,), ())) == ["m5.large"]
+    assert types(choose([pod(cpu="1900m")], kinds_of(M5), (PodSpec(elsewhere),), ())) == ["m5.large"]
 
 
 def test_devices_count_before_a_plugin_offers_them() -> None:
@@ -156,8 +149,9 @@ def test_a_pod_starts_a_node_in_the_zone_of_its_volume() -> None:
     zones = [zone.name for zone in kinds_of(M5)[0].zones]
     for zone in zones:
         term = {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}
-        volume = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-        (start,) = choose([PodToPlace("p", "p", spec(cpu=1), volumes=(volume,))], kinds_of(M5), (), ())
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        volumes = (PodSpec({"affinity": affinity}),)
+        (start,) = choose([PodToPlace("p", "p", PodSpec(spec(cpu=1)), volumes=volumes)], kinds_of(M5), (), ())
         assert start.node.zone.name == zone
     assert len(zones) == 2
 
@@ -168,7 +162,7 @@ def test_pods_that_keep_apart_get_a_node_each() -> None:
         **spec(cpu=1),
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
     }
-    pods = [PodToPlace(name, name, body, {"app": "server"}) for name in ("a", "b")]
+    pods = [PodToPlace(name, name, PodSpec(body), {"app": "server"}) for name in ("a", "b")]
     assert len(choose(pods, kinds_of(M5), (), ())) == 2
 
 
@@ -240,7 +234,7 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
     rooms: list[Room] = []
     waiting = pods
     for _ in range(len(pods) + 1):  # a pass counts a planned node as the largest it may become
-        starts = choose(waiting, kinds, (daemon,), rooms, used, names=[f"x-{number}" for number in range(len(rooms))])
+        starts = choose(waiting, kinds, (PodSpec(daemon),), rooms, used, names=[f"x-{number}" for number in range(len(rooms))])
         placed = [one for start in starts for one in start.pods]
         assert len({one.uid for one in placed}) == len(placed)
         for start in starts:
@@ -258,7 +252,7 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
             assert used.get(name, {}).get(resource_, Decimal()) <= Decimal(limit)
     for one in waiting:
         for kind in kinds:
-            alone = choose([one], [kind], (daemon,), (), used)
+            alone = choose([one], [kind], (PodSpec(daemon),), (), used)
             assert alone == (), "a node for it alone would be within limits"
 
 
@@ -272,7 +266,7 @@ def assert_holds(start: Start, daemon: Mapping[str, Any]) -> None:
     amounts = {**start.node.allocatable, **{name: str(number) for name, number in start.node.devices.items()}}
     for name, amount in amounts.items():
         room.free[name] = quantity(amount)
-    for one in (PodToPlace("daemon", "daemon", daemon), *start.pods):
+    for one in (PodToPlace("daemon", "daemon", PodSpec(daemon)), *start.pods):
         assert room.takes(one)
         room.put(one)
 
@@ -401,7 +395,7 @@ def changed(item: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     "other",
     [
         changed(pending(cpu=1), "metadata.deletionTimestamp", "2026-11-21T00:00:00Z"),
-        changed(pending(cpu=1), "metadata.ownerReferences", [{"kind": "DaemonSet"}]),
+        changed(pending(cpu=1), "metadata.ownerReferences", [{"kind": "DaemonSet", "controller": True}]),
         changed(pending(cpu=1), "spec.nodeName", "core-1"),
         changed(pending(cpu=1), "status.conditions", [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]),
         changed(pending(cpu=1), "status.conditions", []),
@@ -511,7 +505,7 @@ def test_the_pods_of_the_shipped_stack_get_their_nodes() -> None:
     of = recorded("inf2-llama3")
     daemons = [item for items in footprints(of).values() for item in items if item["kind"] == "DaemonSet"]
     asked = {"aws_amazon_com__neuron": 1, "cpu": 30, "memory": "100Gi", "selector": {POOL_LABEL: "inferentia-inf2"}, **ON_INF2}
-    (start,) = choose([pod(**asked)], karpenter_kinds(of), [at(one, "spec", "template", "spec") for one in daemons], ())
+    (start,) = choose([pod(**asked)], karpenter_kinds(of), [PodSpec(at(one, "spec", "template", "spec")) for one in daemons], ())
     assert start.node.type_name == "inf2.8xlarge"
 
 

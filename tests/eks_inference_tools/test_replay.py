@@ -1,6 +1,5 @@
 """The replay of an autoscaler but for running one: model, simulated servers, configuration, rules, judgements, picture, text."""
 
-import argparse
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -9,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import recorded
+from conftest import ROOT, recorded
 from eks_inference.scaling.plan import QUEUE_COUNTER, RATE_WINDOW_SECONDS
-from eks_inference_tools.commands import replay as command
-from eks_inference_tools.presentation.output import write
+from eks_inference_tools.cli import main
+from eks_inference_tools.program import StackProgram
 from eks_inference_tools.simulate.control_plane.loopback import Request
 from eks_inference_tools.simulate.replay import run
 from eks_inference_tools.simulate.replay.adapter_rules import adapter_rule
@@ -28,7 +27,7 @@ from eks_inference_tools.simulate.replay.text import render_text
 from eks_inference_tools.simulate.replay.triton import SUCCESS, Exporters, Fleet
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 STACK = "gpu-opt350m"
 SUBJECT = subject_of(recorded(STACK))
@@ -57,7 +56,7 @@ def test_its_rules_are_verbatim() -> None:
 
 @pytest.mark.parametrize("stack", ["inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
 def test_other_stacks_are_refused_with_a_word(stack: str) -> None:
-    with pytest.raises(PreviewError, match="kind hpa"):
+    with pytest.raises(ProblemsFound, match="kind hpa"):
         subject_of(recorded(stack))
 
 
@@ -77,7 +76,7 @@ def changed(type_: str, change) -> Graph:
 def test_keda_is_refused_and_the_reason_said() -> None:
     graph = recorded(STACK)
     keda = [replace(r, type="kubernetes:keda.sh/v1alpha1:ScaledObject") if r.type == HPA_TYPE else r for r in graph.resources]
-    with pytest.raises(PreviewError, match=r"KEDA scales here \(triton-server/triton-server\)"):
+    with pytest.raises(ProblemsFound, match=r"KEDA scales here \(triton-server/triton-server\)"):
         subject_of(replace(graph, resources=tuple(keda)))
 
 
@@ -89,7 +88,7 @@ def metric(name: str):
 
 
 def test_a_metric_that_the_simulated_servers_do_not_have_is_refused() -> None:
-    with pytest.raises(PreviewError, match="tells nothing that vllm_time_to_first_token_ms is made of"):
+    with pytest.raises(ProblemsFound, match="tells nothing that vllm_time_to_first_token_ms is made of"):
         subject_of(changed(HPA_TYPE, metric("vllm_time_to_first_token_ms")))
 
 
@@ -331,12 +330,12 @@ def test_names_and_labels_in_the_adapters_other_spellings() -> None:
 
 @pytest.mark.parametrize("query", ["<<.LabelValuesByName>>", "<< range .GroupBySlice >>"])
 def test_a_query_that_cannot_be_filled_in_is_refused(query: str) -> None:
-    with pytest.raises(PreviewError, match="cannot fill in"):
+    with pytest.raises(ProblemsFound, match="cannot fill in"):
         adapter_rule(RULE | {"metricsQuery": query})
 
 
 def test_a_rule_without_a_label_for_pods_is_refused() -> None:
-    with pytest.raises(PreviewError, match="no label"):
+    with pytest.raises(ProblemsFound, match="no label"):
         adapter_rule(RULE | {"resources": {"overrides": {"ns": {"resource": "namespace"}}}})
 
 
@@ -368,8 +367,8 @@ def custom_metrics(values: dict[str, float]) -> CustomMetrics:
     return made
 
 
-ROOT = "/apis/custom.metrics.k8s.io/v1beta1"
-VALUES = f"{ROOT}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
+METRICS_API = "/apis/custom.metrics.k8s.io/v1beta1"
+VALUES = f"{METRICS_API}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
 
 
 def test_values_as_the_controller_gets_them() -> None:
@@ -382,13 +381,13 @@ def test_values_as_the_controller_gets_them() -> None:
 
 
 def test_discovery_has_the_metrics_that_have_series() -> None:
-    found = json.loads(custom_metrics({}).answer(Request("GET", ROOT)).body)
+    found = json.loads(custom_metrics({}).answer(Request("GET", METRICS_API)).body)
     assert [resource["name"] for resource in found["resources"]] == [f"pods/{SUBJECT.metric}"]
 
 
 def test_unknown_metrics_and_other_paths_are_not_found() -> None:
     metrics = custom_metrics({})
-    for path in (f"{ROOT}/namespaces/t/pods/%2A/unknown?labelSelector=app%3Dt", f"{ROOT}/nodes/n/x", "/openapi/v2"):
+    for path in (f"{METRICS_API}/namespaces/t/pods/%2A/unknown?labelSelector=app%3Dt", f"{METRICS_API}/nodes/n/x", "/openapi/v2"):
         answered = metrics.answer(Request("GET", path))
         assert answered.status == 404
         assert json.loads(answered.body)["kind"] == "Status"
@@ -606,32 +605,36 @@ def test_the_model_is_of_one_replica() -> None:
 # -- the command -----------------------------------------------------------------------------------------------------------------
 
 
-def options(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.configure(parser, lambda given: recorded(given.stack), write)
-    return parser.parse_args(arguments)
+@pytest.fixture
+def in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(StackProgram, "record", lambda program: recorded(program.stack))
 
 
+@pytest.mark.usefixtures("in_the_clone")
 @pytest.mark.parametrize(("samples", "code"), [(course(), 0), (edited(pods(5), 180, 181), 1)])
 def test_the_command_shows_writes_and_judges(
     samples: list[Sample], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "replay", lambda *given, **more: tuple(samples))
     picture = tmp_path / "replicas.svg"
-    given = options(STACK, "--plot", str(picture))
-    assert given.run(given) == code
+    assert main(["replay", STACK, "--plot", str(picture)]) == code
     assert ("FAILED" in capsys.readouterr().out) == bool(code)
     assert picture.read_text().startswith("<svg ")
-    given = options(STACK, "--format", "json", "-o", str(tmp_path / "replay.json"))
-    assert given.run(given) == code
+    assert main(["replay", STACK, "--format", "json", "-o", str(tmp_path / "replay.json")]) == code
     assert json.loads((tmp_path / "replay.json").read_text())["holds"] == (code == 0)
 
 
-def test_what_cannot_be_replayed_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_the_clone")
+def test_what_cannot_be_replayed_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def started(*given: object, **more: object) -> None:
         raise AssertionError("nothing may be started")
 
     monkeypatch.setattr(run, "replay", started)
-    for given, word in ((options("inf2-llama3"), "kind hpa"), (options(STACK, "--plot", "/no/such/x.svg"), "no such folder")):
-        with pytest.raises(PreviewError, match=word):
-            given.run(given)
+    assert main(["replay", "inf2-llama3"]) == 2
+    assert "kind hpa" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["replay", STACK, "--plot", "/no/such/x.svg"])
+    assert "there is no folder" in capsys.readouterr().err

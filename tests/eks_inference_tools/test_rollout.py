@@ -10,7 +10,8 @@ import pytest
 from conftest import recorded
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.rollout.awaits import (
+from eks_inference_tools.simulate.rollout.changes import images_in, next_image, with_other_images
+from eks_inference_tools.simulate.rollout.readiness import (
     WAIT_FOR,
     Failed,
     Ready,
@@ -21,7 +22,6 @@ from eks_inference_tools.simulate.rollout.awaits import (
     settled,
     state_of,
 )
-from eks_inference_tools.simulate.rollout.changes import images_in, next_image, with_other_images
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects
 
@@ -341,7 +341,10 @@ def live(kind: str, *, annotations: Manifest | None = None, generation: int = 1,
 
 
 def replica_set(revision: str, replicas: int, ready: int) -> Manifest:
-    owner = {"ownerReferences": [{"uid": "1"}], "annotations": {"deployment.kubernetes.io/revision": revision}}
+    owner = {
+        "ownerReferences": [{"uid": "1", "controller": True}],
+        "annotations": {"deployment.kubernetes.io/revision": revision},
+    }
     return {"metadata": {"namespace": "demo", **owner}, "spec": {"replicas": replicas}, "status": {"readyReplicas": ready}}
 
 

@@ -9,13 +9,9 @@ import yaml
 
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import SCHEDULER_CONFIG_FILE, SCHEDULER_NAME, scheduler_configuration
-from eks_inference_tools.simulate.schedulers.second_schedulers import (
-    SecondScheduler,
-    forbidden,
-    rewritten,
-    scheduler_of,
-    second_schedulers,
-)
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.simulate.schedulers.kube_schedulers import forbidden
+from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, rewritten, scheduler_of, second_schedulers
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.document import Graph, Resource
 
@@ -38,7 +34,7 @@ def spec(
 def read(pod: Any, **data: Any) -> SecondScheduler | Unsimulated | None:
     """``data`` are the files of ConfigMap ``conf``; ``s_yaml`` is the one that configures."""
     content = {"s.yaml": json.dumps(CONFIGURATION), **{key.replace("_", "."): value for key, value in data.items()}}
-    return scheduler_of("Deployment demo/second", "demo", pod, lambda name: content if name == "conf" else None)
+    return scheduler_of("Deployment demo/second", "demo", PodSpec(pod), lambda name: content if name == "conf" else None)
 
 
 def scheduler(**configuration: Any) -> SecondScheduler:

@@ -23,7 +23,7 @@ from eks_inference_tools.simulate.report import Report
 from eks_inference_tools.simulate.text import render_text
 from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 # -- options ---------------------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Stage:
     acting = Stage(WELL)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))
@@ -139,8 +139,10 @@ def test_it_writes_to_a_file(stage: Stage, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_file_that_cannot_be_written_is_exit_code_2(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "inf2-llama2", "-o", str(tmp_path / "missing" / "report")])
+    assert ended.value.code == 2
+    assert "there is no folder" in capsys.readouterr().err
     assert not stage.running
 
 
@@ -154,7 +156,7 @@ def test_it_is_kept_until_something_ends(stage: Stage, capsys: pytest.CaptureFix
 
     def alive() -> None:
         assert stage.running
-        raise PreviewError([Problem("etcd ended")])
+        raise ProblemsFound([Problem("etcd ended")])
 
     stage.alive = alive
     assert main(["simulate", "inf2-llama2", "--keep"]) == 2

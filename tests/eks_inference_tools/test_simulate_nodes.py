@@ -16,10 +16,10 @@ from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools import plan
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference_tools.reading.pods import quantity
+from eks_inference_tools.reading.scalars import quantity
+from eks_inference_tools.reading.user_data import UserData, user_data
 from eks_inference_tools.simulate.world.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.simulate.world.unsimulated import unsimulated
-from eks_inference_tools.simulate.world.user_data import UserData, user_data
 from stackgraph.graph.document import Graph, Resource
 from vectors.graph import cluster, graph, node_group, resource, template, trn2_group
 
@@ -239,7 +239,7 @@ def test_nodes_with_gpus_are_labelled_since_1_35() -> None:
 def test_names_that_only_a_deployment_knows_are_no_labels() -> None:
     (node,) = nodes_of(sized(1, nodeGroupName="<unknown>"))
     assert node.labels[NODE_GROUP_LABEL] == "core"
-    assert node.name == "unknown-1"
+    assert node.name == "core-1"
     pool = node_pool(INF2)
     pool.inputs["spec"]["template"]["spec"]["nodeClassRef"] = "<class.metadata>"
     assert all(

@@ -14,8 +14,8 @@ from conftest import STACKS, recorded
 from eks_inference.catalog.instances import instance_types
 from eks_inference.placement import POOL_LABEL
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.observed import Unreadable
 from eks_inference_tools.verify.checks import judge
+from eks_inference_tools.verify.observed import Unreadable
 from eks_inference_tools.verify.verdicts import Check, overall
 from handles import existing_cluster
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector

@@ -13,7 +13,7 @@ import yaml
 
 from conftest import ROOT
 from eks_inference.catalog.instances import instance_type
-from eks_inference_tools.reading.observed import Observed, ReleaseRecord
+from eks_inference_tools.verify.observed import Observed, ReleaseRecord
 from stackgraph.graph.document import Graph
 
 DATA = ROOT / "tests" / "data" / "verify"

@@ -10,7 +10,6 @@ Path = tuple[str | int, ...]
 
 FREE_FORM = {
     "addon_configuration",
-    "engine_args",
     "extra_args",
     "extra_env",
     "extra_labels",

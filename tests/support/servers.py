@@ -26,6 +26,7 @@ def workers_on(name: str) -> Placement:
 
 
 SMALL = {
+    "namespace": "vllm",
     # The source system's form: one chip a node, the model over its two cores.
     "model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"},
     "image": IMAGE,

@@ -6,11 +6,11 @@ from decimal import Decimal
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference_tools.simulate.landing import LandedNode, LandedPod, Landing, PendingPod
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout.walk import Outcome, Refusal, Stall, Step
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.admit import Refusal as Refused
+from eks_inference_tools.simulate.world.landing import LandedNode, LandedPod, Landing, PendingPod
 from eks_inference_tools.verify.verdicts import Check, failed, ok, unknown, wait
 
 GIB = 2**30

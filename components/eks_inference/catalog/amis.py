@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.tables import missing, table, version_numbers
+from eks_inference.catalog.tables import arguments, missing, table, version_numbers
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class AmiType:
     """As the EKS API spells it, e.g. ``AL2023_x86_64_NEURON``."""
     operating_system: Literal["al2", "al2023", "bottlerocket"]
     architecture: Literal["x86_64", "arm64"]
-    accelerators: tuple[Literal["neuron", "nvidia"], ...]
+    accelerators: tuple[Accelerator, ...]
     """Devices it has drivers for; empty when it is for CPUs only."""
     image_parameter: str
     """SSM parameter with the image id; ``{kubernetes_version}`` is filled in."""
@@ -44,9 +45,7 @@ class AmiType:
 @cache
 def ami_types() -> dict[str, AmiType]:
     """All known AMI types by name."""
-    return {
-        name: AmiType(name=name, **row | {"accelerators": tuple(row["accelerators"])}) for name, row in table("amis.toml").items()
-    }
+    return {name: AmiType(name=name, **arguments(row)) for name, row in table("amis.toml").items()}
 
 
 def ami_type(name: str) -> AmiType:

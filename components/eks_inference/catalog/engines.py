@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
+from eks_inference.catalog.generations import Generation, generation
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.catalog.tables import missing, table
+from eks_inference.catalog.tables import arguments, missing, table
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,14 @@ class Startup:
 
 
 @dataclass(frozen=True)
-class EngineProfile:
+class EngineProfile(ForAccelerator):
     """One combination of engine, SDK, image and flags that belongs together."""
 
     name: str
-    accelerator: Literal["neuron", "nvidia"]
+    generation: Generation
+    """What it has in common with other releases on the same kind of chip: KV cache, compile cache, flags."""
+    accelerator: Accelerator
+    """That of the generation."""
     server: Literal["vllm", "triton"]
     """What listens on ``port``: vLLM's own OpenAI server, or Triton with vLLM as its backend."""
     vllm: str
@@ -53,8 +58,6 @@ class EngineProfile:
     """When it was read: a month or a day, ISO."""
     arguments: tuple[str, ...] = ()
     """Flags the server needs whatever the model; ``{max_num_seqs}`` and ``{max_model_len}`` are filled in."""
-    generation: Literal["A", "B", "C", "D"] | None = None
-    """Generation of vLLM on Neuron; flags are not compatible between them. None: not Neuron."""
     sdk: str | None = None
     """Neuron SDK inside the image. None: not Neuron."""
     ray: str | None = None
@@ -82,6 +85,11 @@ class EngineProfile:
         """``arguments`` for one server."""
         return [argument.format(max_num_seqs=max_num_seqs, max_model_len=max_model_len) for argument in self.arguments]
 
+    @property
+    def standalone(self) -> bool:
+        """Whether vLLM itself listens, not another server around it."""
+        return self.server == "vllm"
+
     def serves(self, instance: InstanceType) -> bool:
         """Whether the profile is for this instance type."""
         return instance.family in self.tensor_parallel
@@ -104,11 +112,13 @@ _NO_GPU = (1000, 0)  # more than any GPU has
 
 
 def _profile(name: str, row: Mapping[str, Any]) -> EngineProfile:
-    facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    families, capability = facts.pop("families", ()), facts.get("minimum_compute_capability", _NO_GPU)
+    facts = arguments(row)
+    chips, capability = facts.pop("chips", ()), facts.get("minimum_compute_capability", _NO_GPU)
     degrees: dict[str, tuple[int, ...]] = {}
     for one in instance_types().values():
-        if one.family in families or (one.compute_capability or (0, 0)) >= capability:
+        if one.chip in chips or (one.compute_capability or (0, 0)) >= capability:
             # GPU families differ by size: what the largest takes is what the engine takes.
             degrees[one.family] = max(degrees.get(one.family, ()), one.tensor_parallel, key=len)
-    return EngineProfile(name=name, **facts | {"tensor_parallel": degrees, "startup": Startup(**row["startup"])})
+    common = generation(row["generation"])
+    facts |= {"generation": common, "accelerator": common.accelerator, "startup": Startup(**row["startup"])}
+    return EngineProfile(name=name, tensor_parallel=degrees, **facts)

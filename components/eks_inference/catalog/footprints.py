@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.tables import missing, rows, table
 
 WorkloadKind = Literal["DaemonSet", "Deployment", "StatefulSet"]
@@ -45,7 +46,7 @@ class WorkloadFootprint:
     apart: Wish | None = None
     spread: Wish | None = None
     without_label: str = ""
-    devices: Literal["neuron", "nvidia"] | None = None
+    devices: Accelerator | None = None
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from eks_inference.catalog.tables import missing, table
+from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
+from eks_inference.catalog.tables import arguments, missing, table
 
 
 @dataclass(frozen=True)
-class InstanceType:
+class InstanceType(ForAccelerator):
     """One EC2 instance type. Sizes in MiB and GiB as named; counts are whole devices."""
 
     name: str
@@ -17,7 +18,11 @@ class InstanceType:
     memory_mib: int
     max_pods: int
     architecture: Literal["x86_64", "arm64"] = "x86_64"
-    accelerator: Literal["neuron", "nvidia"] | None = None
+    accelerator: Accelerator | None = None
+    chip: str = ""
+    """The devices, as EC2 names them: ``Trainium2``, ``L4``; empty without accelerators."""
+    every_size: bool = False
+    """Whether the catalog has every size that EC2 sells of the family."""
     devices: int = 0
     cores_per_device: int = 0
     """Schedulable NeuronCores a device has at its default logical-core setting; 0 for GPUs."""
@@ -36,6 +41,10 @@ class InstanceType:
     """CUDA compute capability; None for types without GPUs."""
     efa_interfaces: int = 0
     network_cards: int = 1
+    first_efa_card: int = 0
+    """The first network card that takes an EFA; those before it take plain interfaces only."""
+    ip_card_step: int = 1
+    """Every how many cards one carries a plain interface, in layouts with several: the cards' IP traffic together is capped."""
     nvme_gb: int = 0
     """Local instance storage in all, 0 when there is none."""
     source: str = ""
@@ -56,7 +65,7 @@ class InstanceType:
     @property
     def has_bfloat16(self) -> bool:
         """Whether the accelerator computes in bfloat16: all Neuron devices, GPUs of compute capability 8.0 or later."""
-        return self.accelerator == "neuron" or (self.compute_capability or (0, 0)) >= (8, 0)
+        return self.compute_capability >= (8, 0) if self.compute_capability else self.neuron
 
 
 @cache
@@ -77,7 +86,6 @@ def instance_type(name: str) -> InstanceType:
 
 
 def _instance_type(family: str, size: str, row: dict[str, Any]) -> InstanceType:
-    if row.get("accelerator") == "nvidia":
+    if "compute_capability" in row:
         row["tensor_parallel"] = [1 << power for power in range(row["devices"].bit_length())]
-    facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    return InstanceType(name=f"{family}.{size}", family=family, **facts)
+    return InstanceType(name=f"{family}.{size}", family=family, **arguments(row))

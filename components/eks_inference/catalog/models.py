@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from eks_inference.catalog.tables import missing, table
+from eks_inference.catalog.tables import arguments, missing, table
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 
@@ -34,6 +34,8 @@ class Model:
     """Where the row comes from."""
     read: str
     """When it was read: a month or a day, ISO."""
+    gated: tuple[str, ...] = ()
+    """Those of the repositories that want their licence accepted first, and so a token (Hub documentation, "Gated models")."""
     tied_embeddings: bool = False
     """Whether the output layer shares the weights of the input embedding."""
     query_key_norms: bool = False
@@ -80,9 +82,7 @@ class Model:
 @cache
 def models() -> dict[str, Model]:
     """All known models by name."""
-    return {
-        name: Model(name=name, **row | {"repositories": tuple(row["repositories"])}) for name, row in table("models.toml").items()
-    }
+    return {name: Model(name=name, **arguments(row)) for name, row in table("models.toml").items()}
 
 
 def find_model(text: str) -> Model | None:
@@ -91,6 +91,14 @@ def find_model(text: str) -> Model | None:
         (one for one in models().values() if text.casefold() == one.name.casefold() or text in one.repositories),
         None,
     )
+
+
+def is_gated(repository: str) -> bool:
+    """Whether a repository wants its licence accepted first: as its model's row says, or, where there is none, its owner's."""
+    known = find_model(repository)
+    if known:
+        return repository in known.gated
+    return table("owners.toml").get(repository.partition("/")[0], {}).get("gated", False)
 
 
 def model(text: str) -> Model:

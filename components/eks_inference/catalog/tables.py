@@ -26,6 +26,11 @@ def rows(of: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row for name, row in of.items() if name not in PROVENANCE}
 
 
+def arguments(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as the arguments of its dataclass: lists become tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+
+
 def missing(sentence: str, name: str, known: Iterable[str]) -> KeyError:
     """The error for a name that is not in a table: the sentence, then the nearest names, whatever their case."""
     spellings = {one.casefold(): one for one in known}

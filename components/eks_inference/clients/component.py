@@ -1,6 +1,5 @@
 """Clients of model servers as resources."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 import pulumi
@@ -10,13 +9,14 @@ from eks_inference.catalog import versions
 from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.network_policy import network_policy
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.placement import Placement
 from eks_inference.serving.handle import ModelServer
+from eks_inference.spec import dns_label_faults
 
 _MAX_NAMESPACE_LENGTH = 63
 
@@ -64,12 +64,8 @@ class OpenWebUI(pulumi.ComponentResource):
         self.namespace = spec.namespace
         self.port_forward_command = plan.port_forward_command(spec.namespace)
 
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
+        inside = on_cluster(cluster, self, namespace)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(
@@ -84,7 +80,7 @@ class OpenWebUI(pulumi.ComponentResource):
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-volume",
             **plan.web_ui_volume_claim(spec),
-            opts=pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(protect=settings.protect or None)),
+            opts=on_cluster(cluster, self, namespace, protect=settings.protect),
         )
         password, password_secret = secret_object(
             f"{name}-admin",
@@ -97,6 +93,7 @@ class OpenWebUI(pulumi.ComponentResource):
             f"{name}-api-key", api_key, SecretRef(f"{plan.WEB_UI_NAME}-api-key", "key"), namespace=spec.namespace, opts=inside
         )
         account = [{"name": "WEBUI_ADMIN_EMAIL", "value": spec.admin_email}] if password else []
+        timeout = f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s"
         deployment = k8s.apps.v1.Deployment(
             f"{name}-deployment",
             **plan.web_ui_deployment(
@@ -110,31 +107,20 @@ class OpenWebUI(pulumi.ComponentResource):
                 ],
                 placement=placement,
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[
-                    policy,
-                    volume,
-                    *password_secret,
-                    *key_secret,
-                    *placement.ready,
-                    *(ready for server in servers.values() for ready in server.ready),
-                ],
-                custom_timeouts=pulumi.CustomTimeouts(
-                    create=f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s", update=f"{plan.WEB_UI_PROGRESS_SECONDS + 60}s"
-                ),
+            opts=on_cluster(
+                cluster,
+                self,
+                *(policy, volume),
+                *(*password_secret, *key_secret),
+                *placement.ready,
+                *(ready for server in servers.values() for ready in server.ready),
+                timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout),
             ),
         )
         k8s.core.v1.Service(
             f"{name}-service",
-            metadata={"name": plan.WEB_UI_NAME, "namespace": spec.namespace},
-            spec={
-                "type": "ClusterIP",
-                "selector": {plan.APP_LABEL: plan.WEB_UI_NAME},
-                "ports": [{"name": "http", "port": 80, "target_port": "http"}],
-            },
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[deployment]),
+            **plan.web_ui_service(spec),
+            opts=on_cluster(cluster, self, deployment),
         )
         self.ready: Sequence[pulumi.Resource] = (deployment,)
         self.register_outputs({"namespace": spec.namespace, "portForwardCommand": self.port_forward_command})
@@ -166,16 +152,11 @@ class SmokeTest(pulumi.ComponentResource):
         api_key: SecretRef | pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > _MAX_NAMESPACE_LENGTH:
-            allowed = f"a DNS label of at most {_MAX_NAMESPACE_LENGTH} characters that begins with a letter"
-            raise SpecError([Fault((), "a smoke test's name is its namespace's", given=name, allowed=allowed)])
+        if faults := dns_label_faults(name, "a smoke test's name is its namespace's", max_length=_MAX_NAMESPACE_LENGTH):
+            raise SpecError(faults)
         super().__init__("eks-inference:index:SmokeTest", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": name, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        namespace = namespace_object(f"{name}-namespace", name, "restricted", cluster=cluster, parent=self)
+        inside = on_cluster(cluster, self, namespace)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(
@@ -211,11 +192,13 @@ class SmokeTest(pulumi.ComponentResource):
         ran = k8s.batch.v1.Job(
             f"{name}-job",
             **job,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[policy, script, *key_secret, *placement.ready, *server.ready],
-                custom_timeouts=pulumi.CustomTimeouts(create=f"{plan.smoke_test_seconds(server.startup_seconds) + 60}s"),
+            opts=on_cluster(
+                cluster,
+                self,
+                *(policy, script, *key_secret),
+                *placement.ready,
+                *server.ready,
+                timeouts=pulumi.CustomTimeouts(create=f"{plan.smoke_test_seconds(server.startup_seconds) + 60}s"),
             ),
         )
         self.ready: Sequence[pulumi.Resource] = (ran,)

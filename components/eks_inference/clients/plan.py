@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from eks_inference.clients.spec import OpenWebUISpec
 from eks_inference.kubernetes.network_policy import DNS, Rule, allow_to, namespace
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
-
-APP_LABEL = "app.kubernetes.io/name"
 
 WEB_UI_NAME = "open-webui"
 WEB_UI_PORT = 8080
@@ -64,6 +63,18 @@ def web_ui_environment(spec: OpenWebUISpec, endpoints: Sequence[str], *, with_ke
         "WEBUI_SECRET_KEY_FILE": f"{_DATA}/.webui_secret_key",
         "HOME": _DATA,  # the image's is root's
         **spec.extra_env,
+    }
+
+
+def web_ui_service(spec: OpenWebUISpec) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the Service."""
+    return {
+        "metadata": {"name": WEB_UI_NAME, "namespace": spec.namespace},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {APP_LABEL: WEB_UI_NAME},
+            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+        },
     }
 
 

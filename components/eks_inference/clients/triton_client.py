@@ -1,6 +1,5 @@
 """The client of a Triton server as resources."""
 
-import re
 from collections.abc import Sequence
 
 import pulumi
@@ -9,14 +8,15 @@ import pulumi_kubernetes as k8s
 from eks_inference.clients import triton_client_plan as plan
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.placement import Placement
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.plan import triton_release
+from eks_inference.spec import dns_label_faults
 
 MAX_NAME_LENGTH = 40
 
@@ -57,12 +57,8 @@ class TritonClient(pulumi.ComponentResource):
         self.log_command = plan.log_command(name, spec, told)
         self.again_command = plan.again_command(name, spec)
 
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
+        inside = on_cluster(cluster, self, namespace)
         network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **plan.network_policy(name, spec, target), opts=inside)
         script = k8s.core.v1.ConfigMap(f"{name}-script", **plan.config_map(name, spec, told), opts=inside)
         token, secret = secret_object(
@@ -73,22 +69,17 @@ class TritonClient(pulumi.ComponentResource):
             opts=inside,
         )
         before: list[pulumi.Resource] = [script, network, *secret]
-        pod = {"image": image, "placement": placement, "token_env": secret_env("HF_TOKEN", token)}
+        work = plan.job_spec(name, spec, told, target, image=image, placement=placement, token_env=secret_env("HF_TOKEN", token))
         k8s.batch.v1.CronJob(
             f"{name}-again",
-            **plan.again(name, spec, told, target, **pod),
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*before, *placement.ready]),
+            **plan.again(name, spec, work),
+            opts=on_cluster(cluster, self, *before, *placement.ready),
         )
         job = k8s.batch.v1.Job(
             f"{name}-job",
-            **plan.job(name, spec, told, target, **pod),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[*before, *placement.ready, *server.ready],
-                # Two at once would measure each other.
-                delete_before_replace=True,
-            ),
+            **plan.job(name, spec, told, work),
+            # Two at once would measure each other.
+            opts=on_cluster(cluster, self, *before, *placement.ready, *server.ready, delete_before_replace=True),
         )
         self.ready: Sequence[pulumi.Resource] = (job,)
         self.register_outputs({"namespace": spec.namespace, "log": self.log_command, "again": self.again_command})
@@ -96,10 +87,7 @@ class TritonClient(pulumi.ComponentResource):
 
 def _given(name: str, spec: TritonClientSpec, server: TritonServer) -> tuple[str, plan.Target]:
     """The image before mirrors, and whom it asks; ``SpecError`` with everything that is missing."""
-    faults: list[Fault] = []
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > MAX_NAME_LENGTH:
-        allowed = f"a DNS label of at most {MAX_NAME_LENGTH} characters that begins with a letter"
-        faults.append(Fault((), "Kubernetes refuses names that begin with this", given=name, allowed=allowed))
+    faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=MAX_NAME_LENGTH)
     model, profile = server.spec.model, server.spec.profile
     tokenizer, revision = "", None
     if spec.tokenizer:

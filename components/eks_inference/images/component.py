@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.faults import SpecError
 from eks_inference.images import plan
@@ -63,37 +64,8 @@ class ImageBuild(pulumi.ComponentResource):
 
         repository = self._repository(name, spec, cluster)
         identity = self._identity(name, repository, bases, cluster)
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": self.namespace, "labels": plan.POD_SECURITY},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
-        before: list[pulumi.Resource] = [
-            k8s.core.v1.ServiceAccount(
-                f"{name}-account",
-                metadata={"name": plan.SERVICE_ACCOUNT, "namespace": self.namespace},
-                automount_service_account_token=False,
-                opts=inside,
-            ),
-            k8s.networking.v1.NetworkPolicy(
-                f"{name}-network",
-                **network_policy("image-build", self.namespace, selector={}, ingress=[], egress=plan.EGRESS),
-                opts=inside,
-            ),
-            k8s.core.v1.ConfigMap(
-                f"{name}-recipe",
-                metadata={"name": plan.recipe_config_map(self.tag), "namespace": self.namespace},
-                data=plan.context(spec),
-                opts=inside,
-            ),
-            k8s.core.v1.ConfigMap(
-                f"{name}-scripts",
-                metadata={"name": plan.SCRIPTS_CONFIG_MAP, "namespace": self.namespace},
-                data=plan.scripts(),
-                opts=inside,
-            ),
-        ]
+        namespace = namespace_object(f"{name}-namespace", self.namespace, plan.POD_SECURITY, cluster=cluster, parent=self)
+        before = self._inside(name, spec, on_cluster(cluster, self, namespace))
         job = k8s.batch.v1.Job(
             f"{name}-job",
             metadata={
@@ -113,11 +85,11 @@ class ImageBuild(pulumi.ComponentResource):
                 cli_image=settings.image(versions.image("aws-cli")),
                 buildkit_image=settings.image(versions.image("buildkit")),
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[*before, *identity, *placement.ready],
-                custom_timeouts=pulumi.CustomTimeouts(create=f"{spec.timeout_minutes}m"),
+            opts=on_cluster(
+                cluster,
+                self,
+                *(*before, *identity, *placement.ready),
+                timeouts=pulumi.CustomTimeouts(create=f"{spec.timeout_minutes}m"),
             ),
         )
         self.reference: pulumi.Output[str] = pulumi.Output.all(repository.repository_url, job.id).apply(
@@ -150,6 +122,34 @@ class ImageBuild(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         return repository
+
+    def _inside(self, name: str, spec: InClusterImage, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+        """What the build's pods need in their namespace."""
+        return [
+            k8s.core.v1.ServiceAccount(
+                f"{name}-account",
+                metadata={"name": plan.SERVICE_ACCOUNT, "namespace": self.namespace},
+                automount_service_account_token=False,
+                opts=opts,
+            ),
+            k8s.networking.v1.NetworkPolicy(
+                f"{name}-network",
+                **network_policy("image-build", self.namespace, selector={}, ingress=[], egress=plan.EGRESS),
+                opts=opts,
+            ),
+            k8s.core.v1.ConfigMap(
+                f"{name}-recipe",
+                metadata={"name": plan.recipe_config_map(self.tag), "namespace": self.namespace},
+                data=plan.context(spec),
+                opts=opts,
+            ),
+            k8s.core.v1.ConfigMap(
+                f"{name}-scripts",
+                metadata={"name": plan.SCRIPTS_CONFIG_MAP, "namespace": self.namespace},
+                data=plan.scripts(),
+                opts=opts,
+            ),
+        ]
 
     def _identity(
         self, name: str, repository: aws.ecr.Repository, bases: Sequence[PrivateRepository], cluster: Cluster

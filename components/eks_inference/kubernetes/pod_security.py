@@ -2,8 +2,11 @@
 
 from typing import Any, Literal
 
+Level = Literal["privileged", "baseline", "restricted"]
+"""A level of the Pod Security Standards."""
 
-def enforce(level: Literal["privileged", "baseline", "restricted"]) -> dict[str, str]:
+
+def enforce(level: Level) -> dict[str, str]:
     """The label that makes a namespace refuse pods below a level. A level other than "restricted" needs a reason beside it."""
     return {"pod-security.kubernetes.io/enforce": level}
 

@@ -1,6 +1,5 @@
 """A load test as resources."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 import pulumi
@@ -9,15 +8,16 @@ from pydantic import ValidationError
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.loadtest import plan
+from eks_inference.loadtest import guidellm_plan, plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
 from eks_inference.placement import Placement
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
+from eks_inference.spec import dns_label_faults
 
 MAX_NAME_LENGTH = 40
 
@@ -63,28 +63,22 @@ class LoadTest(pulumi.ComponentResource):
         settings = cluster.settings
         self.namespace = spec.namespace
         tool = settings.image(spec.image or versions.image("guidellm"))
-        configuration = plan.configuration(name, spec, targets, tool)
+        configuration = guidellm_plan.configuration(name, spec, targets, tool)
         self.log_command = plan.log_command(name, spec, configuration) if spec.enabled else None
         self.copy_commands: Sequence[str] = plan.copy_commands(name, spec)
 
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
+        inside = on_cluster(cluster, self, namespace)
         network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **plan.network_policy(name, spec, targets), opts=inside)
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-results",
             **plan.volume_claim(name, spec),
-            opts=pulumi.ResourceOptions(
-                parent=self, provider=cluster.provider, depends_on=[namespace], protect=settings.protect or None
-            ),
+            opts=on_cluster(cluster, self, namespace, protect=settings.protect),
         )
         k8s.batch.v1.CronJob(
             f"{name}-reader",
             **plan.reader(name, spec, tool, placement),
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[volume, network, *placement.ready]),
+            opts=on_cluster(cluster, self, volume, network, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (volume,)
         if spec.enabled:
@@ -110,18 +104,13 @@ class LoadTest(pulumi.ComponentResource):
                     secret_env=secret_env("OPENAI_API_KEY", key),
                     token_env=secret_env("HF_TOKEN", token),
                 ),
-                opts=pulumi.ResourceOptions(
-                    parent=self,
-                    provider=cluster.provider,
-                    depends_on=[
-                        script,
-                        volume,
-                        network,
-                        *token_secret,
-                        *key_secret,
-                        *placement.ready,
-                        *(resource for server in targets for resource in servers[server].ready),
-                    ],
+                opts=on_cluster(
+                    cluster,
+                    self,
+                    *(script, volume, network),
+                    *(*token_secret, *key_secret),
+                    *placement.ready,
+                    *(resource for server in targets for resource in servers[server].ready),
                     # Two tests at once would measure each other, and the volume is for one node.
                     delete_before_replace=True,
                 ),
@@ -134,15 +123,12 @@ class LoadTest(pulumi.ComponentResource):
 
 def _targets(
     name: str, spec: LoadTestSpec, servers: Mapping[str, ModelServer], hardware: Mapping[str, Hardware]
-) -> dict[str, plan.Target]:
+) -> dict[str, guidellm_plan.Target]:
     """The servers under test, in the order they are tested."""
-    faults: list[Fault] = []
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > MAX_NAME_LENGTH:
-        allowed = f"a DNS label of at most {MAX_NAME_LENGTH} characters that begins with a letter"
-        faults.append(Fault((), "Kubernetes refuses names that begin with this", given=name, allowed=allowed))
+    faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=MAX_NAME_LENGTH)
     if not servers:
         faults.append(Fault((), "there is no model server to test"))
-    targets: dict[str, plan.Target] = {}
+    targets: dict[str, guidellm_plan.Target] = {}
     for position, server_name in enumerate(spec.servers or servers):
         server = servers.get(server_name)
         if server is None:
@@ -156,7 +142,7 @@ def _targets(
             message = f"server '{server_name}' calls its model by a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue
-        targets[server_name] = plan.Target(
+        targets[server_name] = guidellm_plan.Target(
             namespace=server.namespace,
             endpoint=server.endpoint,
             model=server.model_id,

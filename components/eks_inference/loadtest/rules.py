@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.rules import Judgement, rule
 
-_LARGEST_TOP_K = 256
-
 
 @rule(
     "NEU019",
@@ -15,16 +13,16 @@ _LARGEST_TOP_K = 256
     source="NxD Inference and vLLM on Neuron, on-device sampling: global-topk 256",
 )
 def candidates_are_kept(test: LoadTestFacts) -> Iterator[Judgement]:
-    top_k = test.spec.sampling.get("top_k")
-    if not test.server.neuron or isinstance(top_k, bool) or not isinstance(top_k, int | float):
+    top_k, kept = test.spec.sampling.get("top_k"), test.server.engine.generation.largest_top_k
+    if kept is None or isinstance(top_k, bool) or not isinstance(top_k, int | float):
         return
     yield Judgement(
-        holds=top_k <= _LARGEST_TOP_K,
+        holds=top_k <= kept,
         path=(*test.path, "sampling", "top_k"),
-        working=(f"top_k: {top_k}; kept on the device: {_LARGEST_TOP_K}",),
-        message=f"server '{test.name}' samples on Neuron devices, which keep {_LARGEST_TOP_K} candidates",
+        working=(f"top_k: {top_k}; kept on the device: {kept}",),
+        message=f"server '{test.name}' samples on Neuron devices, which keep {kept} candidates",
         given=str(top_k),
-        allowed=f"at most {_LARGEST_TOP_K}",
+        allowed=f"at most {kept}",
     )
 
 

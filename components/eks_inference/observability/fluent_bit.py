@@ -9,9 +9,9 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.spec import FluentBitSpec
 
@@ -39,9 +39,6 @@ class FluentBit(pulumi.ComponentResource):
         settings = cluster.settings
         self.log_group_name = plan.log_group(spec, cluster.name)
 
-        def options(*depends_on: pulumi.Resource) -> pulumi.ResourceOptions:
-            return pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*depends_on])
-
         group = aws.cloudwatch.LogGroup(
             f"{name}-log-group",
             name=self.log_group_name,
@@ -58,13 +55,9 @@ class FluentBit(pulumi.ComponentResource):
             policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(plan.role_policy(arn)))},
             parent=self,
         )
-        # Logs are in a folder of the node.
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("privileged")},
-            opts=options(*cluster.ready),
-        )
-        inside = options(namespace)
+        # Privileged: logs are in a folder of the node.
+        namespace = namespace_object(f"{name}-namespace", spec.namespace, "privileged", cluster=cluster, parent=self)
+        inside = on_cluster(cluster, self, namespace)
         closed = k8s.networking.v1.NetworkPolicy(
             f"{name}-network",
             **network_policy(plan.NAME, spec.namespace, selector={}, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),
@@ -86,7 +79,7 @@ class FluentBit(pulumi.ComponentResource):
         daemon_set = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
             **plan.daemon_set(spec, config, settings.image(versions.image("aws-for-fluent-bit"))),
-            opts=options(closed, account, config_map, group, *identity),
+            opts=on_cluster(cluster, self, closed, account, config_map, group, *identity),
         )
         self.ready: Sequence[pulumi.Resource] = (daemon_set,)
         self.register_outputs({"namespace": spec.namespace, "logGroup": self.log_group_name})

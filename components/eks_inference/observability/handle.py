@@ -1,4 +1,4 @@
-"""What whoever has metrics to offer needs to know of the Prometheus that reads them, whoever installed it."""
+"""What the readers and the read need to know of each other: a Prometheus, whoever installed it, and the pods of a server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,3 +46,45 @@ class ExistingPrometheus:
     ready: Sequence[pulumi.Resource] = ()
     url: str | None = None
     """Where it answers queries inside the cluster, e.g. ``http://prometheus-operated.prom.svc:9090``; autoscalers ask there."""
+
+
+class RayPods(Protocol):
+    """A server on Ray, alone in its namespace: ``RayServeVllm``."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """What must exist before Prometheus is let in."""
+        ...
+
+
+class VllmPods(Protocol):
+    """A server whose pods hand on what vLLM counts: ``VllmServer``, ``TritonServer``, ``DisaggregatedPair``.
+
+    It is alone in its namespace.
+    """
+
+    @property
+    def metrics_job(self) -> str:
+        """Whose metrics they are, as dashboards ask: ``vllm``, or ``triton`` around it."""
+        ...
+
+    @property
+    def metrics_ports(self) -> Mapping[str, int]:
+        """Where they answer, by the names of the ports in the pods."""
+        ...
+
+    @property
+    def metric_names(self) -> Mapping[str, str]:
+        """Metrics that dashboards know by another name: theirs → the dashboards'."""
+        ...
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def pod_labels(self) -> Mapping[str, str]: ...
+    @property
+    def foundation(self) -> Sequence[pulumi.Resource]:
+        """What must exist before anything in the namespace."""
+        ...

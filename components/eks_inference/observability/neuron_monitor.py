@@ -3,27 +3,14 @@
 from collections.abc import Sequence
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
-from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.catalog import versions
-from eks_inference.kubernetes.network_policy import (
-    EVERY_NAMESPACE,
-    addresses,
-    allow_from,
-    allow_to,
-    namespace,
-    network_policy,
-)
-from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.network_policy import addresses, allow_to
+from eks_inference.observability import neuron_monitor_plan as plan
+from eks_inference.observability.device_exporter import device_exporter
 from eks_inference.observability.handle import Metrics
-from eks_inference.observability.prometheus_plan import neuron_monitor_endpoints, pod_monitor
 from eks_inference.observability.spec import NeuronMonitorSpec
-from eks_inference.placement import INSTANCE_TYPE_LABEL
-
-_NAME = "neuron-monitor"
-_PORT = 8000
 
 
 class NeuronMonitor(pulumi.ComponentResource):
@@ -54,101 +41,15 @@ class NeuronMonitor(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("eks-inference:index:NeuronMonitor", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        cluster = plugin.cluster
-        labels = {"app.kubernetes.io/name": _NAME}
-
-        def options(*depends_on: pulumi.Resource) -> pulumi.ResourceOptions:
-            return pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*depends_on])
-
-        # Privileged: see the docstring.
-        own_namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("privileged")},
-            opts=options(*cluster.ready),
+        self.ready: Sequence[pulumi.Resource] = device_exporter(
+            name,
+            plan.daemon_set(spec.namespace, plugin.cluster.settings.image(versions.image(plan.NAME))),
+            port=plan.PORT,
+            endpoints=plan.endpoints(),
+            # It asks the metadata service what instance it is on; nodes that keep that from pods leave these labels empty.
+            egress=[allow_to(addresses("169.254.169.254/32"), tcp=[80])],
+            plugin=plugin,
+            metrics=metrics,
+            parent=self,
         )
-        policy = k8s.networking.v1.NetworkPolicy(
-            f"{name}-policy",
-            **network_policy(
-                _NAME,
-                spec.namespace,
-                selector={},
-                ingress=[allow_from(namespace(metrics.namespace) if metrics else EVERY_NAMESPACE, tcp=[_PORT])],
-                # It asks the metadata service what instance it is on; nodes that keep that from pods leave these labels empty.
-                egress=[allow_to(addresses("169.254.169.254/32"), tcp=[80])],
-            ),
-            opts=options(own_namespace),
-        )
-        daemon_set = k8s.apps.v1.DaemonSet(
-            f"{name}-daemonset",
-            metadata={"name": _NAME, "namespace": spec.namespace, "labels": labels},
-            spec={
-                "selector": {"match_labels": labels},
-                "update_strategy": {"type": "RollingUpdate"},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {
-                        "automount_service_account_token": False,
-                        "affinity": {
-                            "node_affinity": {
-                                "required_during_scheduling_ignored_during_execution": {
-                                    "node_selector_terms": [
-                                        {
-                                            "match_expressions": [
-                                                {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": neuron_instance_types()}
-                                            ]
-                                        }
-                                    ]
-                                }
-                            }
-                        },
-                        # aws.amazon.com/neuron and whatever else a pool adds.
-                        "tolerations": [{"operator": "Exists"}],
-                        "containers": [
-                            {
-                                "name": _NAME,
-                                "image": cluster.settings.image(versions.image(_NAME)),
-                                "image_pull_policy": "IfNotPresent",
-                                "command": ["/opt/bin/entrypoint.sh"],
-                                "args": [
-                                    "--port",
-                                    str(_PORT),
-                                    "--neuron-monitor-config",
-                                    "/opt/aws/neuron/bin/neuron-monitor.conf",
-                                ],
-                                # What AWS gives it; the Go runtime collects garbage before the limit is reached.
-                                "env": [{"name": "GOMEMLIMIT", "value": "160MiB"}],
-                                "ports": [{"name": "metrics", "container_port": _PORT}],
-                                "readiness_probe": {"tcp_socket": {"port": "metrics"}, "period_seconds": 15},
-                                # AWS asks for 256m; less leaves more of a small node to its worker, and it may use as much.
-                                "resources": {
-                                    "requests": {"cpu": "100m", "memory": "128Mi"},
-                                    "limits": {"cpu": "500m", "memory": "256Mi"},
-                                },
-                                "security_context": {"privileged": True},
-                            }
-                        ],
-                    },
-                },
-            },
-            opts=options(own_namespace, policy, *plugin.ready),
-        )
-        monitors: list[pulumi.Resource] = []
-        if metrics:
-            monitors.append(
-                k8s.apiextensions.CustomResource(
-                    f"{name}-podmonitor",
-                    api_version="monitoring.coreos.com/v1",
-                    kind="PodMonitor",
-                    **pod_monitor(
-                        _NAME,
-                        spec.namespace,
-                        labels=metrics.monitor_labels,
-                        selector=labels,
-                        endpoints=neuron_monitor_endpoints(),
-                        with_nodes=True,
-                    ),
-                    opts=options(own_namespace, *metrics.ready),
-                )
-            )
-        self.ready: Sequence[pulumi.Resource] = (daemon_set, *monitors)
         self.register_outputs({"namespace": spec.namespace})

@@ -1,23 +1,20 @@
 """Prometheus and Grafana as resources, and what makes them read a model server."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
-from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.handle import Metrics
+from eks_inference.observability.handle import Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.placement import Placement
-from eks_inference.serving.handle import ModelServer
-
-_MONITOR = {"api_version": "monitoring.coreos.com/v1", "kind": "PodMonitor"}
 
 
 class PrometheusStack(pulumi.ComponentResource):
@@ -60,22 +57,12 @@ class PrometheusStack(pulumi.ComponentResource):
         self.namespace = spec.namespace
         self.monitor_labels: Mapping[str, str] = {}
         self.url = plan.prometheus_url(spec)
-        settings = cluster.settings
-
-        def options(*depends_on: pulumi.Resource) -> pulumi.ResourceOptions:
-            return pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*depends_on])
-
-        own_namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=options(*cluster.ready),
+        own_namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
+        # Privileged: node exporters use the node's network, process ids and file system.
+        nodes_namespace = namespace_object(
+            f"{name}-nodes-namespace", plan.nodes_namespace(spec), "privileged", cluster=cluster, parent=self
         )
-        # Node exporters use the node's network, process ids and file system.
-        nodes_namespace = k8s.core.v1.Namespace(
-            f"{name}-nodes-namespace",
-            metadata={"name": plan.nodes_namespace(spec), "labels": enforce("privileged")},
-            opts=options(*cluster.ready),
-        )
+        inside = on_cluster(cluster, self, own_namespace)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(
@@ -85,75 +72,77 @@ class PrometheusStack(pulumi.ComponentResource):
                 ingress=[allow_from(pods({})), allow_from(tcp=[plan.WEBHOOK_PORT])],
                 egress=None,
             ),
-            opts=options(own_namespace),
+            opts=inside,
         )
-        before: list[pulumi.Resource] = [own_namespace, nodes_namespace, policy]
-        password = grafana_admin_password
-        if password is not None and not isinstance(password, SecretRef):
-            secret = k8s.core.v1.Secret(
-                f"{name}-grafana-secret",
-                metadata={"name": plan.GRAFANA_SECRET, "namespace": spec.namespace},
-                string_data={plan.GRAFANA_PASSWORD_KEY: pulumi.Output.secret(password)},
-                opts=options(own_namespace),
-            )
-            before.append(secret)
-            password = SecretRef(plan.GRAFANA_SECRET, plan.GRAFANA_PASSWORD_KEY)
-        boards = [
-            k8s.core.v1.ConfigMap(
-                f"{name}-dashboard-{dashboard}",
-                metadata={
-                    "name": f"dashboard-{dashboard}",
-                    "namespace": spec.namespace,
-                    "labels": plan.DASHBOARD_LABELS,
-                },
-                data={f"{dashboard}.json": plan.dashboard(dashboard)},
-                opts=options(own_namespace),
-            )
-            for dashboard in dashboards
-        ]
-        chart = versions.chart("kube-prometheus-stack")
-        location, repository = chart.location(settings.chart(chart.reference))
-        release = k8s.helm.v3.Release(
-            f"{name}-release",
-            name=plan.RELEASE,
+        password, secrets = secret_object(
+            f"{name}-grafana-secret",
+            grafana_admin_password,
+            SecretRef(plan.GRAFANA_SECRET, plan.GRAFANA_PASSWORD_KEY),
             namespace=spec.namespace,
-            chart=location,
-            version=chart.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            opts=inside,
+        )
+        boards = [self._dashboard(name, dashboard, inside) for dashboard in dashboards]
+        release = chart_release(
+            f"{name}-release",
+            plan.RELEASE,
+            namespace=spec.namespace,
             values=plan.chart_values(
                 spec,
                 placement,
-                settings,
+                cluster.settings,
                 cluster=cluster.name,
                 grafana_password=(password.name, password.key) if password else None,
             ),
             # Two volumes at most, half a dozen images, and a node exporter on nodes that may still be starting.
-            timeout=900,
-            opts=options(*before, *boards, *cluster.ready, *placement.ready),
+            timeout_seconds=900,
+            cluster=cluster,
+            opts=on_cluster(
+                cluster,
+                self,
+                *(own_namespace, nodes_namespace, policy),
+                *secrets,
+                *boards,
+                *cluster.ready,
+                *placement.ready,
+            ),
         )
+        rules, kuberay = self._read_and_judged(name, spec, on_cluster(cluster, self, release))
+        self.ready: Sequence[pulumi.Resource] = (release, rules, kuberay)
+        self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
+
+    def _dashboard(self, name: str, dashboard: str, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        return k8s.core.v1.ConfigMap(
+            f"{name}-dashboard-{dashboard}",
+            metadata={"name": f"dashboard-{dashboard}", "namespace": self.namespace, "labels": plan.DASHBOARD_LABELS},
+            data={f"{dashboard}.json": plan.dashboard(dashboard)},
+            opts=opts,
+        )
+
+    def _read_and_judged(
+        self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions
+    ) -> tuple[pulumi.Resource, pulumi.Resource]:
+        """Our recording and alerting rules, and a PodMonitor of the KubeRay operators."""
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
-            api_version="monitoring.coreos.com/v1",
-            kind="PrometheusRule",
+            **plan.PROMETHEUS_RULE,
             metadata={"name": "eks-inference", "namespace": spec.namespace},
             spec=plan.rules(),
-            opts=options(release),
+            opts=opts,
         )
         kuberay = k8s.apiextensions.CustomResource(
             f"{name}-kuberay",
-            **_MONITOR,
+            **plan.POD_MONITOR,
             **plan.pod_monitor(
                 "kuberay-operator",
                 spec.namespace,
                 labels={},
-                selector={"app.kubernetes.io/name": "kuberay-operator"},
+                selector={APP_LABEL: "kuberay-operator"},
                 endpoints=plan.kuberay_endpoints(),
                 any_namespace=True,
             ),
-            opts=options(release),
+            opts=opts,
         )
-        self.ready: Sequence[pulumi.Resource] = (release, rules, kuberay)
-        self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
+        return rules, kuberay
 
 
 class ServerMetrics(pulumi.ComponentResource):
@@ -170,15 +159,14 @@ class ServerMetrics(pulumi.ComponentResource):
     one Prometheus only.
     """
 
-    def __init__(self, name: str, *, server: ModelServer, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, *, server: RayPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:ServerMetrics", name, {"namespace": server.namespace}, opts)
-        provider = metrics.cluster.provider
         policy = _let_in(name, server.namespace, plan.RAY_PORTS, metrics=metrics, after=server.ready, parent=self)
         endpoints = {"head": plan.ray_head_endpoints(), "worker": plan.ray_worker_endpoints()}
         monitors = [
             k8s.apiextensions.CustomResource(
                 f"{name}-{role}",
-                **_MONITOR,
+                **plan.POD_MONITOR,
                 **plan.pod_monitor(
                     f"ray-{role}",
                     server.namespace,
@@ -186,43 +174,12 @@ class ServerMetrics(pulumi.ComponentResource):
                     selector={"ray.io/node-type": role},
                     endpoints=endpoints[role],
                 ),
-                opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=[*metrics.ready, *server.ready]),
+                opts=on_cluster(metrics.cluster, self, *metrics.ready, *server.ready),
             )
             for role in endpoints
         ]
         self.ready: Sequence[pulumi.Resource] = (policy, *monitors)
         self.register_outputs({"namespace": server.namespace})
-
-
-class VllmPods(Protocol):
-    """A server whose pods hand on what vLLM counts: ``VllmServer``, ``TritonServer``, ``DisaggregatedPair``.
-
-    It is alone in its namespace.
-    """
-
-    @property
-    def metrics_job(self) -> str:
-        """Whose metrics they are, as dashboards ask: ``vllm``, or ``triton`` around it."""
-        ...
-
-    @property
-    def metrics_ports(self) -> Mapping[str, int]:
-        """Where they answer, by the names of the ports in the pods."""
-        ...
-
-    @property
-    def metric_names(self) -> Mapping[str, str]:
-        """Metrics that dashboards know by another name: theirs → the dashboards'."""
-        ...
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def pod_labels(self) -> Mapping[str, str]: ...
-    @property
-    def foundation(self) -> Sequence[pulumi.Resource]:
-        """What must exist before anything in the namespace."""
-        ...
 
 
 class VllmMetrics(pulumi.ComponentResource):
@@ -244,7 +201,7 @@ class VllmMetrics(pulumi.ComponentResource):
         policy = _let_in(name, server.namespace, ports, metrics=metrics, after=server.foundation, parent=self)
         monitor = k8s.apiextensions.CustomResource(
             f"{name}-pods",
-            **_MONITOR,
+            **plan.POD_MONITOR,
             **plan.pod_monitor(
                 server.metrics_job,
                 server.namespace,
@@ -252,9 +209,7 @@ class VllmMetrics(pulumi.ComponentResource):
                 selector=server.pod_labels,
                 endpoints=plan.vllm_endpoints([*server.metrics_ports], server.metric_names),
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self, provider=metrics.cluster.provider, depends_on=[*metrics.ready, *server.foundation]
-            ),
+            opts=on_cluster(metrics.cluster, self, *metrics.ready, *server.foundation),
         )
         self.ready: Sequence[pulumi.Resource] = (policy, monitor)
         self.register_outputs({"namespace": server.namespace})
@@ -279,5 +234,5 @@ def _let_in(
             ingress=[allow_from(namespace(metrics.namespace), tcp=ports)],
             egress=None,
         ),
-        opts=pulumi.ResourceOptions(parent=parent, provider=metrics.cluster.provider, depends_on=[*after]),
+        opts=on_cluster(metrics.cluster, parent, *after),
     )

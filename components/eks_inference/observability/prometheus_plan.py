@@ -25,6 +25,10 @@ PROMETHEUS_PORT = 9090
 WEBHOOK_PORT = 10250
 """The operator's: the API server asks it whether a rule is one."""
 
+POD_MONITOR = {"api_version": "monitoring.coreos.com/v1", "kind": "PodMonitor"}
+PROMETHEUS_RULE = {"api_version": "monitoring.coreos.com/v1", "kind": "PrometheusRule"}
+"""The operator's kinds, as arguments of a custom resource."""
+
 DASHBOARDS = ("ray-vllm", "vllm", "triton", "neuron", "gpu")
 """Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself or as a pair,
 ``triton`` for those that run it inside Triton; ``neuron`` and ``gpu`` are about devices."""
@@ -83,7 +87,7 @@ def chart_values(
 def _ours(
     spec: PrometheusSpec, placement: Placement, settings: StackSettings, cluster: str, grafana_password: tuple[Any, str] | None
 ) -> dict[str, Any]:
-    here: dict[str, Any] = {"nodeSelector": dict(placement.node_selector), "tolerations": placement.tolerations()}
+    here = placement.scheduling()
     interval = f"{spec.scrape_interval_seconds}s"
     values: dict[str, Any] = {
         # The chart's definitions come in its crds folder, which Helm installs once and never updates or deletes.
@@ -298,21 +302,11 @@ def kuberay_endpoints() -> list[dict[str, Any]]:
     return [{"port": "http", "honorLabels": True}]
 
 
-def neuron_monitor_endpoints() -> list[dict[str, Any]]:
-    """The Neuron monitor's, with the node it runs on. What it says of the instance itself it has from the metadata service, which
-    nodes of this library keep from pods."""
+def node_labels() -> list[dict[str, Any]]:
+    """Relabelings that tell the node of a pod and its instance type, for a ``pod_monitor`` ``with_nodes``."""
     return [
-        {
-            "port": "metrics",
-            "relabelings": [
-                _target_label("__meta_kubernetes_pod_node_name", "node"),
-                _target_label("__meta_kubernetes_node_label_node_kubernetes_io_instance_type", "instance_type"),
-            ],
-            "metricRelabelings": [
-                {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"},
-                {"action": "labeldrop", "regex": "exported_instance_type|instance_name|region|subnet_id"},
-            ],
-        }
+        _target_label("__meta_kubernetes_pod_node_name", "node"),
+        _target_label("__meta_kubernetes_node_label_node_kubernetes_io_instance_type", "instance_type"),
     ]
 
 
@@ -325,7 +319,7 @@ def _target_label(source: str, target: str) -> dict[str, Any]:
 
 def rules() -> dict[str, Any]:
     """Recording and alerting rules: a Prometheus rule file, and ``spec`` of a PrometheusRule."""
-    return yaml.safe_load(_asset("rules.yaml"))
+    return yaml.load(_asset("rules.yaml"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def dashboard(name: str) -> str:

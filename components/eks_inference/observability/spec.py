@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from eks_inference.accelerators.nvidia.spec import DcgmExporterSpec
 from eks_inference.spec import ResourceName, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
@@ -84,6 +83,12 @@ class NeuronMonitorSpec(Spec):
     """The Neuron monitor: use, memory and errors of Neuron devices for Prometheus, from every node that has some."""
 
     namespace: ResourceName = Field(default="neuron-monitor", description="Namespace of the monitor; made here.")
+
+
+class DcgmExporterSpec(Spec):
+    """NVIDIA's DCGM exporter: use, memory, power, temperature and errors of GPUs for Prometheus, from every node with some."""
+
+    namespace: ResourceName = Field(default="dcgm-exporter", description="Namespace of the exporter; made here.")
 
 
 class ObservabilitySpec(Spec):

@@ -2,6 +2,7 @@
 
 Rules of EC2 that every layout keeps: card 0, device 0 is the primary interface and is never efa-only; an efa-only interface has
 no IP address; each card carries one EFA; a card has two slots at least (ec2:DescribeInstanceTypes, of every type in the catalog).
+Which cards carry EFAs and IP interfaces differs by family: ``first_efa_card`` and ``ip_card_step`` of the catalog.
 Sources: EC2 user guide, "Maximize network bandwidth on Amazon EC2 instances with multiple network cards"; for ``hybrid`` and
 ``all_efa`` the layouts of terraform-aws-eks v21 and of the Neuron project's node group template for Trn2.
 """
@@ -31,15 +32,20 @@ class Interface:
         return self.kind != "interface"
 
 
+_Slots = tuple[tuple[int, InterfaceKind], ...]
+"""What stands in the slots of a card, as (device, kind)."""
+
+
 @dataclass(frozen=True)
 class _Layout:
-    """What stands in the slots of a card, as (device, kind)."""
+    """What the cards of a node carry."""
 
-    first_card: tuple[tuple[int, InterfaceKind], ...]
-    other_cards: tuple[tuple[int, InterfaceKind], ...]
+    first_card: _Slots
+    other_cards: _Slots
 
 
-_IP_FIRST: tuple[tuple[int, InterfaceKind], ...] = ((0, "interface"), (1, "efa-only"))
+_PLAIN: _Slots = ((0, "interface"),)
+_IP_FIRST: _Slots = ((0, "interface"), (1, "efa-only"))
 
 _LAYOUTS: Mapping[EfaLayout, _Layout] = {
     "hybrid": _Layout(((0, "efa"),), ((1, "efa-only"),)),
@@ -48,21 +54,22 @@ _LAYOUTS: Mapping[EfaLayout, _Layout] = {
     "all_efa": _Layout(((0, "efa"),), ((1, "efa"),)),
 }
 
-# By family: only every n-th card carries an IP interface, because the IP traffic of all cards together is capped below their sum.
-# p5: EC2 user guide. p5en: awslabs/ai-on-eks counts eight for its sixteen cards; that they are spread evenly is unconfirmed.
-_CARDS_AN_IP_INTERFACE = {"p5": 4, "p5en": 2}
-
 
 def interfaces(instance: InstanceType, efa: EfaSpec) -> tuple[Interface, ...]:
     """The interfaces of a node, primary one first. Raises as ``efa_count``."""
-    layout = _LAYOUTS[efa.layout]
-    step = _CARDS_AN_IP_INTERFACE.get(instance.family, 1)
+    layout, cards = _LAYOUTS[efa.layout], instance.first_efa_card + efa_count(instance, efa)
     return tuple(
         Interface(card, device, kind)
-        for card in range(efa_count(instance, efa))
-        for device, kind in (layout.other_cards if card else layout.first_card)
-        if kind != "interface" or card % step == 0
+        for card in range(cards)
+        for device, kind in _slots(instance, layout, card)
+        if kind != "interface" or card % instance.ip_card_step == 0
     )
+
+
+def _slots(instance: InstanceType, layout: _Layout, card: int) -> _Slots:
+    if card < instance.first_efa_card:
+        return _PLAIN
+    return layout.other_cards if card else layout.first_card
 
 
 def efa_count(instance: InstanceType, efa: EfaSpec) -> int:

@@ -1,17 +1,16 @@
 """The Karpenter controller, with everything it needs in AWS."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pulumi
 import pulumi_aws as aws
-import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam, naming
-from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import merged
@@ -91,12 +90,22 @@ class Karpenter(pulumi.ComponentResource):
             tags={**settings.tags, "Name": f"{name}-node-access"},
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
         )
-        crds = self._release(f"{name}-crds", "karpenter-crd", cluster, {}, depends_on=[*cluster.ready])
-        release = self._release(
+        crds = chart_release(
+            f"{name}-crds",
+            "karpenter-crd",
+            namespace=plan.NAMESPACE,
+            values={},
+            skip_crds=True,
+            cluster=cluster,
+            opts=on_cluster(cluster, self, *cluster.ready),
+        )
+        release = chart_release(
             f"{name}-release",
             "karpenter",
-            cluster,
-            merged(
+            namespace=plan.NAMESPACE,
+            # The controller's chart carries the definitions too, but Helm never updates those.
+            skip_crds=True,
+            values=merged(
                 plan.chart_values(
                     cluster=cluster.name,
                     queue_name=self.queue_name,
@@ -106,15 +115,15 @@ class Karpenter(pulumi.ComponentResource):
                 ),
                 spec.values,
             ),
-            depends_on=[
-                *cluster.ready,
-                *placement.ready,
-                crds,
-                access,
-                *permissions,
+            cluster=cluster,
+            opts=on_cluster(
+                cluster,
+                self,
+                *(*cluster.ready, *placement.ready),
+                *(crds, access, *permissions),
                 *self._controller_identity(name, cluster, role),
                 *self._interruptions(name, cluster),
-            ],
+            ),
         )
         self.node_role_name: pulumi.Output[str] = role.name
         self.node_role_arn: pulumi.Output[str] = role.arn
@@ -183,21 +192,3 @@ class Karpenter(pulumi.ComponentResource):
             for event, rule in rules.items()
         ]
         return [policy, *targets]
-
-    def _release(
-        self, name: str, chart: str, cluster: Cluster, values: Mapping[str, Any], *, depends_on: Sequence[pulumi.Resource]
-    ) -> k8s.helm.v3.Release:
-        pinned = versions.chart(chart)
-        location, repository = pinned.location(cluster.settings.chart(pinned.reference))
-        return k8s.helm.v3.Release(
-            name,
-            name=chart,
-            chart=location,
-            version=pinned.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
-            namespace=plan.NAMESPACE,
-            # The controller's chart carries the definitions too, but Helm never updates those.
-            skip_crds=True,
-            values=values,
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=depends_on),
-        )

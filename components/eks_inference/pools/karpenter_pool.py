@@ -7,6 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan, plan
@@ -43,6 +44,7 @@ class KarpenterPool(pulumi.ComponentResource):
         self._spec = spec
         self._kubernetes_version = cluster.version
         self.zone_ids = plan.subnet_zones(spec.zone_ids, [subnet.zone_id for subnet in network.private_subnets])
+        drained = pulumi.CustomTimeouts(delete="30m")
         node_class = k8s.apiextensions.CustomResource(
             f"{name}-class",
             api_version="karpenter.k8s.aws/v1",
@@ -57,12 +59,7 @@ class KarpenterPool(pulumi.ComponentResource):
                 subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
                 security_group_id=cluster.security_group_id,
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[*cluster.ready, *network.ready, *karpenter.ready],
-                custom_timeouts=pulumi.CustomTimeouts(delete="30m"),
-            ),
+            opts=on_cluster(cluster, self, *cluster.ready, *network.ready, *karpenter.ready, timeouts=drained),
         )
         self.node_pool = k8s.apiextensions.CustomResource(
             f"{name}-pool",
@@ -70,12 +67,7 @@ class KarpenterPool(pulumi.ComponentResource):
             kind="NodePool",
             metadata={"name": self.pool},
             spec=karpenter_plan.node_pool(spec, pool=self.pool),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[node_class],
-                custom_timeouts=pulumi.CustomTimeouts(delete="30m"),
-            ),
+            opts=on_cluster(cluster, self, node_class, timeouts=drained),
         )
         self.ready: Sequence[pulumi.Resource] = (self.node_pool,)
         self.register_outputs({"pool": self.pool})

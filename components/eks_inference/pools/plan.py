@@ -10,8 +10,9 @@ from eks_inference.catalog import amis, versions, zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import POOL_LABEL, Placement, Taint, place
+from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.interfaces import efa_count
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, ReleaseAmi
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 
 # The taints AWS uses in its own examples for these devices (EKS user guide; Neuron documentation, "EKS setup").
 _ACCELERATOR_TAINTS = {
@@ -114,7 +115,7 @@ def release_version(ami: ReleaseAmi, instance: InstanceType, kubernetes_version:
 
 def neuron_driver(spec: ManagedPoolSpec | KarpenterPoolSpec, instance: InstanceType, kubernetes_version: str) -> str | None:
     """The Neuron driver of the pool's AMI release; None without Neuron devices, with an image of your own, or when unknown."""
-    if instance.accelerator != "neuron" or not isinstance(spec.ami, ReleaseAmi):
+    if not instance.neuron or not isinstance(spec.ami, ReleaseAmi):
         return None
     try:
         return versions.neuron_driver(spec.ami.release_version or versions.ami_release(ami_type(instance), kubernetes_version))

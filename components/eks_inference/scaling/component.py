@@ -6,6 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.scaling import plan
 from eks_inference.scaling.handle import Backend, QueriedMetrics, ScaledServer
@@ -42,9 +43,7 @@ class Autoscaler(pulumi.ComponentResource):
             message = "the autoscaler was given what serves another kind"
             raise SpecError([Fault(("kind",), message, given=spec.kind, allowed=backend.kind)])
         super().__init__("eks-inference:index:Autoscaler", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        inside = pulumi.ResourceOptions(
-            parent=self, provider=cluster.provider, depends_on=[*server.ready, *metrics.ready, *backend.ready]
-        )
+        inside = on_cluster(cluster, self, *server.ready, *metrics.ready, *backend.ready)
         scaler: pulumi.Resource
         if isinstance(spec, KedaSpec):
             scaler = k8s.apiextensions.CustomResource(

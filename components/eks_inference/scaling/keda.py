@@ -6,10 +6,9 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.merge import merged
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.prometheus_plan import PROMETHEUS_PORT
@@ -59,15 +58,7 @@ class Keda(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("eks-inference:index:Keda", name, spec.model_dump(mode="json", exclude_none=True), opts)
-
-        def options(*depends_on: pulumi.Resource) -> pulumi.ResourceOptions:
-            return pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*depends_on])
-
-        own_namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=options(*cluster.ready),
-        )
+        own_namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
         policies = [
             k8s.networking.v1.NetworkPolicy(
                 f"{name}-policy",
@@ -78,7 +69,7 @@ class Keda(pulumi.ComponentResource):
                     ingress=[allow_from(pods({})), allow_from(tcp=[METRICS_PORT, WEBHOOK_PORT])],
                     egress=None,
                 ),
-                opts=options(own_namespace),
+                opts=on_cluster(cluster, self, own_namespace),
             )
         ]
         if prometheus:
@@ -92,20 +83,16 @@ class Keda(pulumi.ComponentResource):
                         ingress=[allow_from(namespace(spec.namespace), tcp=[PROMETHEUS_PORT])],
                         egress=None,
                     ),
-                    opts=options(*prometheus.ready),
+                    opts=on_cluster(cluster, self, *prometheus.ready),
                 )
             )
-        chart = versions.chart(RELEASE)
-        location, repository = chart.location(cluster.settings.chart(chart.reference))
-        release = k8s.helm.v3.Release(
+        release = chart_release(
             f"{name}-release",
-            name=RELEASE,
+            RELEASE,
             namespace=spec.namespace,
-            chart=location,
-            version=chart.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
             values=merged(_values(cluster.name, placement, cluster.settings), spec.values),
-            opts=options(*policies, *cluster.ready, *placement.ready),
+            cluster=cluster,
+            opts=on_cluster(cluster, self, *policies, *cluster.ready, *placement.ready),
         )
         self.namespace: str = spec.namespace
         self.ready: Sequence[pulumi.Resource] = (release,)
@@ -116,8 +103,7 @@ def _values(cluster: str, placement: Placement, settings: StackSettings) -> dict
     images = {key: settings.image(image).split("/", 1) for key, image in _IMAGES.items()}
     return {
         "clusterName": cluster,
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
+        **placement.scheduling(),
         "image": {
             **{key: {"registry": registry, "repository": repository} for key, (registry, repository) in images.items()},
             # The chart would ask the registry at each start.

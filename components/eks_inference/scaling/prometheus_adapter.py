@@ -6,10 +6,12 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.merge import merged
+from eks_inference.observability.prometheus_plan import PROMETHEUS_RULE
 from eks_inference.placement import Placement
 from eks_inference.scaling import plan
 from eks_inference.scaling.component import query_url
@@ -57,14 +59,13 @@ class PrometheusAdapter(pulumi.ComponentResource):
     ) -> None:
         url = query_url(metrics)
         super().__init__("eks-inference:index:PrometheusAdapter", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        settings = cluster.settings
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*metrics.ready])
+        inside = on_cluster(cluster, self, *metrics.ready)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(
                 RELEASE,
                 metrics.namespace,
-                selector={"app.kubernetes.io/name": RELEASE},
+                selector={APP_LABEL: RELEASE},
                 ingress=[allow_from(tcp=[PORT])],
                 egress=[DNS, HTTPS, allow_to(pods({}))],
             ),
@@ -72,8 +73,7 @@ class PrometheusAdapter(pulumi.ComponentResource):
         )
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
-            api_version="monitoring.coreos.com/v1",
-            kind="PrometheusRule",
+            **PROMETHEUS_RULE,
             metadata={
                 "name": "eks-inference-scaling",
                 "namespace": metrics.namespace,
@@ -82,21 +82,13 @@ class PrometheusAdapter(pulumi.ComponentResource):
             spec=plan.recording_rules(),
             opts=inside,
         )
-        chart = versions.chart(RELEASE)
-        location, repository = chart.location(settings.chart(chart.reference))
-        release = k8s.helm.v3.Release(
+        release = chart_release(
             f"{name}-release",
-            name=RELEASE,
+            RELEASE,
             namespace=metrics.namespace,
-            chart=location,
-            version=chart.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
-            values=merged(_values(url, scrape_interval_seconds, placement, settings), spec.values),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[policy, rules, *metrics.ready, *cluster.ready, *placement.ready],
-            ),
+            values=merged(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values),
+            cluster=cluster,
+            opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.ready, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": metrics.namespace})
@@ -105,8 +97,7 @@ class PrometheusAdapter(pulumi.ComponentResource):
 def _values(url: str, scrape_interval_seconds: int, placement: Placement, settings: StackSettings) -> dict[str, Any]:
     return {
         "image": {"repository": settings.image(_IMAGE)},
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
+        **placement.scheduling(),
         # The address has the port; the chart would append one of its own.
         "prometheus": {"url": url, "port": 0},
         "metricsRelistInterval": f"{plan.relist_seconds(scrape_interval_seconds)}s",

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import Model, find_model
+from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
+from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
+from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,57 @@ class ServingFacts:
 
     @property
     def neuron(self) -> bool:
-        return self.instance.accelerator == "neuron"
+        return self.instance.neuron
 
     def at(self, fact: str) -> Path:
         """Where in the stack a fact stands."""
         return (*self.path, *self.keys.get(fact, (fact,)))
+
+
+def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, scheduler: bool, **engine: Any) -> ServingFacts:
+    """The facts that follow from what all specs share; ``engine`` has those that the kind of server decides."""
+    image = spec.image_reference
+    return ServingFacts(
+        path=path,
+        kind=spec.kind,
+        engine=spec.profile,
+        model_id=spec.model.id,
+        model=find_model(spec.model.id),
+        placement=placement,
+        scheduler=scheduler,
+        image=image if isinstance(image, str) else "",
+        **engine,
+    )
+
+
+def replicated_facts(
+    spec: ReplicatedServerSpec,
+    placement: Placement,
+    *,
+    path: Path,
+    scheduler: bool,
+    keys: Mapping[str, Path] | None = None,
+    **engine: Any,
+) -> ServingFacts:
+    """The facts of a server of equal pods."""
+    shape = placement.instance_type
+    # An instance type without devices is for the rules to refuse. It has no share to give.
+    share = resources(spec, shape) if shape.accelerator else {"cpu": spec.cpu or "0", "memory": spec.memory or "0"}
+    return server_facts(
+        spec,
+        placement,
+        path=path,
+        scheduler=scheduler,
+        devices=device_count(spec, shape),
+        pods_min=spec.fewest,
+        pods_max=spec.most,
+        cpu_millis=cpu_millis(share["cpu"]),
+        memory_mib=memory_mib(share["memory"]),
+        startup_timeout_s=startup_timeout_seconds(spec),
+        keys={
+            "pods_max": ("autoscaling", "max") if spec.autoscaling else ("replicas",),
+            "startup_timeout": ("startup_timeout_seconds",),
+            **(keys or {}),
+        },
+        **engine,
+    )

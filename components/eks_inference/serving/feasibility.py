@@ -92,7 +92,7 @@ def engines_for(instance: InstanceType, model: Model | None = None) -> tuple[Eng
         for one in engines().values()
         if one.serves(instance) and not one.retired and (model is None or model.architecture in one.architectures)
     ]
-    return tuple(sorted(found, key=lambda one: (not one.caveat, _release(one.vllm), one.server == "vllm"), reverse=True))
+    return tuple(sorted(found, key=lambda one: (not one.caveat, _release(one.vllm), one.standalone), reverse=True))
 
 
 def _release(version: str) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: int, lengths: Sequence[int]) -> Split:
-    neuron = instance.accelerator == "neuron"
+    neuron = instance.neuron
     unit = "NeuronCore" if neuron else "GPU"
     there = cores_of(instance.devices, instance) if neuron else instance.devices
     repeats = model.kv_heads_at(degree) / model.kv_heads

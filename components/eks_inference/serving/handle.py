@@ -1,24 +1,38 @@
-"""What clients of a model server need to know of it, whichever engine it runs."""
+"""What others need to know of a model server, and what a server of any kind stands on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pulumi
 
+from eks_inference.accelerators.efa.component import EfaDevices
+from eks_inference.accelerators.neuron.handle import DeviceScheduler
+from eks_inference.accelerators.nvidia.handle import GpuPlugin
+from eks_inference.cluster.handle import Cluster
+from eks_inference.network.handle import Network
+from eks_inference.observability.handle import Metrics
+from eks_inference.placement import Placement, Pool
+from eks_inference.serving.hardware import Hardware
+from eks_inference.serving.kuberay.handle import RayOperator
+from eks_inference.serving.leader_worker_sets.handle import LeaderWorkerSets
+from eks_inference.storage.component import FileSystemDriver
+from eks_inference.storage.spec import FileSystem
+
 
 class ModelServer(Protocol):
-    """A model server with an OpenAI API, e.g. ``RayServeVllm``. Names are plain strings, known at preview."""
+    """A model server as its clients see it. Names are plain strings, known at preview."""
 
     @property
     def namespace(self) -> str: ...
     @property
     def endpoint(self) -> str:
-        """Base URL inside the cluster, with ``/v1``."""
+        """Base URL inside the cluster, as clients of the server's API take it: with ``/v1`` where that is the OpenAI API."""
         ...
 
     @property
     def model_id(self) -> str:
-        """The name requests give the model."""
+        """The name that requests give the model."""
         ...
 
     @property
@@ -28,5 +42,50 @@ class ModelServer(Protocol):
 
     @property
     def startup_seconds(self) -> int:
-        """Upper bound of a cold start: node, image, download, compilation, load. For waiting, not an expectation."""
+        """Upper bound of a cold start: node, image, download, compilation, load. It is for waiting, not an expectation."""
         ...
+
+
+class Server(ModelServer, Protocol):
+    """A model server of any kind, as a stack sees it."""
+
+    @property
+    def forwards(self) -> Mapping[str, Sequence[int]]:
+        """Services, and those of their ports that a person forwards to try the server."""
+        ...
+
+    @property
+    def hardware(self) -> Hardware: ...
+    def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """Makes that Prometheus read the server."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the servers of a stack stand on. What no server of the stack needs may be absent."""
+
+    cluster: Cluster
+    network: Network
+    core: Placement
+    """Where image builds run."""
+    pools: Mapping[str, Pool]
+    scheduler: DeviceScheduler | None = None
+    """Of Neuron devices."""
+    gpu_plugin: GpuPlugin | None = None
+    efa: EfaDevices | None = None
+    ray_operator: RayOperator | None = None
+    leader_worker_sets: LeaderWorkerSets | None = None
+    file_system_drivers: Mapping[FileSystem, FileSystemDriver] = field(default_factory=dict)
+    hugging_face_token: pulumi.Input[str] | None = None
+    api_key: pulumi.Input[str] | None = None
+
+
+@dataclass(frozen=True)
+class ServerSite:
+    """What one of the servers stands on by itself."""
+
+    placement: Placement
+    """Of its ``main_pool``."""
+    image: pulumi.Input[str] | None = None
+    """Reference of the image that was built for it; none when it runs one that is published."""

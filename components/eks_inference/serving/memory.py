@@ -1,6 +1,6 @@
 """Device memory of one copy of a model: weights and KV cache on each NeuronCore or GPU. Arithmetic, nothing measured.
 
-Engines deal with the memory in one of three ways:
+Engines deal with the memory in one of three ways, which their generation says (``catalog/generations.toml``):
 
 - *contiguous* (vLLM on Neuron up to NxD Inference): room for ``max_num_seqs`` sequences of ``max_model_len`` tokens is set aside
   when the engine starts. The whole memory of a core is there for weights and KV cache.
@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
 from eks_inference.serving.facts import ServingFacts
@@ -44,12 +45,10 @@ class MemorySettings:
     """Bytes of one element of the KV cache."""
     utilization: float = 0.90
     """Share of the device that paged engines use. vLLM's default is 0.90, of late 0.92: the smaller is the safe one."""
-    pool_fraction: float = 0.30
-    """Share of that share the KV pool may take on Neuron (``VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION``)."""
     stages: int = 1
     """Stages of a pipeline (``--pipeline-parallel-size``): each holds a part of the layers."""
-    smallest_pool_gib: float = 1.0
-    """Pool below which the engine gives up on Neuron (``VLLM_NEURON_MIN_KV_BUDGET_GIB``)."""
+    kv_pool: KvPool | None = None
+    """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class MemoryUse:
     @property
     def unit(self) -> str:
         """What one share of the model sits on."""
-        return "core" if self.instance.accelerator == "neuron" else "GPU"
+        return "core" if self.instance.neuron else "GPU"
 
     @property
     def parts(self) -> int:
@@ -116,18 +115,23 @@ class MemoryUse:
     @property
     def capacity(self) -> int:
         """The part of it that the engine uses."""
-        return int(self.memory * self.settings.utilization) if paged(self.engine) else self.memory
+        return int(self.memory * self.settings.utilization) if self.engine.generation.paged else self.memory
 
     @property
     def limits(self) -> tuple[Limit, ...]:
         """Everything that must hold; the first is the memory itself."""
-        if not (paged(self.engine) and self.engine.generation):
+        if self.bounds is None:
             return (Limit("memory", self.needed, self.capacity),)
-        smallest = int(self.settings.smallest_pool_gib * GIB)
+        smallest = int(self.bounds.smallest_gib * GIB)
         return (
             Limit("memory", self.weights + max(self.kv, smallest), self.capacity),
-            Limit("KV pool", self.kv, int(self.capacity * self.settings.pool_fraction)),
+            Limit("KV pool", self.kv, int(self.capacity * self.bounds.fraction)),
         )
+
+    @property
+    def bounds(self) -> KvPool | None:
+        """Bounds of the KV pool, where it has any of its own."""
+        return self.settings.kv_pool or self.engine.generation.kv_pool
 
     @property
     def fraction(self) -> float:
@@ -154,26 +158,22 @@ class MemoryUse:
             f" = {self.kv_token / 1024:g} KiB",
             f"KV cache: {self.kv_token / 1024:g} KiB x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
         ]
-        share = f"{self.settings.utilization:g} x {self.memory / GIB:g} = " if paged(self.engine) else ""
+        share = f"{self.settings.utilization:g} x {self.memory / GIB:g} = " if self.engine.generation.paged else ""
         whole = Limit("", self.needed, self.capacity)
         lines.append(
             f"{gib(self.weights)} + {gib(self.kv)} = {gib(self.needed)} GiB of {share}{self.capacity / GIB:g} GiB a {unit} "
             f"({percent(whole.fraction)})"
         )
-        lines += [
-            f"{limit.what}: {self.settings.pool_fraction:g} x {self.capacity / GIB:g} = {limit.available / GIB:g} GiB; "
-            f"{sequences} of {self.max_model_len} tokens: {gib(limit.used)} GiB ({percent(limit.fraction)})"
-            for limit in self.limits[1:]
-        ]
-        if paged(self.engine):
+        if self.bounds:
+            pool = self.limits[-1]
+            lines.append(
+                f"{pool.what}: {self.bounds.fraction:g} x {self.capacity / GIB:g} = {pool.available / GIB:g} GiB; "
+                f"{sequences} of {self.max_model_len} tokens: {gib(pool.used)} GiB ({percent(pool.fraction)})"
+            )
+        if self.engine.generation.paged:
             one = -(-self.kv_token * self.max_model_len // self.parts)
             lines.append(f"pages for {self.pool / one:.1f} sequences of {self.max_model_len} tokens at once")
         return tuple(lines)
-
-
-def paged(engine: EngineProfile) -> bool:
-    """Whether sequences share the KV cache in pages; otherwise all of it is set aside when the engine starts."""
-    return engine.generation not in ("A", "B", "C")
 
 
 def server_memory(server: ServingFacts) -> MemoryUse | None:
@@ -182,7 +182,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     None where it cannot be told: the catalog does not know the model, its weights are quantized in a way other than fp8, or the
     engine is left to choose length or degree.
     """
-    settings = memory_settings(server.arguments, server.environment)
+    settings = memory_settings(server.engine, server.arguments, server.environment)
     if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
         return None
     return MemoryUse(
@@ -190,13 +190,13 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         instance=server.instance,
         engine=server.engine,
         tensor_parallel=server.tensor_parallel,
-        sequences=1 if paged(server.engine) else server.max_num_seqs,
+        sequences=1 if server.engine.generation.paged else server.max_num_seqs,
         max_model_len=server.max_model_len,
         settings=settings,
     )
 
 
-def memory_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> MemorySettings | None:
+def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str]) -> MemorySettings | None:
     """What flags and environment of an engine say; None when they name a quantization whose size is not known."""
     defaults = MemorySettings()
     quantization = flag(arguments, "quantization")
@@ -205,14 +205,18 @@ def memory_settings(arguments: Sequence[str], environment: Mapping[str, str]) ->
     dtype = flag(arguments, "dtype") or "auto"
     cache = flag(arguments, "kv-cache-dtype") or "auto"
     utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
-    pool_fraction = number(environment.get("VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION"), defaults.pool_fraction)
+    bounds = engine.generation.kv_pool
     return MemorySettings(
         parameter_bytes=1 if quantization else _ELEMENT_BYTES.get(dtype),
         element_bytes=1 if cache.startswith("fp8") else _ELEMENT_BYTES.get(dtype, defaults.element_bytes),
         utilization=min(utilization, 1.0),
-        pool_fraction=min(pool_fraction, 1.0),
         stages=max(int(number(flag(arguments, "pipeline-parallel-size"), 1)), 1),
-        smallest_pool_gib=number(environment.get("VLLM_NEURON_MIN_KV_BUDGET_GIB"), defaults.smallest_pool_gib),
+        kv_pool=bounds
+        and replace(
+            bounds,
+            fraction=min(number(environment.get(bounds.fraction_variable), bounds.fraction), 1.0),
+            smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
+        ),
     )
 
 

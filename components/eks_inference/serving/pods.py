@@ -1,5 +1,6 @@
 """What the pods of all model servers have in common: label, resources, flags, spread. Pure functions; no pulumi."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,17 +45,29 @@ def share_of_node(shape: InstanceType, devices: int, *, cpu: str | None, memory:
     }
 
 
-def engine_args(
-    profile: EngineProfile, *, max_num_seqs: int, max_model_len: int, extra: Mapping[str, str | int | float | bool]
-) -> list[str]:
-    """Flags beyond those of the shape: the profile's, then the user's, of which vLLM takes the last."""
-    flags = profile.flags(max_num_seqs=max_num_seqs, max_model_len=max_model_len)
-    for name, value in extra.items():
-        if isinstance(value, bool):
-            flags.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            flags.append(f"--{name}={value}")
-    return flags
+def quota_devices(most: int, *, ending: int, devices: int) -> int:
+    """Devices that the pods of a namespace may ask for together: ``devices`` each of the ``most`` pods there are.
+
+    A quota counts a pod until it has ended. ``ending`` pods may still do so when their successors are made, which then wait for
+    devices, and must be let in to wait: a controller that is refused tries again ever more seldom.
+    """
+    return (most + ending) * devices
+
+
+def engine_args(profile: EngineProfile, *, max_num_seqs: int, max_model_len: int, extra: Mapping[str, Any]) -> list[str]:
+    """Flags beyond those of the shape: first the profile's, then the user's. vLLM takes the last of two."""
+    return [*profile.flags(max_num_seqs=max_num_seqs, max_model_len=max_model_len), *flags(extra)]
+
+
+def flags(settings: Mapping[str, Any]) -> list[str]:
+    """Settings of the engine as flags of ``vllm serve``: true and false become --flag and --no-flag, objects become JSON."""
+    return [_flag(name.replace("_", "-"), value) for name, value in settings.items()]
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value if isinstance(value, str | int | float) else json.dumps(value)}"
 
 
 def spread_over_zones(labels: Mapping[str, str]) -> list[dict[str, Any]]:

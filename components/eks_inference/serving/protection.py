@@ -17,6 +17,7 @@ from eks_inference.kubernetes.network_policy import (
     namespaces_labelled,
     network_policy,
 )
+from eks_inference.serving.shape import ServerSpec
 
 EGRESS: tuple[Rule, ...] = (DNS, POD_IDENTITY, HTTPS)
 """Where a server may connect to: names, credentials, and HTTPS (Hub, S3)."""
@@ -25,6 +26,26 @@ EGRESS: tuple[Rule, ...] = (DNS, POD_IDENTITY, HTTPS)
 def closed(server: str, space: str) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the NetworkPolicy that closes the server's namespace but for what others open."""
     return network_policy(f"{server}-closed", space, selector={}, ingress=(), egress=())
+
+
+def server_policies(
+    name: str, spec: ServerSpec, labels: Mapping[str, str], *, api: Sequence[int], metrics: int
+) -> dict[str, dict[str, Any]]:
+    """The NetworkPolicies of a namespace by role. Open: the ports of the API to clients, the port of metrics to Prometheus."""
+    space = spec.namespace_of(name)
+    return {
+        "closed": closed(name, space),
+        "server": network_policy(
+            name,
+            space,
+            selector=labels,
+            ingress=[
+                *(from_clients(spec.client_namespaces, port) for port in api),
+                *from_prometheus(spec.metrics_namespaces, metrics),
+            ],
+            egress=EGRESS,
+        ),
+    }
 
 
 def from_clients(client_namespaces: Mapping[str, str], port: int) -> Rule:

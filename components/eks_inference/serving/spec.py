@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.engines import engine
+from eks_inference.catalog.models import is_gated
 from eks_inference.pools.spec import BucketName
 from eks_inference.spec import ResourceName, Spec
 
@@ -42,13 +43,13 @@ class HubModel(Spec):
     gated: bool | None = Field(
         default=None,
         description="Whether the repository wants its licence accepted first: then the secret huggingFaceToken is needed. "
-        "Default: true for repositories of meta-llama.",
+        "Default: as the catalog knows the model, or else its owner (meta-llama: true).",
     )
 
     @property
     def needs_token(self) -> bool:
         """Whether nobody can download the model without a token (Hugging Face documentation, "Gated models")."""
-        return self.id.startswith("meta-llama/") if self.gated is None else self.gated
+        return is_gated(self.id) if self.gated is None else self.gated
 
 
 class S3Model(Spec):

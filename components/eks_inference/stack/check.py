@@ -1,18 +1,14 @@
-"""Judge a stack: its spec alone, or also the graph it records."""
+"""What the rules say of a stack's spec."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eks_inference.faults import Fault
 from eks_inference.rules import Finding, Judgement, Rule
 from eks_inference.stack import registry
 from eks_inference.stack.facts import subjects
 from eks_inference.stack.spec import StackSpec
-
-if TYPE_CHECKING:
-    from stackgraph.graph.document import Graph
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,8 @@ class Verdict:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What stops the stack; silencing a rule that does not exist does too."""
-        return (*self._unknown(), *(finding.fault for finding in self.findings if finding.stops))
+        """What stops the stack."""
+        return tuple(finding.fault for finding in self.findings if finding.stops)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -46,34 +42,19 @@ class Verdict:
         """Both together: of the spec, and of the graph it records."""
         return Verdict((*self.rules, *other.rules), (*self.judgements, *other.judgements), self.silenced)
 
-    def _unknown(self) -> Iterable[Fault]:
-        known = registry.all_rules() if self.silenced.keys() - {rule.id for rule in self.rules} else {}
-        for id_ in self.silenced:
-            if known and id_ not in known:
-                nearest = get_close_matches(id_, known, n=1)
-                hint = f"did you mean '{nearest[0]}' ({known[nearest[0]].meaning})?" if nearest else ""
-                yield Fault(("silenced", id_), "there is no rule of this id", given=id_, hint=hint)
-
 
 def check_spec(spec: StackSpec, region: str) -> Verdict:
     """What the rules that need only the spec say."""
     rules = registry.spec_rules()
-    return Verdict(rules, tuple(_judged(rules, subjects(spec, region))), spec.silenced)
+    return Verdict(rules, judged(rules, subjects(spec, region)), spec.silenced)
 
 
-def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
-    """What the rules about graphs say, after all transforms."""
-    from eks_inference_tools.reading.graph_facts import GraphFacts
-
-    rules = registry.graph_rules()
-    return Verdict(rules, tuple(_judged(rules, [GraphFacts(graph)])), silenced)
-
-
-def _judged(rules: Iterable[Rule[Any]], about: Iterable[object]) -> list[tuple[Rule[Any], Judgement]]:
-    return [
+def judged(rules: Iterable[Rule[Any]], about: Iterable[object]) -> tuple[tuple[Rule[Any], Judgement], ...]:
+    """What each rule says of each subject that it is about."""
+    return tuple(
         (one, judgement)
         for subject in about
         for one in rules
         if isinstance(subject, one.subject)
         for judgement in one.judge(subject)
-    ]
+    )

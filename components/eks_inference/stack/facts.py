@@ -3,32 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from eks_inference.catalog.models import find_model
 from eks_inference.faults import SpecError
 from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
-from eks_inference.placement import Placement
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
-from eks_inference.rules import Path
-from eks_inference.serving.disaggregated.artifact import tensor_parallel
-from eks_inference.serving.disaggregated.facts import disaggregated_facts
-from eks_inference.serving.disaggregated.facts import serving_facts as disaggregated_serving_facts
-from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.ray_serve.facts import serving_facts as ray_serve_facts
-from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.kinds import Site, kind_of
 from eks_inference.serving.scaling_facts import ScalingFacts
-from eks_inference.serving.server_spec import ServerSpec
-from eks_inference.serving.triton.facts import serving_facts as triton_serving_facts
-from eks_inference.serving.triton.facts import triton_facts
-from eks_inference.serving.triton.spec import TritonServerSpec
-from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
-from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.serving.shape import ServerSpec
 from eks_inference.stack.spec import StackSpec
-from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
 
 
 @dataclass(frozen=True)
@@ -45,17 +31,12 @@ def subjects(spec: StackSpec, region: str) -> Iterator[object]:
     zone_ids = _zones(spec, region)
     servers: dict[str, ServingFacts] = {}
     for name, server in spec.servers.items():
-        placement = _placement(spec, server, zone_ids, region)
-        path = ("servers", name)
-        if isinstance(server, TritonServerSpec):
-            yield triton_facts(server, placement, path=path)
-        if isinstance(server, DisaggregatedPairSpec):
-            yield disaggregated_facts(name, server, placement, pool=spec.pools[server.pool], path=path)
-            if zone_ids:
-                yield _store(spec, server, zone_ids, region, (*path, "store"))
-        for pods in _pods(server, placement, spec.has_neuron_scheduler, path):
-            # The two halves of a pair run apart.
-            servers[name if name not in servers else f"{name} (second)"] = pods
+        for subject in kind_of(server).facts(name, server, _site(spec, name, server, zone_ids, region)):
+            if isinstance(subject, ServingFacts):
+                # The two halves of a pair run apart.
+                servers[name if name not in servers else f"{name} (second)"] = subject
+            else:
+                yield subject
     yield from servers.values()
     for name in spec.pools:
         yield _pool(name, spec, region, zone_ids, [server for server, facts in servers.items() if facts.placement.pool == name])
@@ -65,50 +46,34 @@ def subjects(spec: StackSpec, region: str) -> Iterator[object]:
     yield StackFacts(spec, region, servers)
 
 
-def _pods(server: ServerSpec, placement: Placement, scheduler: bool, path: Path) -> Sequence[ServingFacts]:
-    """What runs of a server: one kind of pod, or two for a pair on two nodes."""
-    if isinstance(server, RayServeVllmSpec):
-        return (ray_serve_facts(server, placement, scheduler=scheduler, path=path),)
-    if isinstance(server, TritonServerSpec):
-        return (triton_serving_facts(server, placement, path=path),)
-    if isinstance(server, DisaggregatedPairSpec):
-        return disaggregated_serving_facts(server, placement, scheduler=scheduler, path=path)
-    return (vllm_facts(server, placement, scheduler=scheduler, path=path),)
-
-
-def _store(spec: StackSpec, server: DisaggregatedPairSpec, zone_ids: Sequence[str], region: str, path: Path) -> StoreFacts:
-    model = find_model(server.model.id)
-    splits = (tensor_parallel(server),) if server.compile.save_sharded_checkpoint else ()
-    mounting = dict.fromkeys(pool for pool in (server.pool, server.compile_pool) if pool)
-    return store_facts(
-        server.store,
-        network_zone_ids=zone_ids,
-        pools={pool: _pool_zones(spec.pools[pool], zone_ids, region) for pool in mounting},
-        contents=model_contents(model.weight_bytes() / 2**30, splits) if model else (),
-        path=path,
+def _site(spec: StackSpec, name: str, server: ServerSpec, zone_ids: Sequence[str], region: str) -> Site:
+    choice = server.main_pool()
+    pool = spec.pools[choice.pool]
+    zones = _pool_zones(pool, zone_ids, region)
+    return Site(
+        path=("servers", name),
+        placement=placement_of(choice.pool, pool, choice.instance_type, spec.cluster.version, zones),
+        pools=spec.pools,
+        zone_ids=zone_ids,
+        pool_zones=lambda other: _pool_zones(other, zone_ids, region),
+        scheduler=spec.has_neuron_scheduler,
     )
 
 
 def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[ScalingFacts]:
     prometheus = spec.observability.prometheus
     for name, server in spec.servers.items():
-        if isinstance(server, VllmServerSpec | TritonServerSpec) and server.autoscaling:
+        if server.scaler:
             path = ("servers", name, "autoscaling")
             interval = {"scrape_interval_s": prometheus.scrape_interval_seconds} if prometheus else {}
-            yield ScalingFacts(path, server.autoscaling, servers[name], metrics=prometheus is not None, **interval)
+            yield ScalingFacts(path, server.scaler, servers[name], metrics=prometheus is not None, **interval)
 
 
 def _load_tests(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[LoadTestFacts]:
     if spec.load_test:
         for name in spec.load_test.servers or spec.servers:
-            if name in servers and name not in spec.triton_servers:
+            if name in spec.servers_with("openai"):
                 yield LoadTestFacts(spec.load_test, name, servers[name], ("load_test",))
-
-
-def _placement(spec: StackSpec, server: ServerSpec, zone_ids: Sequence[str], region: str) -> Placement:
-    wish = server.worker if isinstance(server, RayServeVllmSpec) else server
-    pool = spec.pools[wish.pool]
-    return placement_of(wish.pool, pool, wish.instance_type, spec.cluster.version, _pool_zones(pool, zone_ids, region))
 
 
 def _pool_zones(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:

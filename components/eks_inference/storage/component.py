@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
 from eks_inference.rules import refuse
@@ -236,7 +237,7 @@ def store_claim(
             mount_options=store.mount_options,
             size_gib=store.size_gib,
         ),
-        opts=pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[*cluster.ready, *store.ready]),
+        opts=on_cluster(cluster, parent, *cluster.ready, *store.ready),
     )
     return k8s.core.v1.PersistentVolumeClaim(
         f"{name}-claim",

@@ -5,11 +5,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import CLUSTER_TYPE, GraphFacts, GroupRule, is_true, name_of, title_of
-from stackgraph.graph.composition import is_read
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE
+from eks_inference_tools.reading.graph_facts import GraphFacts, name_of, title_of
+from eks_inference_tools.reading.machines import Machine
+from eks_inference_tools.reading.scalars import is_true
+from eks_inference_tools.reading.security_groups import GroupRule
 from stackgraph.graph.describe import short_type
-from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts, unique
+from stackgraph.graph.document import Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text, texts, unique
 
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 
@@ -50,7 +54,7 @@ def api_not_public(facts: GraphFacts) -> Iterator[Judgement]:
     source="AWS Foundational Security Best Practices, EC2.18 and EC2.19",
 )
 def groups_closed(facts: GraphFacts) -> Iterator[Judgement]:
-    for one in facts.group_rules:
+    for one in facts.security_groups.rules:
         if not one.ingress or not one.sources:
             continue
         resource = facts.graph.by_urn[one.urn]
@@ -123,9 +127,10 @@ _BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrict
 )
 def volumes_encrypted(facts: GraphFacts) -> Iterator[Judgement]:
     for template in facts.launch_templates.values():
-        yield from _disks(f"launch template {template.name}", template, template.inputs)
-    for node_class in facts.objects.get("EC2NodeClass", ()):
-        yield from _disks(title_of(node_class), node_class, node_class.inputs.get("spec"))
+        if template.resource:
+            yield from _disks(f"launch template {template.resource.name}", template.resource, template)
+    for node_class in facts.node_classes:
+        yield from _disks(title_of(node_class.resource), node_class.resource, node_class)
     for storage in facts.objects.get("StorageClass", ()):
         if storage.inputs.get("provisioner") in ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com", "kubernetes.io/aws-ebs"):
             yield from _encrypted(f"StorageClass {name_of(storage)}", storage, at(storage.inputs, "parameters", "encrypted"))
@@ -135,10 +140,10 @@ def volumes_encrypted(facts: GraphFacts) -> Iterator[Judgement]:
                 yield from _encrypted(f"{short_type(type_)} {volume.name}", volume, volume.inputs.get("encrypted"))
 
 
-def _disks(title: str, resource: Resource, document: Any) -> Iterator[Judgement]:
-    for disk in items(at(document, "blockDeviceMappings")):
-        if at(disk, "ebs") is not None:
-            yield from _encrypted(f"{title}, {text(at(disk, 'deviceName'))}", resource, at(disk, "ebs", "encrypted"))
+def _disks(title: str, resource: Resource, machine: Machine) -> Iterator[Judgement]:
+    for disk in machine.disks:
+        if disk.ebs:
+            yield from _encrypted(f"{title}, {disk.device}", resource, disk.encrypted)
 
 
 def _encrypted(title: str, resource: Resource, value: Any) -> Iterator[Judgement]:

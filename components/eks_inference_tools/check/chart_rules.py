@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from stackgraph.graph.values import is_token, text
+from stackgraph.graph.tokens import is_token
 
 # Semantic Versioning 2.0.0; charts may have a leading v.
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
@@ -19,15 +19,15 @@ _EXACT = re.compile(r"v?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
 )
 def charts_pinned(facts: GraphFacts) -> Iterator[Judgement]:
     for chart in facts.charts:
-        version = text(chart.version)
-        local = chart.name.startswith((".", "/")) or chart.name.endswith(".tgz")
-        if is_token(version) or is_token(chart.name) or local:
+        version = chart.version
+        local = chart.reference.startswith((".", "/")) or chart.reference.endswith(".tgz")
+        if is_token(version) or is_token(chart.reference) or local:
             continue
         yield Judgement(
             holds=_EXACT.fullmatch(version) is not None,
             path=(),
-            working=(f"chart {chart.resource.name}: {chart.name}, version {version or 'not given'}",),
-            message=f"chart {chart.resource.name} ({chart.name}) has no exact version",
+            working=(f"chart {chart.resource.name}: {chart.reference}, version {version or 'not given'}",),
+            message=f"chart {chart.resource.name} ({chart.reference}) has no exact version",
             given=version or "no version",
             allowed="x.y.z",
             resource=chart.resource.urn,

@@ -5,11 +5,14 @@ from itertools import pairwise
 from typing import Any
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import GraphFacts, is_true, name_of, namespace_of, title_of
-from eks_inference_tools.reading.pods import Container, Pod
-from eks_inference_tools.reading.workloads import whole
+from eks_inference_tools.reading.addons import Addon, addons
+from eks_inference_tools.reading.graph_facts import GraphFacts, name_of, namespace_of, title_of
+from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.pods import Container
+from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, table, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text, texts, unique
 
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 
@@ -22,8 +25,8 @@ _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 )
 def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
     classes = [one for one in facts.objects.get("StorageClass", ()) if is_true(table(_annotations(one)).get(_DEFAULT_CLASS))]
-    addons = [one for one in facts.graph.of_type("aws:eks/addon:Addon") if _makes_default_class(one)]
-    names = [*(name_of(one) for one in classes), *(f"that of add-on {text(one.inputs.get('addonName'))}" for one in addons)]
+    makers = [one for one in addons(facts.graph) if _makes_default_class(one)]
+    names = [*(name_of(one) for one in classes), *(f"that of add-on {one.name}" for one in makers)]
     if names:
         yield Judgement(
             holds=len(names) == 1,
@@ -32,16 +35,15 @@ def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
             message=f"{len(names)} StorageClasses are the default: {', '.join(names)}",
             given=", ".join(names),
             allowed="one",
-            resource=(*classes, *addons)[-1].urn,
+            resource=(*classes, *(one.resource for one in makers))[-1].urn,
         )
 
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
-def _makes_default_class(addon: Resource) -> bool:
-    values = addon.inputs.get("configurationValues")
-    return isinstance(values, str) and '"defaultStorageClass":{"enabled":true' in "".join(values.split())
+def _makes_default_class(addon: Addon) -> bool:
+    return is_true(at(addon.configuration, "defaultStorageClass", "enabled"))
 
 
 @rule(
@@ -101,7 +103,7 @@ def _reachable(resource: Resource, *, internal: bool, ranges: tuple[str, ...]) -
 )
 def one_owner_of_replicas(facts: GraphFacts) -> Iterator[Judgement]:
     owners: dict[tuple[str, str, str], str] = {}
-    pods = {(pod.template.namespace, pod.kind, pod.template.name): pod for pod in facts.pods}
+    pods = {(pod.given_namespace, pod.kind, pod.name): pod for pod in facts.pods}
     for scaler in facts.autoscalers:
         namespace, kind, name = scaler.target
         title, target = f"{scaler.kind} {scaler.name}", f"{kind} {namespace}/{name}"
@@ -109,7 +111,7 @@ def one_owner_of_replicas(facts: GraphFacts) -> Iterator[Judgement]:
             continue
         other = owners.setdefault(scaler.target, title)
         pod = pods.get(scaler.target)
-        owner = pod.template.owner if pod else None
+        owner = pod.owner if pod else None
         replicas = at(owner.inputs.get("spec"), "replicas") if owner else None
         ignored = owner is not None and any(
             path in ("spec", "spec.replicas") for path in items(owner.options.get("ignoreChanges"))
@@ -163,7 +165,7 @@ def services_lead_to_pods(facts: GraphFacts) -> Iterator[Judgement]:
             yield from _listens_where_it_says(pod, container)
 
 
-def _ports_found(service: Resource, spec: Any, pods: list[Pod]) -> Iterator[Judgement]:
+def _ports_found(service: Resource, spec: Any, pods: list[PodTemplate]) -> Iterator[Judgement]:
     ports = [port for pod in pods for container in pod.containers for port in container.ports]
     names, numbers = {name for name, _ in ports}, {number for _, number in ports if number is not None}
     for port in items(at(spec, "ports")):
@@ -188,7 +190,7 @@ def _ports_found(service: Resource, spec: Any, pods: list[Pod]) -> Iterator[Judg
         )
 
 
-def _listens_where_it_says(pod: Pod, container: Container) -> Iterator[Judgement]:
+def _listens_where_it_says(pod: PodTemplate, container: Container) -> Iterator[Judgement]:
     numbers = {number for _, number in container.ports}
     said = _flag_value(container.words, "--port")
     if said is not None and numbers and None not in numbers:

@@ -6,7 +6,7 @@ from typing import Any
 
 from eks_inference.faults import format_path
 from eks_inference.rules import Judgement, ReadRule, Rule
-from eks_inference.stack.registry import all_rules
+from eks_inference_tools.check.registry import all_rules
 from eks_inference_tools.check.report import StackReport, problem
 from stackgraph.problems import Problem
 

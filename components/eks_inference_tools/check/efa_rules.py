@@ -6,12 +6,13 @@ from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import GraphFacts, GroupRule
-from eks_inference_tools.reading.node_shapes import efa_count
-from eks_inference_tools.reading.pods import number
-from eks_inference_tools.reading.workloads import whole
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.node_groups import LaunchTemplate, NodeGroup
+from eks_inference_tools.reading.scalars import number
+from eks_inference_tools.reading.security_groups import GroupRule
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, texts, unique
 
 
 @rule(
@@ -23,7 +24,7 @@ from stackgraph.graph.values import at, is_token, items, text, texts, unique
 def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.pods:
         asked = pod.requests.get(EFA_RESOURCE)
-        for shape in facts.landing(pod) if asked else ():
+        for shape in facts.shapes_for(pod) if asked else ():
             devices = next((name for name in (DEVICE_RESOURCE, GPU_RESOURCE) if pod.requests.get(name)), None)
             of_node = shape.offers.get(devices) if devices else None
             # More than the node has, of either, is K8S003.
@@ -57,46 +58,46 @@ def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
 )
 def efa_nodes_reach_each_other(facts: GraphFacts) -> Iterator[Judgement]:
     for group in facts.node_groups:
-        urns = group.property_dependencies.get("launchTemplate", ())
-        template = next((facts.launch_templates[urn] for urn in urns if urn in facts.launch_templates), None)
-        if template is None or not efa_count(template.inputs):
+        template = group.template
+        if template is None or template.resource is None or not template.efa_interfaces:
             continue
-        title = f"node group {text(group.inputs.get('nodeGroupName')) or group.name}"
-        subnets = texts(group.inputs.get("subnetIds"))
+        title, subnets = group.title, group.subnet_ids
         yield Judgement(
             holds=len(subnets) <= 1,
             path=(),
-            working=(f"{title}: {efa_count(template.inputs)} EFA interfaces a node, {len(subnets)} subnets",),
+            working=(f"{title}: {template.efa_interfaces} EFA interfaces a node, {len(subnets)} subnets",),
             message=f"{title} has EFA and starts nodes in {len(subnets)} subnets: EFA does not cross them",
             given=", ".join(subnets),
             allowed="one subnet",
             resource=group.urn,
         )
-        yield from _groups_open_to_themselves(facts, template, title)
-        yield from _placed_together(group, template, title)
+        yield from _groups_open_to_themselves(facts, template, template.resource, title)
+        yield from _placed_together(group, template, template.resource)
 
 
-def _groups_open_to_themselves(facts: GraphFacts, template: Resource, title: str) -> Iterator[Judgement]:
-    interfaces = items(template.inputs.get("networkInterfaces"))
-    named = tuple(one for interface in interfaces for one in texts(at(interface, "securityGroups")))
-    groups = unique(facts.groups_of(template, "networkInterfaces", list(named)))
-    lacking = {group: tuple(_directions_lacking(group, facts.group_rules)) for group in groups if group in facts.security_groups}
+def _groups_open_to_themselves(
+    facts: GraphFacts, template: LaunchTemplate, resource: Resource, title: str
+) -> Iterator[Judgement]:
+    known = facts.security_groups
+    named = [one for interface in template.interfaces for one in texts(at(interface, "securityGroups"))]
+    groups = unique(known.named_by(resource, "networkInterfaces", named))
+    lacking = {group: tuple(_directions_lacking(group, known.rules)) for group in groups if group in known.made}
     if not groups:
         return
     # EKS gives the cluster's own group such rules; other groups are not in the graph.
-    elsewhere = [group for group in groups if group not in facts.security_groups]
-    names = {group: facts.security_groups[group].name for group in lacking}
+    elsewhere = [group for group in groups if group not in known.made]
+    names = {group: known.made[group].name for group in lacking}
     said = "; ".join(
         f"{names[group]}: {' and '.join(what) + ' to itself missing' if what else 'both ways'}" for group, what in lacking.items()
     )
     yield Judgement(
         holds=bool(elsewhere) or not all(lacking.values()),
         path=(),
-        working=(f"{title}, template {template.name}: {said or 'groups that the graph does not make'}",),
-        message=f"{title} has EFA, and no security group of its template {template.name} lets it through: {said}",
+        working=(f"{title}, template {resource.name}: {said or 'groups that the graph does not make'}",),
+        message=f"{title} has EFA, and no security group of its template {resource.name} lets it through: {said}",
         given=", ".join(names.values()),
         allowed="all protocols to itself, ingress and egress",
-        resource=template.urn,
+        resource=resource.urn,
     )
 
 
@@ -108,19 +109,17 @@ def _directions_lacking(group: str, rules: tuple[GroupRule, ...]) -> Iterator[st
             yield direction
 
 
-def _placed_together(group: Resource, template: Resource, title: str) -> Iterator[Judgement]:
-    most = whole(at(group.inputs.get("scalingConfig"), "maxSize"))
-    reserved = at(template.inputs, "capacityReservationSpecification", "capacityReservationTarget") is not None
-    if most is None or most < 2 or reserved or group.inputs.get("capacityType") == "CAPACITY_BLOCK":
+def _placed_together(group: NodeGroup, template: LaunchTemplate, resource: Resource) -> Iterator[Judgement]:
+    most, title, placement = group.sizes[2], group.title, template.placement_group
+    if most is None or most < 2 or template.names_reservation or group.is_capacity_block:
         return
-    placement = at(template.inputs, "placement", "groupName") or at(template.inputs, "placement", "groupId")
     yield Judgement(
-        holds=placement is not None or is_token(template.inputs.get("placement")),
+        holds=bool(placement) or is_token(at(template.document, "placement")),
         path=(),
-        working=(f"{title}: up to {most} nodes with EFA, placement group {text(placement) or 'none'}",),
+        working=(f"{title}: up to {most} nodes with EFA, placement group {placement or 'none'}",),
         message=f"{title} has up to {most} nodes with EFA and no placement group: they may be far apart",
         fix="name a placement group of strategy cluster in the launch template",
         given="no placement group",
         severity="warning",
-        resource=template.urn,
+        resource=resource.urn,
     )

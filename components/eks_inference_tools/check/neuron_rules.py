@@ -5,9 +5,13 @@ from collections.abc import Iterator
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME, needs_scheduler
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import NEURON_CHART, Chart, GraphFacts
-from eks_inference_tools.reading.pods import Pod, number
-from stackgraph.graph.values import at, is_token, table, text
+from eks_inference_tools.reading.charts import Chart
+from eks_inference_tools.reading.device_plugins import NEURON_CHART
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.scalars import number
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text
 
 # Alias of the device that the plugin no longer offers.
 _REMOVED_RESOURCE = "aws.amazon.com/neurondevice"
@@ -48,8 +52,8 @@ def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
     )
 
 
-def _share_nodes(facts: GraphFacts, one: Pod, other: Pod) -> bool:
-    return not facts.shapes or any(shape in facts.landing(other) for shape in facts.landing(one))
+def _share_nodes(facts: GraphFacts, one: PodTemplate, other: PodTemplate) -> bool:
+    return not facts.shapes or any(shape in facts.shapes_for(other) for shape in facts.shapes_for(one))
 
 
 @rule(
@@ -71,7 +75,7 @@ def devices_by_name(facts: GraphFacts) -> Iterator[Judgement]:
             yield _named(pod, DEVICE_RESOURCE, "counts whole devices", holds=True)
 
 
-def _named(pod: Pod, name: str, why: str, *, holds: bool) -> Judgement:
+def _named(pod: PodTemplate, name: str, why: str, *, holds: bool) -> Judgement:
     return Judgement(
         holds=holds,
         path=(),
@@ -170,9 +174,9 @@ def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
         asked = pod.requests.get(DEVICE_RESOURCE)
         if not asked or asked != asked.to_integral_value():
             continue
-        types = [one for one in facts.instance_types(pod) if one.accelerator == "neuron"]
+        types = [one for one in facts.instance_types(pod) if one.neuron]
         partial = [one.name for one in types if needs_scheduler(int(asked), one)]
-        scheduler = text(at(pod.spec, "schedulerName")) or "default-scheduler"
+        scheduler = pod.spec.scheduler or "default-scheduler"
         if types:
             yield Judgement(
                 holds=not partial or scheduler != "default-scheduler",
@@ -189,7 +193,7 @@ def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
             )
 
 
-def _runs(pod: Pod, image: str) -> bool:
+def _runs(pod: PodTemplate, image: str) -> bool:
     return any(image in container.image for container in pod.containers)
 
 

@@ -6,9 +6,11 @@ from eks_inference.catalog.amis import AmiType, ami_types
 from eks_inference.catalog.instances import instance_types
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, title_of
-from eks_inference_tools.reading.workloads import whole
+from eks_inference_tools.reading.node_groups import NodeGroup
+from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text
 
 
 @rule(
@@ -20,9 +22,8 @@ from stackgraph.graph.values import at, is_token, items, text, texts
 def images_of_cluster_version(facts: GraphFacts) -> Iterator[Judgement]:
     for group in facts.node_groups:
         cluster = _minor(facts.kubernetes_version)
-        version = _minor(text(group.inputs.get("version"))) or cluster
-        release, type_name = text(group.inputs.get("releaseVersion")), text(group.inputs.get("amiType"))
-        title = _title(group)
+        version = _minor(group.version) or cluster
+        release, type_name, title = group.release, group.ami_type, group.title
         if version and cluster:
             yield Judgement(
                 holds=version[0] == cluster[0] and 0 <= cluster[1] - version[1] <= _OLDEST_KUBELET,
@@ -85,14 +86,13 @@ def _dotted(version: tuple[int, int]) -> str:
 )
 def sizes_possible(facts: GraphFacts) -> Iterator[Judgement]:
     for group in facts.node_groups:
-        scaling = group.inputs.get("scalingConfig")
-        low, size, high = (whole(at(scaling, key)) for key in ("minSize", "desiredSize", "maxSize"))
+        low, size, high = group.sizes
         if low is not None and size is not None and high is not None:
             yield Judgement(
                 holds=low <= size <= high and high >= 1,
                 path=(),
-                working=(f"{_title(group)}: min {low} <= desired {size} <= max {high}",),
-                message=f"{_title(group)} cannot have {size} nodes between {low} and {high}",
+                working=(f"{group.title}: min {low} <= desired {size} <= max {high}",),
+                message=f"{group.title} cannot have {size} nodes between {low} and {high}",
                 given=f"min {low}, desired {size}, max {high}",
                 resource=group.urn,
             )
@@ -106,29 +106,25 @@ def sizes_possible(facts: GraphFacts) -> Iterator[Judgement]:
 )
 def reservations_as_eks_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
     for group in facts.node_groups:
-        template = facts.launch_template(group)
-        block = group.inputs.get("capacityType") == "CAPACITY_BLOCK"
-        target = at(template, "capacityReservationSpecification", "capacityReservationTarget")
-        if template is None or not (block or target is not None):
+        template, block = group.template, group.is_capacity_block
+        if template is None or not (block or template.names_reservation):
             continue
-        placement = at(template, "placement", "groupName") or at(template, "placement", "groupId")
         lacking = [
-            *(["the reservation"] if target is None else []),
-            *(["the instance type"] if at(template, "instanceType") is None else []),
-            *(["market type capacity-block"] if at(template, "instanceMarketOptions", "marketType") != "capacity-block" else []),
+            *([] if template.names_reservation else ["the reservation"]),
+            *([] if template.instance_type else ["the instance type"]),
+            *([] if template.market_type == "capacity-block" else ["market type capacity-block"]),
         ]
-        twice = bool(texts(group.inputs.get("instanceTypes")))
+        twice = bool(group.own_instance_types)
         wrong = block and (bool(lacking) or twice)
+        kind = "capacity block" if block else "reservation"
         what = [*(f"the template lacks {one}" for one in lacking), *(["the group names instance types"] if twice else [])]
         yield Judgement(
-            holds=not wrong and placement is None,
+            holds=not wrong and not template.placement_group,
             path=(),
-            working=(
-                f"{_title(group)}: {'capacity block' if block else 'reservation'}, placement group {text(placement) or 'none'}",
-            ),
-            message=f"{_title(group)}: "
+            working=(f"{group.title}: {kind}, placement group {template.placement_group or 'none'}",),
+            message=f"{group.title}: "
             + ("; ".join(what) if wrong else "a placement group beside a reservation that was not made in it finds no capacity"),
-            given=text(placement),
+            given=template.placement_group,
             severity=None if wrong else "warning",
             resource=group.urn,
         )
@@ -142,23 +138,23 @@ def reservations_as_eks_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
 )
 def image_for_instance(facts: GraphFacts) -> Iterator[Judgement]:
     for group in facts.node_groups:
-        ami = ami_types().get(text(group.inputs.get("amiType")))
-        for name in texts(group.inputs.get("instanceTypes")) if ami else ():
+        ami = ami_types().get(group.ami_type)
+        for name in group.own_instance_types if ami else ():
             instance = instance_types().get(name)
             if ami and instance:
                 driver = instance.accelerator is None or instance.accelerator in ami.accelerators
                 yield _image(group, ami, name, instance.architecture, instance.accelerator or "no accelerator", driver=driver)
 
 
-def _image(group: Resource, ami: AmiType, name: str, architecture: str, accelerator: str, *, driver: bool) -> Judgement:
+def _image(group: NodeGroup, ami: AmiType, name: str, architecture: str, accelerator: str, *, driver: bool) -> Judgement:
     drivers = ", ".join(ami.accelerators) or "none"
     return Judgement(
         holds=driver and architecture == ami.architecture,
         path=(),
         working=(
-            f"{_title(group)}: {name} is {architecture} with {accelerator}; {ami.name} is {ami.architecture}, drivers: {drivers}",
+            f"{group.title}: {name} is {architecture} with {accelerator}; {ami.name} is {ami.architecture}, drivers: {drivers}",
         ),
-        message=f"{_title(group)}: {ami.name} is "
+        message=f"{group.title}: {ami.name} is "
         + (
             f"for {ami.architecture}, {name} is {architecture}"
             if driver
@@ -178,15 +174,14 @@ def _image(group: Resource, ami: AmiType, name: str, architecture: str, accelera
 )
 def machine_images_pinned(facts: GraphFacts) -> Iterator[Judgement]:
     for group in facts.node_groups:
-        template = facts.launch_template(group)
-        release = text(group.inputs.get("releaseVersion"))
-        if template is not None and at(template, "imageId") is None:
-            yield _image_pinned(_title(group), group, pinned=bool(release), given=release or "no releaseVersion")
-    for node_class in facts.objects.get("EC2NodeClass", ()):
-        for term in items(at(node_class.inputs, "spec", "amiSelectorTerms")):
-            alias = text(at(term, "alias"))
+        release = group.release
+        if group.template is not None and not group.template.image:
+            yield _image_pinned(group.title, group.resource, pinned=bool(release), given=release or "no releaseVersion")
+    for node_class in facts.node_classes:
+        for term in node_class.images:
+            alias, resource = text(at(term, "alias")), node_class.resource
             if alias and not is_token(alias):
-                yield _image_pinned(title_of(node_class), node_class, pinned=not alias.endswith("@latest"), given=alias)
+                yield _image_pinned(title_of(resource), resource, pinned=not alias.endswith("@latest"), given=alias)
 
 
 def _image_pinned(title: str, resource: Resource, *, pinned: bool, given: str) -> Judgement:
@@ -199,7 +194,3 @@ def _image_pinned(title: str, resource: Resource, *, pinned: bool, given: str) -
         allowed="a release",
         resource=resource.urn,
     )
-
-
-def _title(group: Resource) -> str:
-    return f"node group {text(group.inputs.get('nodeGroupName')) or group.name}"

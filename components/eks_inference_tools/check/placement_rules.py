@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
-from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE
-from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, PLUGIN_NAME
-from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import NEURON_CHART, Chart, GraphFacts
+from eks_inference_tools.reading.device_plugins import OFFERED_BY, tolerated_by_plugin
+from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
-from eks_inference_tools.reading.pods import Pod, number
-from eks_inference_tools.reading.scheduling import chosen_labels, nearest, obstacles
-from stackgraph.graph.values import at, is_token, text, unique
+from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.reading.scalars import number
+from eks_inference_tools.reading.scheduling import nearest, obstacles
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import unique
 
 
 @rule(
@@ -25,13 +25,13 @@ def pods_match_a_pool(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.nodes_known:
         return
     for pod in facts.pods:
-        if landing := facts.landing(pod):
-            where = f"{pod.title}: can run on {', '.join(unique(shape.title for shape in landing))}"
+        if found := facts.shapes_for(pod):
+            where = f"{pod.title}: can run on {', '.join(unique(shape.title for shape in found))}"
             yield Judgement(True, (), (where,), resource=pod.urn)
             continue
         missed = {shape: obstacles(pod.spec, shape) for shape in facts.shapes}
         closest = min(missed, key=lambda shape: len(missed[shape]))
-        hints = (near for key, value in chosen_labels(pod.spec) if (near := nearest(key, value, facts.shapes)))
+        hints = (near for key, value in pod.spec.chosen_labels() if (near := nearest(key, value, facts.shapes)))
         near = next(hints, "")
         daemons = pod.kind == "DaemonSet"
         yield Judgement(
@@ -39,7 +39,7 @@ def pods_match_a_pool(facts: GraphFacts) -> Iterator[Judgement]:
             path=(),
             working=unique(f"{shape.title}: {'; '.join(why)}" for shape, why in missed.items()),
             message=f"{pod.title} matches no pool; closest, {closest.title}: {'; '.join(missed[closest])}",
-            given=", ".join(unique(f"{key}={value}" for key, value in chosen_labels(pod.spec)))[:200],
+            given=", ".join(unique(f"{key}={value}" for key, value in pod.spec.chosen_labels()))[:200],
             allowed=f"nearest label: {near}" if near else "",
             # A DaemonSet without nodes is no error to Kubernetes, only without effect.
             severity="warning" if daemons else None,
@@ -57,11 +57,11 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.nodes_known:
         return
     for pod in facts.pods:
-        landing = facts.landing(pod)
-        if not landing or not pod.requests:
+        shapes = facts.shapes_for(pod)
+        if not shapes or not pod.requests:
             continue
-        over = {shape: tuple(_over(facts, pod, shape)) for shape in landing}
-        best = min(landing, key=lambda shape: (len(over[shape]), not shape.offers))
+        over = {shape: tuple(_over(facts, pod, shape)) for shape in shapes}
+        best = min(shapes, key=lambda shape: (len(over[shape]), not shape.offers))
         working = tuple(_arithmetic(facts, pod, best))
         if not working:
             continue
@@ -76,14 +76,14 @@ def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
         )
 
 
-def _over(facts: GraphFacts, pod: Pod, shape: NodeShape) -> Iterator[str]:
+def _over(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> Iterator[str]:
     for name, asked in pod.requests.items():
         room = _room(facts, pod, shape, name)
         if room is not None and asked > room:
             yield f"{_shown(name, asked)} {name}, {shape.title} has {_shown(name, room)}"
 
 
-def _arithmetic(facts: GraphFacts, pod: Pod, shape: NodeShape) -> Iterator[str]:
+def _arithmetic(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> Iterator[str]:
     for name, asked in pod.requests.items():
         room = _room(facts, pod, shape, name)
         if room is not None:
@@ -93,12 +93,14 @@ def _arithmetic(facts: GraphFacts, pod: Pod, shape: NodeShape) -> Iterator[str]:
             yield f"{pod.title}: {name} {_shown(name, asked)} {sign} {_shown(name, room)}{less} of {shape.title}"
 
 
-def _room(facts: GraphFacts, pod: Pod, shape: NodeShape, name: str) -> Decimal | None:
+def _room(facts: GraphFacts, pod: PodTemplate, shape: NodeShape, name: str) -> Decimal | None:
     """What a node has left for the pod beside the graph's DaemonSets; None where that is not known."""
     if name not in shape.offers:
         return None
     taken = (
-        daemon.requests.get(name, Decimal()) for daemon in facts.daemons if daemon is not pod and shape in facts.landing(daemon)
+        daemon.requests.get(name, Decimal())
+        for daemon in facts.daemons
+        if daemon is not pod and shape in facts.shapes_for(daemon)
     )
     return shape.offers[name] - sum(taken, Decimal())
 
@@ -120,13 +122,13 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.nodes_known:
         return
     # Bottlerocket has plugins of its own.
-    if any("BOTTLEROCKET" in text(group.inputs.get("amiType")) for group in facts.node_groups):
+    if any("BOTTLEROCKET" in group.ami_type for group in facts.node_groups):
         return
     for pod in facts.pods:
-        landing = facts.landing(pod)
-        for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if landing else ():
+        shapes = facts.shapes_for(pod)
+        for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if shapes else ():
             plugins = tuple(_plugins(facts, OFFERED_BY[name]))
-            found = [title for title, shapes in plugins if any(shape in shapes for shape in landing)]
+            found = [title for title, offered_on in plugins if any(shape in offered_on for shape in shapes)]
             away = [title for title, _ in plugins if title not in found]
             said = ", ".join(found) or (
                 f"{', '.join(away)}, which stays away from those nodes" if away else "nothing in the graph"
@@ -134,8 +136,8 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
             yield Judgement(
                 holds=bool(found),
                 path=(),
-                working=(f"{pod.title} asks for {name}; offered on {landing[0].title} by {said}",),
-                message=f"{pod.title} asks for {name}, which {landing[0].title} gets offered by {said}",
+                working=(f"{pod.title} asks for {name}; offered on {shapes[0].title} by {said}",),
+                message=f"{pod.title} asks for {name}, which {shapes[0].title} gets offered by {said}",
                 given=name,
                 allowed=f"a device plugin: {', '.join(OFFERED_BY[name])}",
                 resource=pod.urn,
@@ -146,26 +148,11 @@ def _plugins(facts: GraphFacts, names: tuple[str, ...]) -> Iterator[tuple[str, t
     """DaemonSets and charts of device plugins, and the shapes they run on."""
     for pod in facts.daemons:
         if any(name in container.image for name in names for container in pod.containers):
-            yield pod.title, facts.landing(pod)
+            yield pod.title, facts.shapes_for(pod)
     for chart in facts.charts:
         if any(name in chart.name for name in names):
-            given = {"tolerations": tolerated_by_plugin(chart)}
+            given = PodSpec({"tolerations": tolerated_by_plugin(chart)})
             yield f"chart {chart.resource.name}", tuple(one for one in facts.shapes if not obstacles(given, one))
-
-
-def tolerated_by_plugin(chart: Chart) -> Any:
-    """The tolerations of the plugin of a chart of devices: all taints, but that of EFA those of its values only."""
-    return chart.values.get("tolerations") if EFA_PLUGIN_NAME in chart.name else [{"operator": "Exists"}]
-
-
-_NEURON_PLUGINS = (PLUGIN_NAME, NEURON_CHART)
-OFFERED_BY = {
-    DEVICE_RESOURCE: _NEURON_PLUGINS,
-    CORE_RESOURCE: _NEURON_PLUGINS,
-    GPU_RESOURCE: ("nvidia-device-plugin", "k8s-device-plugin", "gpu-operator"),
-    EFA_RESOURCE: (EFA_PLUGIN_NAME,),
-}
-"""By resource, parts of the names of images and charts whose plugin offers it."""
 
 
 @rule(
@@ -178,7 +165,7 @@ def schedulers_exist(facts: GraphFacts) -> Iterator[Judgement]:
     if not facts.nodes_known:
         return
     for pod in facts.pods:
-        name = text(at(pod.spec, "schedulerName"))
+        name = pod.spec.scheduler
         if name and name != "default-scheduler" and not is_token(name):
             found = name in facts.schedulers
             yield Judgement(

@@ -8,9 +8,11 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
-from eks_inference_tools.reading.pods import Container, Pod, quantity
-from eks_inference_tools.reading.workloads import whole
-from stackgraph.graph.values import at, is_token, items, table, text
+from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.pods import Container
+from eks_inference_tools.reading.scalars import quantity, whole
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text
 
 # Tags that people move to another image, alone or as the first word ("nightly-py311"); "…-latest" moves, too.
 _MOVING = frozenset(
@@ -110,12 +112,12 @@ def host_rights_where_allowed(facts: GraphFacts) -> Iterator[Judgement]:
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-def _host_rights(pod: Pod) -> Iterator[str]:
-    yield from (key for key in ("hostNetwork", "hostPID", "hostIPC") if at(pod.spec, key) is True)
+def _host_rights(pod: PodTemplate) -> Iterator[str]:
+    yield from (key for key in ("hostNetwork", "hostPID", "hostIPC") if at(pod.spec.document, key) is True)
     for container in pod.containers:
-        if at(container.spec, "securityContext", "privileged") is True:
+        if at(container.document, "securityContext", "privileged") is True:
             yield f"privileged in {container.title}"
-    if any(at(volume, "hostPath") is not None and not is_token(volume) for volume in items(at(pod.spec, "volumes"))):
+    if any(at(volume, "hostPath") is not None and not is_token(volume) for volume in pod.spec.volumes):
         yield "hostPath volumes"
 
 
@@ -152,7 +154,7 @@ def nothing_installed_at_start(facts: GraphFacts) -> Iterator[Judgement]:
 
 
 def _post_start(container: Container) -> Any:
-    return at(container.spec, "lifecycle", "postStart", "exec", "command")
+    return at(container.document, "lifecycle", "postStart", "exec", "command")
 
 
 @rule(
@@ -164,13 +166,13 @@ def _post_start(container: Container) -> Any:
 def devices_in_whole_numbers(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.pods:
         for container in pod.containers:
-            limits, requests = (table(at(container.spec, "resources", key)) for key in ("limits", "requests"))
-            for name in sorted({*limits, *requests}):
+            for name in sorted(container.asked):
                 if "/" in name or name.startswith("hugepages-"):
-                    yield from _same(pod, container, name, requests.get(name), limits.get(name))
+                    yield from _same(pod, container, name)
 
 
-def _same(pod: Pod, container: Container, name: str, request: Any, limit: Any) -> Iterator[Judgement]:
+def _same(pod: PodTemplate, container: Container, name: str) -> Iterator[Judgement]:
+    request, limit = container.own_requests.get(name), container.limits.get(name)
     asked, most = quantity(request), quantity(limit)
     known = (asked is not None or request is None) and (most is not None or limit is None)
     if not known:
@@ -212,8 +214,8 @@ def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
         for container in pod.containers:
             if not any(container.requests.get(name) for name in _ACCELERATORS):
                 continue
-            probe = next((key for key in ("startupProbe", "livenessProbe") if at(container.spec, key) is not None), None)
-            seconds = _patience_s(at(container.spec, probe)) if probe else None
+            probe = next((key for key in ("startupProbe", "livenessProbe") if at(container.document, key) is not None), None)
+            seconds = _patience_s(at(container.document, probe)) if probe else None
             if probe and seconds is not None:
                 yield Judgement(
                     holds=seconds >= _LEAST_S,

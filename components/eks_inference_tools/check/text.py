@@ -7,24 +7,23 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eks_inference.rules import ReadRule, Rule
-from eks_inference.stack.registry import all_rules
+from eks_inference_tools.check.registry import all_rules
 from eks_inference_tools.check.report import StackReport, problem, short_name
-from eks_inference_tools.presentation.output import colour
 from eks_inference_tools.program import STACK_KEY
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
-from stackgraph.views.phrases import counted
 
 
-def render(reports: Sequence[StackReport]) -> str:
+def render(reports: Sequence[StackReport], *, colour: bool = False) -> str:
     """The reports of all stacks. Their lines are as long as their words: people search and copy them."""
-    return drawn((line for report in reports for line in _lines(report)), colour=colour())
+    return drawn((line for report in reports for line in _lines(report)), colour=colour)
 
 
-def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> str:
+def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport], *, colour: bool = False) -> str:
     """One rule, and its arithmetic in every stack, kept or broken."""
     about = [("source", rule.source), ("if it is broken", f"{rule.severity}; {rule.fix}")]
     head = [words(f"{rule.id}  {rule.meaning}"), *(Paragraph(words(f"{label}: {text}"), "  ", "    ") for label, text in about)]
-    return drawn([*head, *(line for report in reports for line in _explained(rule, report))], colour=colour())
+    return drawn([*head, *(line for report in reports for line in _explained(rule, report))], colour=colour)
 
 
 def rule_list() -> str:

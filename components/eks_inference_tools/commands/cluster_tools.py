@@ -1,6 +1,6 @@
 """``eks-inference cluster-tools``: builds the programs that ``simulate`` and ``replay`` run, once.
 
-Exit codes: 0 all is there; 2 something cannot be built; 130 ended by Ctrl-C, with what was finished kept.
+Ctrl-C keeps what was finished.
 """
 
 import argparse
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from eks_inference_tools.simulate.control_plane.tool_build import Step
     from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 
+HELP = "build the programs that `simulate` and `replay` run, once"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds what runs the command; it has no options."""
@@ -24,11 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "of custom resources the same way. What is on PATH in a version that fits is used instead. All goes into the user's "
         "cache; a second run builds nothing."
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when something cannot be built."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when something cannot be built."""
     from eks_inference_tools.simulate.control_plane.tool_build import build
     from eks_inference_tools.simulate.control_plane.toolchain import installed
 

@@ -1,14 +1,13 @@
-"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures.
-
-Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
-"""
+"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures."""
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from eks_inference_tools.commands.options import add_document
 
 # The parser is built for every command; what a report needs is imported when one is made.
 if TYPE_CHECKING:
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FORMATS = ("table", "json", "html")
-
-Write = Callable[[str, Path | None], None]
-"""Takes a text to a file, or to standard output."""
+HELP = "results of load tests side by side, and beside published figures"
+FORMATS = ("text", "json", "html")
 
 
-def configure(parser: argparse.ArgumentParser, write: Write) -> None:
-    """Adds the sub-commands of ``loadtest`` and what runs them."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the sub-commands of ``loadtest`` and their options."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     report = commands.add_parser(
         "report",
@@ -55,13 +52,13 @@ def configure(parser: argparse.ArgumentParser, write: Write) -> None:
         metavar="ID",
         help="compare with these published figures, whatever the model, or with 'none' (default: those of the model)",
     )
-    report.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
-    report.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    report.set_defaults(run=lambda options: run(options, write))
+    add_document(report, FORMATS)
 
 
-def run(options: argparse.Namespace, write: Write) -> int:
-    """Makes the report; raises ``PreviewError`` with everything that is wrong with what was given."""
+def run(options: argparse.Namespace) -> int:
+    """Makes the report; raises ``ProblemsFound`` with everything that is wrong with what was given."""
+    from eks_inference_tools.presentation.output import write
+
     write(_render(_report(options), options.format), options.output)
     return 0
 
@@ -69,18 +66,18 @@ def run(options: argparse.Namespace, write: Write) -> int:
 def _report(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.loadtest_report.comparing import compare
     from eks_inference_tools.loadtest_report.published import published
-    from eks_inference_tools.loadtest_report.reading import read_all
-    from stackgraph.problems import PreviewError
+    from eks_inference_tools.loadtest_report.readers.detection import read_all
+    from stackgraph.problems import ProblemsFound
 
     known = published()
     problems = list(_wrong_options(options, known))
     read: list[list[Run]] = []
     try:
         read = read_all(options.files)
-    except PreviewError as error:
+    except ProblemsFound as error:
         problems += error.problems
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     figures = {} if options.published == "none" else {options.published: known[options.published]} if options.published else known
     return compare(_named(read, options), figures, any_model=bool(options.published))
 

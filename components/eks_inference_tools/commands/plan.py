@@ -1,13 +1,11 @@
-"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON.
-
-Exit codes: 0 the question was answered (also when nothing fits); 2 what was given cannot be used.
-"""
+"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON. That nothing fits is an answer, too."""
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from eks_inference_tools.commands.options import add_document
 
 # The parser is built for every command; what a plan needs is imported when one is made.
 if TYPE_CHECKING:
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
 
+HELP = "how a model fits an instance type: splits, batches, lengths"
 FORMATS = ("text", "json")
 Found = TypeVar("Found")
 
@@ -37,19 +36,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's longest)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.set_defaults(run=run)
+    add_document(parser, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when what was given cannot be used."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when what was given cannot be used."""
+    from eks_inference_tools.presentation.output import write
+
     found = answer(options.model, options.instance, options.engine, options.max_model_len)
     if options.format == "json":
-        sys.stdout.write(as_json(found))
+        write(as_json(found), options.output)
     else:
         from eks_inference_tools.presentation.feasibility import render_text
 
-        sys.stdout.write(render_text(found))
+        write(render_text(found), options.output)
     return 0
 
 
@@ -99,9 +99,9 @@ def _known(look_up: Callable[[str], Found], name: str, option: str, allowed: Ite
 
 
 def _refuse(message: str, option: str, given: str, allowed: str, hint: str = "") -> NoReturn:
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
-    raise PreviewError([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
+    raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------------------------
@@ -113,12 +113,10 @@ def as_json(found: "Feasibility") -> str:
 
 
 def _document(found: "Feasibility") -> dict[str, Any]:
-    from eks_inference.serving.memory import paged
-
     return {
         "model": _model(found.model),
         "instance": _instance(found.instance),
-        "engine": _engine(found.engine) | {"kv_cache": "paged" if paged(found.engine) else "contiguous"},
+        "engine": _engine(found.engine) | {"kv_cache": found.engine.generation.kv_cache},
         "splits": [_split(split) for split in found.splits],
     }
 

@@ -1,14 +1,12 @@
 """``eks-inference replay STACK``: a HorizontalPodAutoscaler under load, on a control plane of its own, in real time.
 
-Exit codes: 0 it did well; 1 it did not; 2 it cannot be replayed, or a part of the simulation failed; 130 for Ctrl-C.
+Exit code 1: the autoscaler did not do well. A part of the simulation that failed is 2.
 """
 
 import argparse
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.presentation.output import refuse_missing_folders
+from eks_inference_tools.commands.options import add_document, add_program, add_stack, output_file
 from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a replay needs is imported when one runs.
@@ -17,33 +15,30 @@ if TYPE_CHECKING:
     from eks_inference_tools.simulate.replay.samples import Sample
     from stackgraph.graph.document import Graph
 
+HELP = "how an autoscaled server scales, on a real control plane and Prometheus"
 FORMATS = ("text", "json")
 
-Write = Callable[[str, Path | None], None]
-"""Takes a text to a file, or to standard output."""
 
-Record = Callable[[argparse.Namespace], "Graph"]
-"""The graph of the stack that the options name."""
-
-
-def configure(parser: argparse.ArgumentParser, record: Record, write: Write) -> None:
-    """Adds the options of ``replay`` and what runs it."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
     parser.description = (
-        "Replays the autoscaler of a Triton server: a real Prometheus with the stack's own rules reads simulated servers, and "
-        "the real controller scales by the stack's own object, while users come and go. Takes seven to nine minutes."
+        "Replays the autoscaler of a Triton server, such as that of gpu-opt350m: a real Prometheus with the stack's own rules "
+        "reads simulated servers, and the real controller scales by the stack's own object, while users come and go. Takes seven "
+        "to nine minutes."
     )
-    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. gpu-opt350m")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    parser.add_argument("--plot", metavar="FILE.svg", type=Path, help="also draw users, queueing and pods")
-    parser.set_defaults(run=lambda options: run(options, record, write))
+    add_stack(parser)
+    add_program(parser)
+    add_document(parser, FORMATS)
+    parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also draw users, queueing and pods")
 
 
-def run(options: argparse.Namespace, record: Record, write: Write) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
+    from eks_inference_tools.presentation.output import write
+    from eks_inference_tools.program import program
     from eks_inference_tools.simulate.replay.plot import render_plot
 
-    refuse_missing_folders(options.output, options.plot)
-    report = _report(record(options))
+    report = _report(program(options.stack, options.program, debug=options.debug).record())
     write(_render(report, options.format), options.output)
     if options.plot:
         write(render_plot(report.samples, report.subject), options.plot)

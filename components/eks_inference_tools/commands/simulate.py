@@ -1,7 +1,6 @@
 """``eks-inference simulate``: where every pod of a stack lands, on a real control plane with simulated nodes.
 
-Exit codes: 0 every object was taken and every pod landed; 1 something was refused, is Pending or does not roll out; 2 there is
-nothing to simulate, or the simulation itself failed; 130 ended by Ctrl-C.
+Exit code 1: something was refused, is Pending or does not roll out. A simulation that failed itself is 2.
 """
 
 import argparse
@@ -11,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference_tools.commands.options import add_document, add_program, add_stack
 from eks_inference_tools.interrupts import ending_cleanly
-from eks_inference_tools.presentation.output import colour, refuse_missing_folders, write
 from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a simulation needs is imported when one runs.
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from eks_inference_tools.simulate.report import Report
     from stackgraph.graph.document import Graph
 
+HELP = "where every pod lands, on a real control plane with simulated nodes"
 FORMATS = ("text", "json")
 MOST = "max"
 
@@ -31,10 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when something is refused "
         "or Pending. Nothing runs in the pods; needs the programs of `eks-inference cluster-tools`."
     )
-    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama2")
-    parser.add_argument(
-        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
-    )
+    add_stack(parser)
+    add_program(parser)
     parser.add_argument(
         "--scale",
         metavar="NAMESPACE/NAME=N",
@@ -45,23 +43,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rollout", action="store_true", help="then change every image, and then delete everything, too")
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C, for a look with kubectl")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to a file instead of standard output")
-    parser.set_defaults(run=run)
+    add_document(parser, FORMATS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
+    from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
 
-    refuse_missing_folders(options.output)
+    graph = program(options.stack, options.program, debug=options.debug).record()
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)
-    graph = program(options.stack, options.program).record()
     replicas = _wanted(options.scale, graph)
     with (
         ending_cleanly(),
@@ -80,6 +76,7 @@ def _rendered(report: "Report", options: argparse.Namespace) -> str:
         from eks_inference_tools.simulate.document import render_json
 
         return render_json(report)
+    from eks_inference_tools.presentation.output import colour
     from eks_inference_tools.simulate.text import render_text
 
     return render_text(report, colour=options.output is None and colour())

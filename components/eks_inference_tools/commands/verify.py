@@ -1,42 +1,38 @@
 """``eks-inference verify``: is a deployed stack what its program says it is, and is it well?
 
-Exit codes: 0 all is well; 1 something failed, or is not there (yet); 2 the stack or the cluster could not be looked at, or only
-in part.
+Exit code 1: something failed, or is not there (yet). A cluster that could be looked at only in part is 2.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference_tools.commands.options import add_document, add_program, add_stack
 from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a check needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
-    from eks_inference_tools.reading.observed import Observed
+    from eks_inference_tools.verify.observed import Observed
     from eks_inference_tools.verify.verdicts import Check
-    from stackgraph.graph.document import Graph
 
-FORMATS = ("table", "json")
+HELP = "whether a deployed stack is there and well, by kubectl; changes nothing"
+FORMATS = ("text", "json")
 EXIT_CODES = {"ok": 0, "wait": 1, "failed": 1, "unknown": 2}
 POLL_SECONDS = 10.0
 
 
-def add_parser(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", recorded_stack: "Callable[[argparse.Namespace], Graph]"
-) -> argparse.ArgumentParser:
-    """Adds the command. ``recorded_stack`` gives the graph of the stack that the options name; it raises ``PreviewError``."""
-    parser = commands.add_parser(
-        "verify",
-        help="whether a deployed stack is there and well, by kubectl; changes nothing",
-        description="Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.description = (
+        "Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
         "and model server. Reads with kubectl, changes nothing. Exit code 0: all is well; 1: something failed or is not there "
-        "yet; 2: it could not be looked at.",
+        "yet; 2: it could not be looked at."
     )
-    parser.add_argument("stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3")
+    add_stack(parser)
+    add_program(parser)
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: KUBECONFIG, or ~/.kube/config")
     parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     parser.add_argument(
@@ -46,18 +42,18 @@ def add_parser(
         default=0.0,
         help="look again while something is on its way (default: 0)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
-    parser.set_defaults(run=lambda options: run(options, recorded_stack))
-    return parser
+    add_document(parser, FORMATS)
 
 
-def run(options: argparse.Namespace, recorded_stack: "Callable[[argparse.Namespace], Graph]") -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2 before anything was seen."""
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2 before anything was seen."""
+    from eks_inference_tools.presentation.output import colour, write
+    from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
     from eks_inference_tools.verify.verdicts import overall
 
-    expected = expected_of(recorded_stack(options))
+    expected = expected_of(program(options.stack, options.program, debug=options.debug).record())
     kubectl = Kubectl(kubeconfig=options.kubeconfig, context=options.context, access_command=expected.access_command)
     context = kubectl.check_cluster(expected.cluster)
     resources = expected.resources()
@@ -71,12 +67,14 @@ def run(options: argparse.Namespace, recorded_stack: "Callable[[argparse.Namespa
     if options.format == "json":
         from eks_inference_tools.verify.report import render_json
 
-        sys.stdout.write(render_json(expected, checks, context=context))
+        text = render_json(expected, checks, context=context)
     else:
         from eks_inference_tools.presentation.output import colour, width
         from eks_inference_tools.verify.text import render_text
 
-        sys.stdout.write(render_text(expected, checks, context=context, colour=colour(), width=width()))
+        to_screen = options.output is None
+        text = render_text(expected, checks, context=context, colour=to_screen and colour(), width=width() if to_screen else 110)
+    write(text, options.output)
     return EXIT_CODES[overall(checks)]
 
 

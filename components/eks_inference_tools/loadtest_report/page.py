@@ -7,9 +7,9 @@ from eks_inference_tools.loadtest_report import figures, plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
 from eks_inference_tools.loadtest_report.published import Published
 from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Run
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
-from stackgraph.views.phrases import counted
 
 _PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
 _ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 
 from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
-from eks_inference.serving.memory import GIB, MemoryUse, gib, paged
+from eks_inference.serving.memory import GIB, MemoryUse, gib
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 _WIDTH = 100
@@ -25,7 +25,7 @@ def render_text(found: Feasibility) -> str:
             for position, fit in enumerate(split.fits):
                 table.append(tuple("" if position and column.of_split else column.cell(split, fit) for column in columns))
         table += [f"{'':{least}}  {split.caution}"] if split.caution else []
-    legend = _PAGED_LEGEND if paged(found.engine) else _CONTIGUOUS_LEGEND
+    legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(columns))
     return drawn([head, "", *_about(found), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
@@ -53,7 +53,7 @@ _PAGED_LEGEND = (
 
 
 def _columns(found: Feasibility) -> list[_Column]:
-    neuron = found.instance.accelerator == "neuron"
+    neuron = found.instance.neuron
     unit, devices = ("core", "devices") if neuron else ("GPU", "GPUs")
     possible = [split for split in found.splits if not split.refusal]
     columns = [
@@ -89,15 +89,17 @@ def _about(found: Feasibility) -> list[Paragraph]:
     """Model, node and engine, each with the numbers everything else follows from."""
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
-    part = "core" if instance.accelerator == "neuron" else "GPU"
+    part = one.unit
     cores = (
-        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores" if part == "core" else f"{instance.devices} GPUs"
+        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores"
+        if instance.neuron
+        else f"{instance.devices} GPUs"
     )
     logical = f" (LNC {instance.default_logical_core_setting})" if instance.default_logical_core_setting > 1 else ""
     release = ", ".join(filter(None, [f"vLLM {engine.vllm}", f"Neuron SDK {engine.sdk}" if engine.sdk else ""]))
     usable = f", of which the engine uses {one.capacity / GIB:.3g}" if one.capacity < one.memory else ""
     pool = "".join(f", at most {limit.available / GIB:.3g} GiB a {part}" for limit in one.limits[1:])
-    way = f"in pages that sequences share{pool}" if paged(engine) else "set aside for the whole batch at its longest"
+    way = f"in pages that sequences share{pool}" if engine.generation.paged else "set aside for the whole batch at its longest"
     others = [each.name for each in engines_for(instance, model) if each != engine]
     facts = [
         ("model", f"{model.parameters / 1e9:.2f} billion parameters, {model.dtype}: {gib(model.weight_bytes())} GiB"),

@@ -17,23 +17,18 @@ def width(otherwise: int = 110) -> int:
     return shutil.get_terminal_size((otherwise, 0)).columns if sys.stdout.isatty() else otherwise
 
 
-def refuse_missing_folders(*files: Path | None) -> None:
-    """Raises ``PreviewError`` where a file could not be written, for commands that take minutes to have something to write."""
-    missing = [file.parent for file in files if file and not file.parent.is_dir()]
-    if missing:
-        from stackgraph.problems import PreviewError, Problem
-
-        raise PreviewError([Problem("there is no such folder", file=str(folder)) for folder in missing])
-
-
 def write(text: str, output: Path | None) -> None:
     """To standard output, or to a file that is complete or not there at all."""
     if output is None:
         sys.stdout.write(text)
         return
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     try:
+        if output.exists() and not output.is_file():
+            # A device or a pipe, such as /dev/null: nothing may take its place.
+            output.write_text(text, encoding="utf-8")
+            return
         with tempfile.NamedTemporaryFile(
             "w", dir=output.parent, prefix=f".{output.name}.", delete=False, encoding="utf-8"
         ) as file:
@@ -46,4 +41,4 @@ def write(text: str, output: Path | None) -> None:
                 os.unlink(file.name)
                 raise
     except OSError as error:
-        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error
+        raise ProblemsFound([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error

@@ -1,58 +1,39 @@
 """What a deployed stack should look like, worked out from its recorded graph. There is no second list."""
 
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from eks_inference.placement import KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
-from eks_inference_tools.reading.facts import Facts, facts_of
-from eks_inference_tools.reading.workloads import whole
-from stackgraph.graph.composition import Composition, is_component, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, table, text, texts
-
-ADDON_TYPE = "aws:eks/addon:Addon"
-
-DAEMON_SETS = "daemonsets.apps"
-DEPLOYMENTS = "deployments.apps"
-ENDPOINT_SLICES = "endpointslices.discovery.k8s.io"
-JOBS = "jobs.batch"
-LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
-NAMESPACES = "namespaces"
-NODES = "nodes"
-NODE_CLASSES = "ec2nodeclasses.karpenter.k8s.aws"
-NODE_POOLS = "nodepools.karpenter.sh"
-PODS = "pods"
-RAY_SERVICES = "rayservices.ray.io"
-SERVICES = "services"
-STATEFUL_SETS = "statefulsets.apps"
-STORAGE_CLASSES = "storageclasses.storage.k8s.io"
-VOLUME_CLAIMS = "persistentvolumeclaims"
-
-CHECKED: Mapping[tuple[str, str], str] = {
-    ("", "Namespace"): NAMESPACES,
-    ("", "PersistentVolumeClaim"): VOLUME_CLAIMS,
-    ("", "Service"): SERVICES,
-    ("apps", "DaemonSet"): DAEMON_SETS,
-    ("apps", "Deployment"): DEPLOYMENTS,
-    ("apps", "StatefulSet"): STATEFUL_SETS,
-    ("batch", "Job"): JOBS,
-    ("karpenter.k8s.aws", "EC2NodeClass"): NODE_CLASSES,
-    ("karpenter.sh", "NodePool"): NODE_POOLS,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LEADER_WORKER_SETS,
-    ("ray.io", "RayService"): RAY_SERVICES,
-    ("storage.k8s.io", "StorageClass"): STORAGE_CLASSES,
-}
-"""By API group and kind, the resources (as kubectl names them) whose objects have a state of their own worth a check."""
-
-WORKLOADS = (DAEMON_SETS, DEPLOYMENTS, JOBS, LEADER_WORKER_SETS, STATEFUL_SETS)
-
-KINDS = {resource: kind for (_, kind), resource in CHECKED.items()}
+from eks_inference.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
+from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
+from eks_inference_tools.reading.charts import Chart, chart_of
+from eks_inference_tools.reading.clusters import clusters
+from eks_inference_tools.reading.kinds import (
+    CHECKED,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    JOBS,
+    NAMESPACES,
+    NODE_CLASSES,
+    NODE_POOLS,
+    NODES,
+    PODS,
+    RAY_SERVICES,
+    SERVICES,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    WORKLOADS,
+    subject_of,
+)
+from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text, texts
 
 
 @dataclass(frozen=True)
@@ -142,21 +123,20 @@ class Expected:
 
 def expected_of(graph: Graph) -> Expected:
     """What the stack should look like when it is deployed and well."""
-    composition = Composition(graph)
-    facts = facts_of(graph)
+    structure = Structure(graph)
     level: dict[str, int] = {}
     objects: list[ExpectedObject] = []
     releases: list[ExpectedRelease] = []
     addons: list[ExpectedAddon] = []
     unchecked: Counter[str] = Counter()
-    for resource in sorted(graph.resources, key=lambda r: (composition.level.get(r.urn, 0), r.urn)):
-        area = _area(resource, composition)
+    for resource in sorted(graph.resources, key=lambda r: (structure.level.get(r.urn, 0), r.urn)):
+        area = _area(resource, structure)
         if resource.type == CHART_TYPE and not is_read(resource):
-            releases.append(_release(resource, area))
+            releases.append(_release(chart_of(resource), area))
         elif resource.type == ADDON_TYPE and not is_read(resource):
-            addon = _addon(resource, area)
+            addon = _addon(Addon(resource), area)
             if addon is None:
-                unchecked[f"add-on {text(resource.inputs.get('addonName'))}"] += 1
+                unchecked[f"add-on {Addon(resource).name}"] += 1
                 continue
             addons.append(addon)
         elif is_kubernetes_object(resource):
@@ -167,8 +147,8 @@ def expected_of(graph: Graph) -> Expected:
             objects.append(found)
         else:
             continue
-        level[area] = composition.level.get(resource.urn, 0)
-    cluster = next(iter(facts.clusters), None)
+        level[area] = structure.level.get(resource.urn, 0)
+    cluster = next(iter(clusters(graph)), None)
     return Expected(
         stack=graph.stack,
         cluster=cluster.name if cluster else _existing_cluster(graph),
@@ -176,20 +156,15 @@ def expected_of(graph: Graph) -> Expected:
         access_command=text(graph.outputs.get("kubeconfigCommand")),
         areas=tuple(sorted(level, key=lambda area: (level[area], area))),
         objects=tuple(objects),
-        pools=tuple(_pools(graph, facts)),
+        pools=tuple(_pools(graph)),
         releases=tuple(releases),
         addons=tuple(addons),
         unchecked=dict(sorted(unchecked.items())),
     )
 
 
-def subject_of(resource: str, namespace: str, name: str) -> str:
-    """``DaemonSet kube-system/neuron-device-plugin``"""
-    return f"{KINDS[resource]} {namespace}/{name}" if namespace else f"{KINDS[resource]} {name}"
-
-
-def _area(resource: Resource, composition: Composition) -> str:
-    above = [composition.graph.by_urn[urn] for urn in composition.above(resource.urn)]
+def _area(resource: Resource, structure: Structure) -> str:
+    above = [structure.graph.by_urn[urn] for urn in structure.above(resource.urn)]
     components = [short_component_type(item.type) for item in above if is_component(item)]
     return components[-1] if components else "Stack"
 
@@ -218,59 +193,45 @@ def _object(resource: Resource, area: str) -> ExpectedObject | None:
     )
 
 
-def _pools(graph: Graph, facts: Facts) -> Iterator[ExpectedPool]:
-    for capacity in facts.capacity:
-        if POOL_LABEL in capacity.labels:
-            selector = {POOL_LABEL: capacity.labels[POOL_LABEL]}
-        elif capacity.manager == "Karpenter":
-            selector = {KARPENTER_POOL_LABEL: capacity.name}
-        else:
-            selector = {NODE_GROUP_LABEL: capacity.name}
-        yield ExpectedPool(
-            name=next(iter(selector.values())),
-            selector=selector,
-            least=_least(graph.by_urn[capacity.urn]) if capacity.manager == "node group" else None,
-            instance_types=capacity.instance_types,
-            families=capacity.families,
-        )
+def _pools(graph: Graph) -> Iterator[ExpectedPool]:
+    for group in node_groups(graph):
+        yield _pool(group.labels, {NODE_GROUP_LABEL: group.name}, group.instance_types, least=_least(group))
+    for pool in node_pools(graph):
+        types, families = pool.chosen(INSTANCE_TYPE_LABEL), pool.chosen(FAMILY_LABEL)
+        yield _pool(pool.labels, {KARPENTER_POOL_LABEL: pool.name}, types, families)
 
 
-def _least(node_group: Resource) -> int:
+def _pool(
+    labels: Any, own: Mapping[str, str], types: tuple[str, ...], families: tuple[str, ...] = (), least: int | None = None
+) -> ExpectedPool:
+    """The label of the library, which a deployed pool may share with its successor, comes before that of the pool's maker."""
+    pool = table(labels).get(POOL_LABEL)
+    selector = own if pool is None else {POOL_LABEL: text(pool)}
+    return ExpectedPool(next(iter(selector.values())), selector, least, types, families)
+
+
+def _least(group: NodeGroup) -> int:
     """Nodes that a node group has in any case: where something scales it, its lower bound."""
-    scaling = node_group.inputs.get("scalingConfig")
-    low, size, high = (whole(at(scaling, key)) for key in ("minSize", "desiredSize", "maxSize"))
+    low, size, high = group.sizes
     if low is not None and high is not None and low < high and size != 0:
         return low
     return size or 0
 
 
-def _release(resource: Resource, area: str) -> ExpectedRelease:
-    chart = text(resource.inputs.get("chart")).rstrip("/").rpartition("/")[2]
-    return ExpectedRelease(
-        namespace=text(resource.inputs.get("namespace")) or "default",
-        name=text(resource.inputs.get("name")) or text(resource.name),
-        chart=chart,
-        version=text(resource.inputs.get("version")),
-        area=area,
-    )
+def _release(chart: Chart, area: str) -> ExpectedRelease:
+    return ExpectedRelease(chart.namespace, chart.release, chart.name, chart.version, area)
 
 
-def _addon(resource: Resource, area: str) -> ExpectedAddon | None:
-    name = text(resource.inputs.get("addonName"))
-    row = _addon_rows().get(name)
+def _addon(addon: Addon, area: str) -> ExpectedAddon | None:
+    row = addon.runs
     if row is None:
         return None
     kinds = ((DEPLOYMENTS, "deployments"), (DAEMON_SETS, "daemonsets"))
     return ExpectedAddon(
-        name=name,
-        version=text(resource.inputs.get("addonVersion")),
+        name=addon.name,
+        version=addon.version,
         area=area,
         workloads=tuple(
             (kubectl_name, row["namespace"], workload) for kubectl_name, key in kinds for workload in texts(row.get(key))
         ),
     )
-
-
-@cache
-def _addon_rows() -> Mapping[str, Mapping[str, Any]]:
-    return table(tomllib.loads(files("eks_inference_tools.reading").joinpath("addons.toml").read_text("utf-8")))

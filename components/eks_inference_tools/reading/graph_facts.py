@@ -5,26 +5,25 @@ Values that are secret, unknown or of an unexpected kind are left out of every v
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.reading.facts import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
-from eks_inference_tools.reading.node_shapes import NodeShape, launch_template, node_shapes
-from eks_inference_tools.reading.pods import Pod
-from eks_inference_tools.reading.scheduling import chosen_labels, obstacles
-from eks_inference_tools.reading.workloads import Autoscaler, autoscalers, group_kind, pod_templates, whole
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object
+from eks_inference_tools.reading.autoscalers import Autoscaler, autoscalers
+from eks_inference_tools.reading.charts import V4_CHART_TYPE, Chart, charts
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources
+from eks_inference_tools.reading.node_groups import LaunchTemplate, NodeGroup, launch_templates, node_groups
+from eks_inference_tools.reading.node_pools import NodeClass, node_classes
+from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
+from eks_inference_tools.reading.pod_templates import PodTemplate, group_kind, pod_templates
+from eks_inference_tools.reading.scalars import is_true
+from eks_inference_tools.reading.scheduling import obstacles
+from eks_inference_tools.reading.security_groups import SecurityGroups
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, joined, table, text, texts
-
-CLUSTER_TYPE = "aws:eks/cluster:Cluster"
-REMOTE_CLUSTER_TYPE = "eks:index:Cluster"
-V4_CHART_TYPE = "kubernetes:helm.sh/v4:Chart"
-NEURON_CHART = "neuron-helm-chart"
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, joined, table, text
 
 # What makes nodes in ways the graph does not show. Other remote components may, too.
 _OTHER_NODES = frozenset(("aws:autoscaling/group:Group", "aws:ec2/instance:Instance", "aws:eks/fargateProfile:FargateProfile"))
@@ -48,41 +47,6 @@ _NO_PODS = frozenset(
 _SCHEDULER_NAME = re.compile(r"""["']?schedulerName["']?\s*:\s*["']?([\w.-]+)""")
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A Helm chart and its values."""
-
-    resource: Resource
-    name: str
-    namespace: str
-    version: Any
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class GroupRule:
-    """One rule of a security group. ``group`` is the group's URN, or its id where the graph does not make it."""
-
-    urn: str
-    group: str
-    ingress: bool
-    protocol: str
-    ports: tuple[int | None, int | None]
-    sources: tuple[str, ...]
-    itself: bool
-
-    @property
-    def everything(self) -> bool:
-        return self.protocol in ("-1", "all")
-
-    def opens(self, port: int) -> bool:
-        """Whether TCP traffic to a port is in it; False where its ports are not known."""
-        low, high = self.ports
-        if self.everything:
-            return True
-        return self.protocol in ("tcp", "6") and low is not None and high is not None and low <= port <= high
-
-
 class GraphFacts:
     """Lazily worked out views of a recorded graph."""
 
@@ -92,9 +56,9 @@ class GraphFacts:
     # -- objects of the cluster
 
     @cached_property
-    def pods(self) -> tuple[Pod, ...]:
+    def pods(self) -> tuple[PodTemplate, ...]:
         """Every pod template of the graph."""
-        return tuple(Pod(template) for template in pod_templates(self.graph))
+        return tuple(pod_templates(self.graph))
 
     @cached_property
     def autoscalers(self) -> tuple[Autoscaler, ...]:
@@ -111,17 +75,7 @@ class GraphFacts:
 
     @cached_property
     def charts(self) -> tuple[Chart, ...]:
-        return tuple(
-            Chart(
-                resource=resource,
-                name=text(resource.inputs.get("chart")),
-                namespace=text(resource.inputs.get("namespace")) or "default",
-                version=resource.inputs.get("version"),
-                values=table(resource.inputs.get("values")),
-            )
-            for resource in self.graph.resources
-            if resource.type in (CHART_TYPE, V4_CHART_TYPE) and not is_read(resource)
-        )
+        return charts(self.graph)
 
     @cached_property
     def schedulers(self) -> tuple[str, ...]:
@@ -164,7 +118,7 @@ class GraphFacts:
     @cached_property
     def clusters(self) -> tuple[Resource, ...]:
         """The EKS clusters that the graph makes."""
-        return tuple(r for r in self.graph.resources if r.type in (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE) and not is_read(r))
+        return cluster_resources(self.graph)
 
     @cached_property
     def kubernetes_version(self) -> str:
@@ -183,89 +137,46 @@ class GraphFacts:
         """Whether pods can only land on nodes of the graph's own pools."""
         return bool(self.shapes) and bool(self.clusters) and not any(_makes_other_nodes(r) for r in self.graph.resources)
 
-    def landing(self, pod: Pod) -> tuple[NodeShape, ...]:
+    def shapes_for(self, pod: PodTemplate) -> tuple[NodeShape, ...]:
         """The shapes of the graph that a pod can land on, however much it asks for."""
-        if pod not in self._landing:
-            self._landing[pod] = tuple(shape for shape in self.shapes if not obstacles(pod.spec, shape))
-        return self._landing[pod]
+        if pod not in self._shapes_for:
+            self._shapes_for[pod] = tuple(shape for shape in self.shapes if not obstacles(pod.spec, shape))
+        return self._shapes_for[pod]
 
     @cached_property
-    def _landing(self) -> dict[Pod, tuple[NodeShape, ...]]:
+    def _shapes_for(self) -> dict[PodTemplate, tuple[NodeShape, ...]]:
         return {}
 
-    def instance_types(self, pod: Pod) -> tuple[InstanceType, ...]:
+    def instance_types(self, pod: PodTemplate) -> tuple[InstanceType, ...]:
         """Instance types of the catalog that a pod can land on: by the graph's pools, else by what it selects."""
         known = instance_types()
-        found = [shape.instance for shape in self.landing(pod) if shape.instance]
+        found = [shape.instance for shape in self.shapes_for(pod) if shape.instance]
         if not found:
-            chosen = [value for key, value in chosen_labels(pod.spec) if key == INSTANCE_TYPE_LABEL]
+            chosen = [value for key, value in pod.spec.chosen_labels() if key == INSTANCE_TYPE_LABEL]
             found = [known[name] for name in chosen if name in known]
         return tuple(dict.fromkeys(found))
 
     @cached_property
-    def daemons(self) -> tuple[Pod, ...]:
+    def daemons(self) -> tuple[PodTemplate, ...]:
         """Pods that run on each node."""
         return tuple(pod for pod in self.pods if pod.kind == "DaemonSet")
 
     @cached_property
-    def node_groups(self) -> tuple[Resource, ...]:
-        return tuple(r for r in self.graph.of_type(NODE_GROUP_TYPE) if not is_read(r))
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        return node_groups(self.graph)
 
     @cached_property
-    def launch_templates(self) -> Mapping[str, Resource]:
+    def node_classes(self) -> tuple[NodeClass, ...]:
+        return node_classes(self.graph)
+
+    @cached_property
+    def launch_templates(self) -> Mapping[str, LaunchTemplate]:
         """Launch templates that the graph makes, by URN."""
-        return {r.urn: r for r in self.graph.of_type(LAUNCH_TEMPLATE_TYPE) if not is_read(r)}
-
-    def launch_template(self, group: Resource) -> Mapping[str, Any] | None:
-        """The inputs of a node group's launch template; empty when it has none, None when the graph does not make it."""
-        return launch_template(group, {urn: template.inputs for urn, template in self.launch_templates.items()})
-
-    # -- network
+        return launch_templates(self.graph)
 
     @cached_property
-    def security_groups(self) -> Mapping[str, Resource]:
-        """Security groups that the graph makes, by URN."""
-        return {r.urn: r for type_ in _GROUP_TYPES for r in self.graph.of_type(type_) if not is_read(r)}
-
-    @cached_property
-    def group_rules(self) -> tuple[GroupRule, ...]:
-        """Rules of security groups, written inside the group or beside it."""
-        found: list[GroupRule] = []
-        for group in self.security_groups.values():
-            for key in ("ingress", "egress"):
-                found += (_inline_rule(group, rule, key == "ingress") for rule in items(group.inputs.get(key)))
-        for resource in self.graph.resources:
-            if resource.type in _RULE_TYPES and not is_read(resource):
-                found.append(self._separate_rule(resource))
-        return tuple(found)
-
-    def groups_of(self, resource: Resource, key: str, value: Any) -> tuple[str, ...]:
-        """Security groups a property names: URNs of those the graph makes, else their ids as the program gives them."""
-        urns = [urn for urn in resource.property_dependencies.get(key, ()) if urn in self.security_groups]
-        by_token = {f"<{self.security_groups[urn].name}.id>": urn for urn in urns}
-        return tuple(by_token.get(one, one) for one in texts(value))
-
-    def _separate_rule(self, resource: Resource) -> GroupRule:
-        inputs = resource.inputs
-        group = next(iter(self.groups_of(resource, "securityGroupId", inputs.get("securityGroupId"))), "")
-        peer = "referencedSecurityGroupId" if "referencedSecurityGroupId" in inputs else "sourceSecurityGroupId"
-        peers = self.groups_of(resource, peer, inputs.get(peer))
-        return GroupRule(
-            urn=resource.urn,
-            group=group,
-            ingress=inputs.get("type") == "ingress" or resource.type == _INGRESS_TYPE,
-            protocol=text(inputs.get("ipProtocol") or inputs.get("protocol")).lower(),
-            ports=(whole(inputs.get("fromPort")), whole(inputs.get("toPort"))),
-            sources=_sources(inputs),
-            itself=is_true(inputs.get("self")) or (group in peers and group not in ("", "<unknown>", "[secret]")),
-        )
-
-
-_GROUP_TYPES = ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")
-_INGRESS_TYPE = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
-_RULE_TYPES = frozenset(
-    ("aws:ec2/securityGroupRule:SecurityGroupRule", _INGRESS_TYPE, "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule")
-)
+    def security_groups(self) -> SecurityGroups:
+        return SecurityGroups(self.graph)
 
 
 def name_of(resource: Resource) -> str:
@@ -296,11 +207,6 @@ def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield path, here
 
 
-def is_true(value: Any) -> bool:
-    """Whether a switch is on: providers take texts, too."""
-    return value is True or value == "true"
-
-
 def _makes_other_nodes(resource: Resource) -> bool:
     inputs = resource.inputs
     if resource.type == REMOTE_CLUSTER_TYPE:
@@ -311,21 +217,3 @@ def _makes_other_nodes(resource: Resource) -> bool:
     if resource.remote:
         return resource.type not in _REMOTE_WITHOUT_NODES and resource.package != "awsx"
     return resource.type in _OTHER_NODES
-
-
-def _inline_rule(group: Resource, rule: Any, ingress: bool) -> GroupRule:
-    inputs = table(rule)
-    return GroupRule(
-        urn=group.urn,
-        group=group.urn,
-        ingress=ingress,
-        protocol=text(inputs.get("protocol")).lower(),
-        ports=(whole(inputs.get("fromPort")), whole(inputs.get("toPort"))),
-        sources=_sources(inputs),
-        itself=is_true(inputs.get("self")),
-    )
-
-
-def _sources(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    keys = ("cidrBlocks", "ipv6CidrBlocks", "cidrIpv4", "cidrIpv6")
-    return tuple(value for key in keys for value in texts(inputs.get(key)))

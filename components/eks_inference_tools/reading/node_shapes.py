@@ -3,7 +3,7 @@
 What is secret, unknown or outside the catalog stays open: a shape then says "may be anything", never a guess.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -18,26 +18,20 @@ from eks_inference.placement import (
     HOSTNAME_LABEL,
     INSTANCE_TYPE_LABEL,
     KARPENTER_POOL_LABEL,
-    POOL_LABEL,
     ZONE_ID_LABEL,
     ZONE_LABEL,
     Taint,
 )
 from eks_inference.pools.plan import allocatable
-from eks_inference_tools.reading.facts import LAUNCH_TEMPLATE_TYPE, NODE_CLASS_TYPE, NODE_GROUP_TYPE, NODE_POOL_TYPE
-from eks_inference_tools.reading.workloads import whole
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import is_kubernetes_object, taint_effect
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, table, text, texts
-
-Values = frozenset[str] | None
-"""Values a label may have on a node: empty, the node has no such label; None, it may be there with any value."""
-
-SUBNET_TYPE = "aws:ec2/subnet:Subnet"
+from eks_inference_tools.reading.expressions import Expression, Values
+from eks_inference_tools.reading.machines import Subnets
+from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
+from stackgraph.graph.document import Graph
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import table, text
 
 _OS_LABEL = "kubernetes.io/os"
-_FAMILY_LABEL = "karpenter.k8s.aws/instance-family"
 _SIZE_LABEL = "karpenter.k8s.aws/instance-size"
 _CPU_LABEL = "karpenter.k8s.aws/instance-cpu"
 
@@ -94,13 +88,13 @@ class NodeShape:
         found = {} if self.efa is None else {EFA_RESOURCE: Decimal(self.efa)}
         if self.instance:
             room = allocatable(self.instance)
-            neuron = self.instance.devices if self.instance.accelerator == "neuron" else 0
+            neuron = self.instance.devices if self.instance.neuron else 0
             found |= {
                 "cpu": Decimal(room.cpu_millis) / 1000,
                 "memory": Decimal(room.memory_mib) * 2**20,
                 DEVICE_RESOURCE: Decimal(neuron),
                 CORE_RESOURCE: Decimal(cores_of(neuron, self.instance)),
-                GPU_RESOURCE: Decimal(self.instance.devices if self.instance.accelerator == "nvidia" else 0),
+                GPU_RESOURCE: Decimal(self.instance.devices if self.instance.nvidia else 0),
             }
         return found
 
@@ -108,182 +102,113 @@ class NodeShape:
         """The values that label may have on these nodes."""
         if key in self.labels:
             return self.labels[key]
-        if key.startswith(_NVIDIAS) and self.instance and self.instance.accelerator != "nvidia":
+        if key.startswith(_NVIDIAS) and self.instance and not self.instance.nvidia:
             return frozenset()
         if key.startswith(_KARPENTERS) and not self.by_karpenter:
             return frozenset()
         return None if self.anything or key.startswith(_PUT_ON_BY_OTHERS) else frozenset()
 
-    def can_have(self, key: str, operator: str, values: tuple[str, ...]) -> bool:
+    def can_have(self, wanted: Expression) -> bool:
         """Whether these nodes can fulfil an expression of a selector."""
-        possible = self.possible(key)
-        if possible is None and key == INSTANCE_TYPE_LABEL and operator == "In":
-            families = self.labels.get(_FAMILY_LABEL)
-            return families is None or any(is_token(value) or value.partition(".")[0] in families for value in values)
-        return _matches(operator, values, possible)
+        possible = self.possible(wanted.key)
+        if possible is None and wanted.key == INSTANCE_TYPE_LABEL and wanted.operator == "In":
+            families = self.labels.get(FAMILY_LABEL)
+            return families is None or any(is_token(value) or value.partition(".")[0] in families for value in wanted.values)
+        return wanted.fulfilled_by(possible)
 
 
 def node_shapes(graph: Graph) -> tuple[NodeShape, ...]:
     """The shapes of every pool that the graph makes."""
-    subnets = {r.urn: r.inputs for r in graph.of_type(SUBNET_TYPE)}
-    templates = {r.urn: r.inputs for r in graph.of_type(LAUNCH_TEMPLATE_TYPE)}
-    classes = {text(at(r.inputs, "metadata", "name")): r for r in graph.of_type(NODE_CLASS_TYPE)}
-    found: list[NodeShape] = []
-    for resource in graph.of_type(NODE_GROUP_TYPE):
-        if not is_read(resource):
-            found += _of_group(resource, templates, subnets)
-    for resource in graph.of_type(NODE_POOL_TYPE):
-        if is_kubernetes_object(resource):
-            found += _of_node_pool(resource, classes, subnets)
-    return tuple(found)
-
-
-def launch_template(group: Resource, templates: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The inputs of a node group's launch template; empty when it has none, None when the graph does not make it."""
-    if group.inputs.get("launchTemplate") is None:
-        return {}
-    urns = group.property_dependencies.get("launchTemplate", ())
-    return next((templates[urn] for urn in urns if urn in templates), None)
-
-
-def efa_count(template: Any) -> int | None:
-    """EFA interfaces of a launch template or node class; None when that is not known."""
-    interfaces = at(template, "networkInterfaces")
-    if is_token(interfaces):
-        return None
-    return sum(text(at(interface, "interfaceType")).startswith("efa") for interface in items(interfaces))
-
-
-def _matches(operator: str, values: tuple[str, ...], possible: Values) -> bool:
-    """Whether a label that has one of the possible values can fulfil an expression."""
-    if possible is None or any(is_token(value) for value in values):
-        return True
-    if operator == "In":
-        return any(value in possible for value in values)
-    if operator == "NotIn":
-        return not possible or any(value not in values for value in possible)
-    if operator == "Exists":
-        return bool(possible)
-    if operator == "DoesNotExist":
-        return not possible
-    limit = whole(values[0]) if values else None
-    numbers = [whole(value) for value in possible]
-    if operator in ("Gt", "Lt") and limit is not None:
-        return any(number is None or (number > limit if operator == "Gt" else number < limit) for number in numbers)
-    return True
+    of_groups = (shape for group in node_groups(graph) for shape in shapes_of_group(group))
+    of_pools = (shape for pool in node_pools(graph) for shape in shapes_of_node_pool(pool))
+    return (*of_groups, *of_pools)
 
 
 # -- managed node groups ---------------------------------------------------------------------------------------------------------
 
 
-def _of_group(
-    group: Resource, templates: Mapping[str, Mapping[str, Any]], subnets: Mapping[str, Mapping[str, Any]]
-) -> Iterator[NodeShape]:
-    inputs = group.inputs
-    template = launch_template(group, templates)
-    labels = inputs.get("labels")
-    known: dict[str, Values] = {
-        **_zones(group, "subnetIds", len(items(inputs.get("subnetIds"))), subnets),
+def shapes_of_group(group: NodeGroup) -> tuple[NodeShape, ...]:
+    """One shape for each instance type, the preferred first."""
+    labels: dict[str, Values] = {
+        **_zones(group.subnets),
         ARCHITECTURE_LABEL: None,
-        _OS_LABEL: frozenset(["windows" if text(inputs.get("amiType")).startswith("WINDOWS") else "linux"]),
-        "eks.amazonaws.com/capacityType": _value(inputs.get("capacityType") or "ON_DEMAND"),
-        **_labels(labels),
+        _OS_LABEL: frozenset(["windows" if group.ami_type.startswith("WINDOWS") else "linux"]),
+        "eks.amazonaws.com/capacityType": _value(group.capacity_type),
+        **_labels(group.labels),
     }
-    # With an image of one's own, user data gives the labels.
-    own_image = template is None or at(template, "imageId") is not None or inputs.get("amiType") == "CUSTOM"
     base = NodeShape(
-        pool=text(inputs.get("nodeGroupName")) or text(at(labels, POOL_LABEL)) or text(group.name),
+        pool=group.pool,
         by_karpenter=False,
         urn=group.urn,
         type_name="",
         instance=None,
-        labels=known,
-        anything=own_image or is_token(labels),
-        taints=_taints(inputs.get("taints")),
-        efa=None if template is None else efa_count(template),
-        max_nodes=whole(at(inputs.get("scalingConfig"), "maxSize")),
+        labels=labels,
+        # With an image of one's own, user data gives the labels.
+        anything=group.own_image or is_token(group.labels),
+        taints=_hard(group.taints),
+        efa=group.template.efa_interfaces if group.template else None,
+        max_nodes=group.sizes[2],
     )
-    names = texts(inputs.get("instanceTypes")) or texts(at(template, "instanceType"))
-    for name in names or ("",):
-        yield _on(base, name)
+    return tuple(_on(base, name) for name in group.instance_types or ("",))
 
 
 # -- Karpenter -------------------------------------------------------------------------------------------------------------------
 
 
-def _of_node_pool(
-    pool: Resource, classes: Mapping[str, Resource], subnets: Mapping[str, Mapping[str, Any]]
-) -> Iterator[NodeShape]:
-    template = at(pool.inputs, "spec", "template")
-    node_class = classes.get(text(at(template, "spec", "nodeClassRef", "name")))
-    class_spec = node_class.inputs.get("spec") if node_class else None
-    name = text(at(pool.inputs, "metadata", "name")) or text(pool.name)
-    labels = at(template, "metadata", "labels")
-    zones = _zones(node_class, "spec", len(items(at(class_spec, "subnetSelectorTerms"))), subnets) if node_class else {}
+def shapes_of_node_pool(pool: NodePool) -> tuple[NodeShape, ...]:
+    """One shape for each instance type that the requirements may allow."""
     base = NodeShape(
-        pool=name,
+        pool=pool.name,
         by_karpenter=True,
         urn=pool.urn,
         type_name="",
         instance=None,
         labels={
-            **zones,
+            **_zones(pool.subnets),
             ARCHITECTURE_LABEL: None,
             _OS_LABEL: None,
-            KARPENTER_POOL_LABEL: _value(name),
-            **_labels(labels),
+            KARPENTER_POOL_LABEL: _value(pool.name),
+            **_labels(pool.labels),
         },
-        anything=is_token(labels) or is_token(template),
-        taints=_taints(at(template, "spec", "taints")),
+        anything=is_token(pool.labels),
+        taints=_hard(pool.taints),
         efa=None,
     )
-    requirements = items(at(template, "spec", "requirements"))
-    interfaces = efa_count(class_spec)
-    for shape in _candidates(base, requirements):
+    interfaces = pool.node_class.efa_interfaces if pool.node_class else 0
+    found = []
+    for shape in _candidates(base, pool):
         # Without interfaces of its own the node gets those its pods ask for.
         efa = interfaces or (shape.instance.efa_interfaces if shape.instance and interfaces is not None else None)
-        if (kept := _required(shape, requirements)) is not None:
-            yield replace(kept, efa=efa)
+        if (kept := _required(shape, pool.requirements)) is not None:
+            found.append(replace(kept, efa=efa))
+    return tuple(found)
 
 
-def _candidates(base: NodeShape, requirements: Any) -> Iterator[NodeShape]:
+def _candidates(base: NodeShape, pool: NodePool) -> Iterator[NodeShape]:
     """A shape for each instance type that type and family leave; one of no known type where the catalog may not know them all."""
-    names = _chosen(requirements, INSTANCE_TYPE_LABEL)
-    families = _chosen(requirements, _FAMILY_LABEL)
+    names, families = pool.chosen(INSTANCE_TYPE_LABEL), pool.chosen(FAMILY_LABEL)
     if names:
         yield from (_on(base, name) for name in names)
         return
     known = [instance for instance in instance_types().values() if instance.family in families]
     yield from (_on(base, instance.name) for instance in known)
-    # The catalog has every size of a Neuron family, but not of others.
-    complete = {instance.family for instance in known if instance.accelerator == "neuron"}
+    complete = {instance.family for instance in known if instance.every_size}
     if not families or set(families) - complete:
         yield base
 
 
-def _chosen(requirements: Any, key: str) -> tuple[str, ...]:
-    return tuple(
-        value
-        for requirement in requirements
-        if at(requirement, "key") == key and at(requirement, "operator") == "In"
-        for value in texts(at(requirement, "values"))
-    )
-
-
-def _required(shape: NodeShape, requirements: Any) -> NodeShape | None:
+def _required(shape: NodeShape, requirements: Iterable[Expression]) -> NodeShape | None:
     """The shape with what the requirements say of its labels; None when they exclude it."""
     labels = dict(shape.labels)
-    for requirement in requirements:
-        key, operator = text(at(requirement, "key")), text(at(requirement, "operator"))
-        values = texts(at(requirement, "values"))
+    for one in requirements:
         # A label that nothing else sets is the pool's own choice.
-        possible = labels.get(key)
-        if not _matches(operator, values, possible):
+        possible = labels.get(one.key)
+        if not one.fulfilled_by(possible):
             return None
-        if operator == "In" and not any(is_token(value) for value in values):
-            labels[key] = frozenset(values) if possible is None else possible & frozenset(values)
+        if one.operator == "In" and not any(is_token(value) for value in one.values):
+            labels[one.key] = frozenset(one.values) if possible is None else possible & frozenset(one.values)
         else:
-            labels.setdefault(key, frozenset() if operator == "DoesNotExist" else None)
+            labels.setdefault(one.key, frozenset() if one.operator == "DoesNotExist" else None)
     return replace(shape, labels=labels)
 
 
@@ -298,7 +223,7 @@ def _on(base: NodeShape, name: str) -> NodeShape:
     family, _, size = name.partition(".")
     labels: dict[str, Values] = {**base.labels, INSTANCE_TYPE_LABEL: frozenset([name])}
     if base.by_karpenter:
-        labels |= {_FAMILY_LABEL: frozenset([family]), _SIZE_LABEL: frozenset([size])}
+        labels |= {FAMILY_LABEL: frozenset([family]), _SIZE_LABEL: frozenset([size])}
     if instance:
         labels[ARCHITECTURE_LABEL] = frozenset([_ARCHITECTURES[instance.architecture]])
         if base.by_karpenter:
@@ -314,22 +239,11 @@ def _value(value: Any) -> Values:
     return None if is_token(value) else frozenset([text(value)])
 
 
-def _taints(value: Any) -> tuple[Taint, ...]:
+def _hard(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """Taints that keep pods away."""
-    found = []
-    for one in items(value):
-        effect = taint_effect(one)
-        if effect in ("NoSchedule", "NoExecute") and not is_token(one) and not is_token(at(one, "key")):
-            found.append(Taint(text(at(one, "key")), text(at(one, "value")), effect))
-    return tuple(found)
+    return tuple(taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))
 
 
-def _zones(resource: Resource, property_: str, count: int, subnets: Mapping[str, Mapping[str, Any]]) -> dict[str, Values]:
-    """Zones the subnets of a property are in, when the graph makes them all."""
-    used = [subnets[urn] for urn in resource.property_dependencies.get(property_, ()) if urn in subnets]
-    found: dict[str, Values] = {}
-    for key, label in (("availabilityZone", ZONE_LABEL), ("availabilityZoneId", ZONE_ID_LABEL)):
-        zones = [zone for subnet in used if (zone := text(subnet.get(key))) and not is_token(zone)]
-        if zones and len(zones) == count:
-            found[label] = frozenset(zones)
-    return found
+def _zones(subnets: Subnets) -> dict[str, Values]:
+    """The zones of the subnets, when the graph makes them all."""
+    return {label: zones for label, zones in ((ZONE_LABEL, subnets.zones), (ZONE_ID_LABEL, subnets.zone_ids)) if zones}

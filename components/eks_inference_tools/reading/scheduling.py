@@ -8,23 +8,18 @@ from difflib import get_close_matches
 from typing import Any
 
 from eks_inference.placement import Taint
+from eks_inference_tools.reading.expressions import Expression
 from eks_inference_tools.reading.node_shapes import NodeShape
-from stackgraph.graph.values import at, is_token, items, table, text, texts
+from eks_inference_tools.reading.pods import PodSpec
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text
+
+_SHOWN = 4
 
 
-def obstacles(pod: Any, shape: NodeShape) -> tuple[str, ...]:
-    """What keeps a pod (the ``spec`` of its template) off such nodes, in words; empty when it can land there."""
+def obstacles(pod: PodSpec, shape: NodeShape) -> tuple[str, ...]:
+    """What keeps a pod off such nodes, in words; empty when it can land there."""
     return (*_labels_lacking(pod, shape), *_taints_not_tolerated(pod, shape))
-
-
-def chosen_labels(pod: Any) -> Iterator[tuple[str, str]]:
-    """Labels and values the pod's selector names, and those of every term of its affinity."""
-    for key, value in table(at(pod, "nodeSelector")).items():
-        yield key, text(value)
-    for term in _terms(pod):
-        for expression in items(at(term, "matchExpressions")):
-            for value in texts(at(expression, "values")):
-                yield text(at(expression, "key")), value
 
 
 def nearest(key: str, value: str, shapes: tuple[NodeShape, ...]) -> str:
@@ -46,25 +41,20 @@ def tolerates(toleration: Any, taint: Taint) -> bool:
     return (key, value) == (taint.key, taint.value)
 
 
-def _labels_lacking(pod: Any, shape: NodeShape) -> Iterator[str]:
-    for key, value in table(at(pod, "nodeSelector")).items():
-        wanted = text(value)
-        if not shape.can_have(key, "In", (wanted,)):
+def _labels_lacking(pod: PodSpec, shape: NodeShape) -> Iterator[str]:
+    for key, wanted in pod.node_selector.items():
+        if not shape.can_have(Expression(key, "In", (wanted,))):
             yield f"needs label {key}={wanted}, {_what_it_has(shape, key)}"
-    terms = [list(_term_lacking(term, shape)) for term in _terms(pod)]
+    terms = [list(_term_lacking(term, shape)) for term in pod.affinity_terms]
     if terms and all(terms):
         yield from min(terms, key=len)
 
 
-def _term_lacking(term: Any, shape: NodeShape) -> Iterator[str]:
-    for expression in items(at(term, "matchExpressions")):
-        key, operator, values = text(at(expression, "key")), text(at(expression, "operator")), texts(at(expression, "values"))
-        if not is_token(key) and not shape.can_have(key, operator, values):
-            wanted = f"{key} {operator} {', '.join(values[:_SHOWN])}{' …' if len(values) > _SHOWN else ''}".strip()
-            yield f"needs {wanted}, {_what_it_has(shape, key)}"
-
-
-_SHOWN = 4
+def _term_lacking(term: tuple[Expression, ...], shape: NodeShape) -> Iterator[str]:
+    for one in term:
+        if one.is_known and not shape.can_have(one):
+            values = f"{', '.join(one.values[:_SHOWN])}{' …' if len(one.values) > _SHOWN else ''}"
+            yield f"needs {f'{one.key} {one.operator} {values}'.strip()}, {_what_it_has(shape, one.key)}"
 
 
 def _what_it_has(shape: NodeShape, key: str) -> str:
@@ -74,14 +64,7 @@ def _what_it_has(shape: NodeShape, key: str) -> str:
     return f"nodes have {' or '.join(sorted(values))}" if values else "nodes have no such label"
 
 
-def _terms(pod: Any) -> tuple[Any, ...]:
-    """Terms of the required node affinity, of which one has to match."""
-    affinity = at(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    return tuple(items(at(affinity, "nodeSelectorTerms")))
-
-
-def _taints_not_tolerated(pod: Any, shape: NodeShape) -> Iterator[str]:
-    tolerations = items(at(pod, "tolerations"))
+def _taints_not_tolerated(pod: PodSpec, shape: NodeShape) -> Iterator[str]:
     for taint in shape.taints:
-        if not any(tolerates(toleration, taint) for toleration in tolerations):
+        if not any(tolerates(toleration, taint) for toleration in pod.tolerations):
             yield f"does not tolerate taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"

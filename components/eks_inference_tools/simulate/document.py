@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from eks_inference_tools.simulate.landing import Amounts, LandedNode
 from eks_inference_tools.simulate.report import Phase, Report
+from eks_inference_tools.simulate.world.landing import Amounts, LandedNode
 
 SCHEMA = 1
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eks_inference_tools.simulate.landing import Landing
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.world.admit import Admission
+from eks_inference_tools.simulate.world.landing import Landing
 from eks_inference_tools.verify.verdicts import Check
 
 

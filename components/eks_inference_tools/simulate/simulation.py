@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from eks_inference_tools.reading.expected import expected_of
+from eks_inference_tools.reading.live_objects import Object, Seen
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.landing import READS, Landing, landing
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout import rollout
-from eks_inference_tools.simulate.rollout.awaits import Object, Seen
 from eks_inference_tools.simulate.rollout.changes import with_other_images
 from eks_inference_tools.simulate.rollout.replicas import with_replicas
 from eks_inference_tools.simulate.rollout.walk import Outcome
-from eks_inference_tools.simulate.schedulers.second_schedulers import Schedulers, SecondScheduler, second_schedulers
+from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
+from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, second_schedulers
 from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.helm import helm_records
@@ -27,6 +27,7 @@ from eks_inference_tools.simulate.stand_ins.loop import StandIn, StandIns
 from eks_inference_tools.simulate.world import nodes
 from eks_inference_tools.simulate.world.admit import Admission, admit, install_definitions
 from eks_inference_tools.simulate.world.footprint import footprints, without_footprint
+from eks_inference_tools.simulate.world.landing import READS, Landing, landing
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
 from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from eks_inference_tools.verify.checks import judge
@@ -115,7 +116,7 @@ def simulation(
 ) -> Iterator[Simulation]:
     """Admits the stack on one control plane and gives another one with its nodes and stand-ins; both end with the context.
 
-    ``replicas`` are other numbers than the stack's (``replicas.with_replicas``). Raises ``PreviewError``: see there,
+    ``replicas`` are other numbers than the stack's (``replicas.with_replicas``). Raises ``ProblemsFound``: see there,
     ``cluster_objects`` and ``control_plane``.
     """
     objects = with_replicas(cluster_objects(graph), replicas or {})

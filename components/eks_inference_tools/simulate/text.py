@@ -8,15 +8,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference_tools.reading.pods import number
-from eks_inference_tools.simulate.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
+from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.device_sets import spans
+from eks_inference_tools.simulate.world.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
 from eks_inference_tools.verify.report import counted as verdicts
 from stackgraph.graph.values import joined, unique
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words
-from stackgraph.views.phrases import counted
 
 _WIDTH = 120
 _MARGIN = " " * 10

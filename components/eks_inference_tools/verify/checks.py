@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from eks_inference_tools.reading.expected import (
+from eks_inference_tools.reading.expected import Expected, ExpectedObject
+from eks_inference_tools.reading.kinds import (
     DAEMON_SETS,
     JOBS,
     NODE_CLASSES,
@@ -14,12 +15,12 @@ from eks_inference_tools.reading.expected import (
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     WORKLOADS,
-    Expected,
-    ExpectedObject,
     subject_of,
 )
-from eks_inference_tools.reading.observed import Object, Observed, identity_of, is_leaving
+from eks_inference_tools.reading.kuberay import generated_services
+from eks_inference_tools.reading.live_objects import Object, identity_of, is_leaving
 from eks_inference_tools.verify import nodes, ray, releases, services
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Check, Finding, failed, ok, unknown, wait
 from eks_inference_tools.verify.workloads import pods_of, strays, strays_finding, workload
 from stackgraph.graph.values import text
@@ -132,7 +133,7 @@ def _neuron(expected: Expected, wanted: ExpectedObject, plugin: Object, observed
 def _ray(wanted: ExpectedObject, item: Object, observed: Observed) -> Iterator[Check]:
     for part, finding in ray.ray_groups(wanted.manifest, item, observed):
         yield Check(wanted.area, f"{wanted.namespace}/{wanted.name} {part}", finding)
-    for name in ray.generated_services(wanted.name):
+    for name in generated_services(wanted.name):
         yield Check(wanted.area, subject_of(SERVICES, wanted.namespace, name), _generated_service(wanted, name, observed))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, NAMESPACE, PLUGIN_NAME, cores_of
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.reading.expected import NODE_CLASSES, NODES, ExpectedPool
-from eks_inference_tools.reading.observed import (
+from eks_inference_tools.reading.expected import ExpectedPool
+from eks_inference_tools.reading.kinds import NODE_CLASSES, NODES
+from eks_inference_tools.reading.live_objects import (
     Object,
-    Observed,
     condition_of,
     conditions_of,
     count_of,
@@ -18,7 +18,8 @@ from eks_inference_tools.reading.observed import (
     labels_of,
     name_of,
 )
-from eks_inference_tools.reading.workloads import whole
+from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait, worst
 from stackgraph.graph.values import at, table, text
 
@@ -98,7 +99,7 @@ def neuron_nodes(nodes: Iterable[Object]) -> list[tuple[Object, InstanceType]]:
     for node in nodes:
         labels = labels_of(node)
         shape = types.get(text(labels.get(INSTANCE_TYPE_LABEL)))
-        if shape and shape.accelerator == "neuron" and labels.get(_COMPUTE_TYPE_LABEL) not in _FOREIGN_COMPUTE:
+        if shape and shape.neuron and labels.get(_COMPUTE_TYPE_LABEL) not in _FOREIGN_COMPUTE:
             found.append((node, shape))
     return found
 

@@ -7,13 +7,14 @@ deployments).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
-from eks_inference_tools.reading.expected import PODS
-from eks_inference_tools.reading.observed import Object, Observed, condition_of, identity_of, is_leaving, is_stale
-from eks_inference_tools.reading.workloads import whole
+from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
+from eks_inference_tools.reading.kinds import PODS
+from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, serve_applications
+from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, is_leaving, is_ready, is_stale
+from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wait, worst
-from eks_inference_tools.verify.workloads import is_ready, pods_finding
+from eks_inference_tools.verify.workloads import pods_finding
 from stackgraph.graph.values import at, items, table, text
 
 _GONE_WRONG = ("DEPLOY_FAILED", "UNHEALTHY")
@@ -67,7 +68,8 @@ def _applications(wanted: Mapping[str, Any], item: Object, describe: str) -> Ite
             yield _unwell(state, words, f"application {application} RUNNING", namespace, describe)
             continue
         known = table(at(status, "serveDeploymentStatuses"))
-        states = {name: text(at(known.get(name), "status")) for name in (deployments or tuple(known))}
+        names = tuple(text(at(one, "name")) for one in deployments) or tuple(known)
+        states = {name: text(at(known.get(name), "status")) for name in names}
         unwell = {name: state for name, state in states.items() if state not in _DEPLOYMENT_SERVES}
         for name, state in unwell.items():
             said = text(at(known.get(name), "message"))
@@ -79,24 +81,9 @@ def _applications(wanted: Mapping[str, Any], item: Object, describe: str) -> Ite
 
 def _unwell(state: str, words: str, expected: str, namespace: str, describe: str) -> Finding:
     if state in _GONE_WRONG:
-        logs = f"kubectl -n {namespace} logs -l ray.io/node-type=worker --tail=100 --prefix"
+        logs = f"kubectl -n {namespace} logs -l {NODE_TYPE_LABEL}=worker --tail=100 --prefix"
         return failed(words, expected, logs)
     return wait(words, expected, describe)
-
-
-def serve_applications(wanted: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Deployments by application in a Serve configuration; empty where it is not known or no YAML."""
-    try:
-        config = at(wanted, "spec", "serveConfigV2")
-        document = yaml.safe_load(config) if isinstance(config, str) else None
-    except yaml.YAMLError:
-        return {}
-    return {
-        text(at(application, "name")) or "default": tuple(
-            text(at(deployment, "name")) for deployment in items(at(application, "deployments"))
-        )
-        for application in items(at(document, "applications"))
-    }
 
 
 # -- pods ------------------------------------------------------------------------------------------------------------------------
@@ -109,7 +96,7 @@ def ray_pods(item: Object, observed: Observed) -> list[Object]:
         pod
         for status in ("activeServiceStatus", "pendingServiceStatus")
         if (cluster := at(item, "status", status, "rayClusterName"))
-        for pod in observed.selected(PODS, namespace, {"ray.io/cluster": cluster})
+        for pod in observed.selected(PODS, namespace, {CLUSTER_LABEL: cluster})
     ]
 
 
@@ -118,7 +105,7 @@ def ray_groups(wanted: Mapping[str, Any], item: Object, observed: Observed) -> I
     pods = ray_pods(item, observed)
     namespace, _ = identity_of(item)
     cluster = at(wanted, "spec", "rayClusterConfig")
-    groups = [("headgroup", "head", 1)]
+    groups = [(HEAD_GROUP, "head", 1)]
     for group in items(at(cluster, "workerGroupSpecs")):
         # The autoscaler may take a group down to its minimum, whatever it began with.
         scaled = at(cluster, "enableInTreeAutoscaling") is True
@@ -128,8 +115,8 @@ def ray_groups(wanted: Mapping[str, Any], item: Object, observed: Observed) -> I
         if blocked := observed.unreadable.get(PODS):
             yield subject, unknown(blocked.message, blocked.next)
             continue
-        mine = [pod for pod in pods if at(pod, "metadata", "labels", "ray.io/group") == group and not is_leaving(pod)]
-        yield subject, _group(mine, least, f"kubectl -n {namespace} get pods -l ray.io/group={group}")
+        mine = [pod for pod in pods if at(pod, "metadata", "labels", GROUP_LABEL) == group and not is_leaving(pod)]
+        yield subject, _group(mine, least, f"kubectl -n {namespace} get pods -l {GROUP_LABEL}={group}")
 
 
 def _group(pods: list[Object], least: int, listing: str) -> Finding:
@@ -138,8 +125,3 @@ def _group(pods: list[Object], least: int, listing: str) -> Finding:
     if ready >= max(least, len(pods)):
         return ok(count)
     return pods_finding(count, f"{max(least, len(pods))} ready", pods, listing)
-
-
-def generated_services(name: str) -> tuple[str, ...]:
-    """The Services that KubeRay makes for a RayService: its head, and the pods that serve."""
-    return f"{name}-head-svc", f"{name}-serve-svc"

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from eks_inference_tools.reading.expected import KINDS, WORKLOADS, ExpectedAddon, ExpectedRelease, subject_of
-from eks_inference_tools.reading.observed import Object, Observed, annotations_of, labels_of, name_of
+from eks_inference_tools.reading.expected import ExpectedAddon, ExpectedRelease
+from eks_inference_tools.reading.kinds import KINDS, WORKLOADS, subject_of
+from eks_inference_tools.reading.live_objects import Object, annotations_of, labels_of, name_of
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wait, worst
 from eks_inference_tools.verify.workloads import workload
 from stackgraph.graph.values import text

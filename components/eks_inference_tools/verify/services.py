@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from eks_inference_tools.reading.expected import ENDPOINT_SLICES, PODS, STORAGE_CLASSES
-from eks_inference_tools.reading.observed import Object, Observed, annotations_of, identity_of, name_of
-from eks_inference_tools.reading.workloads import whole
+from eks_inference_tools.reading.kinds import ENDPOINT_SLICES, PODS, STORAGE_CLASSES
+from eks_inference_tools.reading.live_objects import Object, annotations_of, identity_of, is_ready, name_of
+from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wait
-from eks_inference_tools.verify.workloads import is_ready
 from stackgraph.graph.values import at, items, table, text
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"

@@ -3,17 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eks_inference_tools.reading.expected import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    KINDS,
-    LEADER_WORKER_SETS,
-    PODS,
-    STATEFUL_SETS,
-)
-from eks_inference_tools.reading.observed import Object, Observed, condition_of, count_of, identity_of, is_leaving, is_stale
-from eks_inference_tools.reading.workloads import whole
+from eks_inference_tools.reading.kinds import DAEMON_SETS, DEPLOYMENTS, JOBS, KINDS, LEADER_WORKER_SETS, PODS, STATEFUL_SETS
+from eks_inference_tools.reading.leader_worker_set import NAME_LABEL
+from eks_inference_tools.reading.live_objects import Object, condition_of, count_of, identity_of, is_leaving, is_ready, is_stale
+from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait
 from stackgraph.graph.values import at, items, table, text
 
@@ -47,13 +41,8 @@ def pods_of(resource: str, item: Object, observed: Observed) -> list[Object]:
     if resource == JOBS and not selector:
         selector = {"batch.kubernetes.io/job-name": name}
     if resource == LEADER_WORKER_SETS:
-        selector = {"leaderworkerset.sigs.k8s.io/name": name}
+        selector = {NAME_LABEL: name}
     return observed.selected(PODS, namespace, table(selector))
-
-
-def is_ready(pod: Object) -> bool:
-    condition = condition_of(pod, "Ready")
-    return condition is not None and condition.get("status") == "True" and not is_leaving(pod)
 
 
 def pods_finding(count: str, expected: str, pods: Sequence[Object], otherwise: str = "") -> Finding:

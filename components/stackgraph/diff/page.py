@@ -5,7 +5,6 @@ from urllib.parse import quote
 
 from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report
-from stackgraph.diff.rows import fact_rows
 from stackgraph.graph.values import text
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
@@ -33,7 +32,7 @@ def _sections(report: Report) -> Iterator[Section]:
     yield Section("failed", "Not compared", list(_failures(report)))
     yield Section("danger", "Look at this first", list(_danger(report)))
     yield Section("stacks", "Stacks", [_table(report)])
-    yield Section("facts", "Clusters, nodes, models", list(_facts(report)))
+    yield Section("facts", report.facts_title, list(_facts(report)))
     yield Section("findings", "Findings of check", list(_findings(report)))
     yield Section("settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)])
     for number, section in enumerate(merging.sections(report)):
@@ -76,8 +75,7 @@ def _facts(report: Report) -> Iterator[Markup]:
             *(element("td", value) for value in (row.about, row.before, row.after)),
         )
         for stack in report.stacks
-        if stack.diff
-        for row in fact_rows(stack.diff)
+        for row in stack.facts
     ]
     if rows:
         heads = [element("th", title, scope="col") for title in ("stack", "what", "before", "after")]

@@ -1,13 +1,15 @@
 """Lines of the tree: spans that are shortened until they fit, tables with details, lists that say how much they leave out."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from stackgraph.graph.values import ELLIPSIS, shorten, unique
+from stackgraph.domain import Row
+from stackgraph.graph.values import unique
+from stackgraph.graph.wording import ELLIPSIS, shorten
 from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40
@@ -35,14 +37,6 @@ class Span:
     style: str = ""
     whole: bool = False
     """Shortened only where shortening all others is not enough."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """Cells of a table, and below them lists with what they are lists of."""
-
-    cells: tuple[str, ...]
-    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", column: int = 0) -> Iterator[Line]:

@@ -4,48 +4,42 @@ The page needs no network and no further file. It can be read without its script
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from eks_inference_tools.reading.facts import Endpoint, facts_of, opaque
-from eks_inference_tools.reading.workloads import requested
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
+from stackgraph.domain import NO_DOMAIN, Cell, Domain, Form
+from stackgraph.domain import Section as DomainSection
 from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
+from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import joined, plain, text
+from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import branches, division, layers
 from stackgraph.views.manifests import manifest
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
-from stackgraph.views.phrases import (
-    asks,
-    by_path,
-    counted,
-    counts,
-    family,
-    node_kind,
-    node_traits,
-    nodes,
-    not_seen,
-    selected_nodes,
-)
+from stackgraph.views.summary import by_path, counts, family, not_seen, opaque, opaque_kind
 
 _MOST_BOXES = 60
 _MOST_LETTERS = 28
 
 
-def render_html(graph: Graph) -> str:
-    """The page of ``preview --format html``. Equal graphs give equal bytes; values of the graph are never markup in it."""
-    return _Page(graph).render()
+def render_html(graph: Graph, domain: Domain = NO_DOMAIN) -> str:
+    """The graph as a page, with the sections of the domain.
+
+    Equal graphs give equal bytes; values of the graph are never markup in it.
+    """
+    return _Page(graph, domain).render()
 
 
 class _Page:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, domain: Domain) -> None:
         self._graph = graph
-        self._composition = Composition(graph)
-        self._facts = facts_of(graph)
+        self._domain = domain
+        self._composition = Structure(graph)
+        self._opaque = opaque(graph, domain.words)
         self._division = division(self._composition)
         self._layers = layers(self._composition, self._division)
 
@@ -77,17 +71,14 @@ class _Page:
         ]
 
     def _sections(self) -> Iterator[Section]:
-        facts = self._facts
         yield Section("warnings", "Warnings", _listed(self._graph.warnings), len(self._graph.warnings))
         yield Section("components", "How it hangs together", list(self._diagram()))
         yield Section("resources", "Resources", list(self._resources()))
-        yield Section("clusters", "Clusters", list(self._clusters()))
-        yield Section("capacity", "Capacity", list(self._capacity()), len(facts.capacity))
-        yield Section("workloads", "Workloads", list(self._workloads()), len(facts.workloads))
-        yield Section("models", "Models", list(self._models()), len(facts.models))
-        yield Section("endpoints", "Endpoints", list(self._endpoints()), len(facts.endpoints))
+        for section in self._domain.sections(self._graph):
+            name = section.title.lower().replace(" ", "-")
+            yield Section(name, section.title, list(self._of_domain(section)), len(section.rows))
         yield Section("outputs", "Outputs", list(self._outputs()))
-        yield Section("not-seen", "Not seen inside", list(self._not_seen()), len(facts.opaque))
+        yield Section("not-seen", "Not seen inside", list(self._not_seen()), len(self._opaque))
 
     # -- addresses ---------------------------------------------------------------------------------------------------------------
 
@@ -237,13 +228,13 @@ class _Page:
     def _row(self, resource: Resource) -> Iterator[Markup]:
         yield element("span", _kind(resource), class_="kind")
         yield element("span", self._name_within(resource, resource.parent, ELLIPSIS), class_="name")
-        yield element("span", describe(resource), class_="quiet")
+        yield element("span", describe(resource, self._domain.words), class_="quiet")
         yield from _marks(resource)
 
     def _head(self, resource: Resource) -> Iterator[Markup]:
         yield element("span", text(resource.name), class_="name")
         yield element("span", _kind(resource), class_="kind")
-        yield element("span", "" if is_component(resource) else describe(resource), class_="quiet")
+        yield element("span", "" if is_component(resource) else describe(resource, self._domain.words), class_="quiet")
         yield from _marks(resource)
         yield element("span", counted(self._made_inside(resource), "resource"), class_="count")
 
@@ -313,64 +304,21 @@ class _Page:
             entries.append(element("li", self._link(urn, text(resource.name)), " ", element("span", kind, class_="quiet")))
         return element("ul", *entries, class_="links") if entries else ""
 
-    # -- facts -------------------------------------------------------------------------------------------------------------------
+    # -- sections ----------------------------------------------------------------------------------------------------------------
 
-    def _clusters(self) -> Iterator[Markup]:
-        rows = []
-        for cluster in self._facts.clusters:
-            version = f"Kubernetes {cluster.version}" if cluster.version else ""
-            rows.append((self._link(cluster.urn, cluster.name), version, cluster.access))
-        return _table(("Cluster", "Version", "API"), rows)
+    def _of_domain(self, section: DomainSection) -> Iterator[Markup]:
+        yield from _table(section.columns, [[self._cell(cell) for cell in row] for row in section.rows])
+        words, amount = section.total
+        if amount:
+            yield element("p", f"{words[:1].upper()}{words[1:]}: ", element("b", amount))
 
-    def _capacity(self) -> Iterator[Markup]:
-        rows = []
-        for pool in self._facts.capacity:
-            labels = _chips("=".join(part for part in pair if part) for pair in pool.labels.items())
-            taints = _chips(pool.taints, "taint")
-            rows.append(
-                (
-                    together(self._link(pool.urn, pool.name), _below(node_kind(pool))),
-                    nodes(pool),
-                    together(*(element("div", trait) for trait in node_traits(pool))),
-                    together(labels, taints),
-                )
-            )
-        return _table(("Pool", "Nodes", "Each", "Labels and taints"), rows)
-
-    def _workloads(self) -> Iterator[Markup]:
-        rows = []
-        for workload in self._facts.workloads:
-            name = self._link(workload.urn, joined(workload.namespace, workload.name, by="/"))
-            images = together(*(element("div", element("code", image)) for image in workload.images))
-            rows.append(
-                (
-                    together(name, _below(joined(workload.kind, workload.part, by=", "))),
-                    workload.replicas,
-                    together(*(element("div", amount) for amount in asks(workload))),
-                    together(images, _chips(selected_nodes(workload))),
-                )
-            )
-        yield from _table(("Workload", "Pods", "Each asks for", "Image, and nodes it insists on"), rows)
-        if total := requested(self._facts.workloads):
-            amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
-            yield element("p", "All together, to begin with: ", element("b", amounts))
-
-    def _models(self) -> Iterator[Markup]:
-        rows = []
-        for fact in self._facts.models:
-            settings = _chips(joined(key, value) for key, value in fact.settings.items())
-            rows.append((element("b", fact.model), together(fact.owner, _below(fact.owner_type)), settings))
-        return _table(("Model", "Served by", "Settings"), rows)
-
-    def _endpoints(self) -> Iterator[Markup]:
-        rows = [self._endpoint(endpoint) for endpoint in self._facts.endpoints]
-        return _table(("Endpoint", "Type", "Ports", "Reached by"), rows)
-
-    def _endpoint(self, endpoint: Endpoint) -> tuple[str, ...]:
-        name = self._link(endpoint.urn, joined(endpoint.namespace, endpoint.name, by="/"))
-        ports = together(*(element("div", port) for port in (*endpoint.ports, *endpoint.hosts)))
-        reach = element("span", "outside the cluster", class_="badge warning") if endpoint.outside else "pods only"
-        return together(name, _below(endpoint.kind)), endpoint.type, ports, reach
+    def _cell(self, cell: Cell) -> Markup:
+        shown = []
+        for part in cell:
+            values = [self._link(part.urn, value) for value in part.texts] if part.urn else part.texts
+            by = " " if part.form in ("chip", "warning chip") else ""
+            shown.append(together(*(_FORMS[part.form](value) for value in values if value), by=by))
+        return together(*shown)
 
     def _outputs(self) -> Iterator[Markup]:
         entries = [
@@ -381,14 +329,22 @@ class _Page:
             yield element("dl", *entries, class_="outputs")
 
     def _not_seen(self) -> Iterator[Markup]:
-        found = self._facts.opaque
-        if found:
-            yield element("p", f"{not_seen(found)}.")
-            rows = [
-                (self._link(item.urn, item.name), item.kind if item.kind == "chart" else item.type, item.detail) for item in found
-            ]
+        if self._opaque:
+            yield element("p", f"{not_seen(self._opaque)}.")
+            rows = [(self._link(item.urn, item.name), item.type, item.detail) for item in self._opaque]
             yield from _table(("Name", "Kind", "What is known"), rows)
 
+
+_FORMS: Mapping[Form, Callable[[str], str]] = {
+    "text": lambda value: value,
+    "strong": lambda value: element("b", value),
+    "warning": lambda value: element("span", value, class_="badge warning"),
+    "note": lambda value: element("div", value, class_="quiet"),
+    "line": lambda value: element("div", value),
+    "code": lambda value: element("div", element("code", value)),
+    "chip": lambda value: element("code", value, class_="chip"),
+    "warning chip": lambda value: element("code", value, class_="taint"),
+}
 
 _FAMILY_TITLES = {
     "component": "Components",
@@ -424,20 +380,12 @@ def _listed(lines: Sequence[str]) -> list[Markup]:
     return [element("ul", *(element("li", text(line)) for line in lines))] if lines else []
 
 
-def _chips(values: "Sequence[str] | Iterator[str]", class_: str = "chip") -> Markup:
-    return together(*(element("code", value, class_=class_) for value in values), by=" ")
-
-
-def _below(line: str) -> Markup:
-    return element("div", line, class_="quiet") if line else Markup()
-
-
 def _kind(resource: Resource) -> str:
     return short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
 
 
 def _marks(resource: Resource) -> Iterator[Markup]:
     if is_opaque(resource):
-        yield element("span", f"{opaque(resource).kind}, not seen inside", class_="badge")
+        yield element("span", f"{opaque_kind(resource)}, not seen inside", class_="badge")
     for word in protection(resource):
         yield element("span", word, class_="badge")

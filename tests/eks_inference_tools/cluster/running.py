@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.expected import PODS
-from eks_inference_tools.reading.observed import labels_of
+from eks_inference_tools.reading.kinds import PODS
+from eks_inference_tools.reading.live_objects import labels_of
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.stand_ins.loop import StandIns

@@ -10,8 +10,8 @@ from cluster.running import Running
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
-from eks_inference_tools.reading.expected import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
-from eks_inference_tools.reading.observed import condition_of, labels_of, name_of
+from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
+from eks_inference_tools.reading.live_objects import condition_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain

@@ -19,10 +19,11 @@ from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import free_port
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.schedulers import second_schedulers as schedulers
-from eks_inference_tools.simulate.schedulers.extender import DEVICES_ANNOTATION, USAGE_ANNOTATION
-from eks_inference_tools.simulate.schedulers.second_schedulers import Schedulers
+from eks_inference_tools.simulate.schedulers import kube_schedulers
+from eks_inference_tools.simulate.schedulers.extender import USAGE_ANNOTATION
+from eks_inference_tools.simulate.schedulers.kube_schedulers import Schedulers
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
+from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.values import at, items
@@ -215,7 +216,7 @@ def test_a_port_that_is_taken_meanwhile_is_tried_again_with_another(cluster: Clu
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         ports = [taken.getsockname()[1]]
-        monkeypatch.setattr(schedulers, "free_port", lambda: ports.pop() if ports else free_port())
+        monkeypatch.setattr(kube_schedulers, "free_port", lambda: ports.pop() if ports else free_port())
         cluster.change_scheduler({"metadata": {"annotations": {"changed": "again"}}})
         cluster.until(lambda: not ports, "the scheduler was started on the port")
         cluster.start("later", 4)

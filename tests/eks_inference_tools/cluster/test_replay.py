@@ -1,6 +1,5 @@
 """The autoscaler of gpu-opt350m, replayed: real Prometheus, real controller. One replay of eight minutes serves all tests."""
 
-import argparse
 import json
 import subprocess
 from dataclasses import dataclass, replace
@@ -9,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from conftest import recorded
-from eks_inference_tools.commands import replay as command
-from eks_inference_tools.presentation.output import write
+from conftest import ROOT, recorded
+from eks_inference_tools.cli import main
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -35,9 +33,11 @@ class Replayed:
 @pytest.fixture(scope="module")
 def replayed(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
     folder = tmp_path_factory.mktemp("replay")
-    options = argparse.Namespace(format="json", output=folder / "replay.json", plot=folder / "replay.svg")
-    code = command.run(options, lambda _: recorded(STACK), write)
-    return Replayed(code, json.loads(options.output.read_text()), options.plot.read_text())
+    document, picture = folder / "replay.json", folder / "replay.svg"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        code = main(["replay", STACK, "--format", "json", "-o", str(document), "--plot", str(picture)])
+    return Replayed(code, json.loads(document.read_text()), picture.read_text())
 
 
 def test_every_judgement_holds(replayed: Replayed) -> None:

@@ -14,14 +14,13 @@ import yaml
 from conftest import STACKS, recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.placement import HOSTNAME_LABEL, ZONE_LABEL
-from eks_inference_tools.reading.expected import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
-from eks_inference_tools.reading.observed import is_leaving, labels_of, name_of
-from eks_inference_tools.reading.pods import requests_of_pod
+from eks_inference_tools.reading.kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
+from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.rollout.awaits import Seen
 from eks_inference_tools.simulate.rollout.changes import images_in, with_other_images
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
 from eks_inference_tools.simulate.rollout.walk import Outcome, Stall
@@ -236,7 +235,7 @@ class Devices:
         asked: Counter[str] = Counter()
         for pod in seen[PODS]:
             if not is_leaving(pod) and not any(owner["kind"] == "Job" for owner in at(pod, "metadata", "ownerReferences") or ()):
-                asked.update({name: int(count) for name, count in requests_of_pod(pod["spec"]).items() if "/" in name})
+                asked.update({name: int(count) for name, count in PodSpec(pod["spec"]).requests.items() if "/" in name})
         for resource, count in asked.items():
             there = sum(most for (name, _), most in self._most.items() if name == resource)
             if count > there:

@@ -10,7 +10,7 @@ import pytest
 from cluster.running import Running
 from conftest import recorded
 from eks_inference_tools.reading.expected import Expected, expected_of
-from eks_inference_tools.reading.observed import Observed
+from eks_inference_tools.reading.kuberay import generated_services
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
@@ -23,7 +23,8 @@ from eks_inference_tools.simulate.stand_ins.ray_cluster import pods_of
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
 from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
 from eks_inference_tools.verify.cluster_api import Kubectl
-from eks_inference_tools.verify.ray import generated_services, ray_groups, ray_service
+from eks_inference_tools.verify.observed import Observed
+from eks_inference_tools.verify.ray import ray_groups, ray_service
 from eks_inference_tools.verify.services import service as service_finding
 from eks_inference_tools.verify.workloads import workload
 

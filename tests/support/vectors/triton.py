@@ -26,17 +26,17 @@ def scaled(**autoscaling: Any) -> TritonFacts:
 
 VECTORS = {
     "TRI001": Vector(
-        lambda: triton(engine_args={"trust_remote_code": True}),
-        lambda: triton(engine_args={"trust_remote_cod": True}),
+        lambda: triton(extra_args={"trust-remote-code": True}),
+        lambda: triton(extra_args={"trust-remote-cod": True}),
         "vLLM 0.27.1 has no argument of this name",
     ),
     "TRI002": Vector(
-        lambda: triton("g4dn.12xlarge", tensor_parallel=2, engine_args={"pipeline_parallel_size": 2}),
-        lambda: triton(engine_args={"pipeline_parallel_size": 2}),
+        lambda: triton("g4dn.12xlarge", tensor_parallel=2, extra_args={"pipeline-parallel-size": 2}),
+        lambda: triton(extra_args={"pipeline-parallel-size": 2}),
         "a copy of the model takes 2 GPUs, and a pod has 1",
     ),
     "TRI003": Vector(triton, lambda: triton(log_stats=False), "no metric of vLLM is seen: log_stats is off"),
-    "TRI004": Vector(triton, lambda: triton(engine_args={"disable_log_requests": True}), "vLLM 0.27.1 dropped this argument"),
+    "TRI004": Vector(triton, lambda: triton(extra_args={"disable-log-requests": True}), "vLLM 0.27.1 dropped this argument"),
     "TRI005": Vector(scaled, lambda: triton(autoscaling=HPA), "nv_inference_queue_duration_ms is no queue time"),
     "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton hands on no gauge of vLLM"),
     "TRI007": Vector(triton, lambda: triton(shared_memory_gib=12), "/dev/shm may take 12288 MiB"),

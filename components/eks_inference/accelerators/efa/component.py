@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE, daemon_set
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 
 
 class EfaDevices(Protocol):
@@ -45,7 +46,7 @@ class EfaPlugin(pulumi.ComponentResource):
         plugin = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
             **daemon_set(cluster.settings.image(versions.image(EFA_PLUGIN_NAME))),
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+            opts=on_cluster(cluster, self, *cluster.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (plugin,)
         self.register_outputs({"resourceName": EFA_RESOURCE})

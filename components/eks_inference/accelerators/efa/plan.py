@@ -6,18 +6,17 @@ alone, so its plugin stays away from the tainted nodes it is for.
 
 from typing import Any
 
-from eks_inference.accelerators.neuron.plan import NAMESPACE
+from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, NODES_OF_OURS, on_every_node
 from eks_inference.catalog.instances import instance_types
-from eks_inference.placement import INSTANCE_TYPE_LABEL
+from eks_inference.kubernetes import workloads
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 """One EFA interface of a node: what pods ask for."""
 
 EFA_PLUGIN_NAME = "aws-efa-k8s-device-plugin"
 
-_LABELS = {"app.kubernetes.io/name": EFA_PLUGIN_NAME}
 _FOLDERS = {
-    "device-plugin": "/var/lib/kubelet/device-plugins",
+    "device-plugin": KUBELET_PLUGINS,
     "infiniband": "/dev/infiniband",
     # Neuron's tools, by which it hands out the interfaces nearest to a pod's chips; not there on GPU nodes.
     "neuron": "/opt/aws/neuron",
@@ -43,34 +42,15 @@ def daemon_set(image: str) -> dict[str, Any]:
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in _FOLDERS.items()],
     }
-    nodes = [
-        {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": efa_instance_types()},
-        # Auto Mode nodes bring their own.
-        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto", "fargate", "hybrid"]},
-    ]
-    return {
-        "metadata": {"name": EFA_PLUGIN_NAME, "namespace": NAMESPACE, "labels": _LABELS},
-        "spec": {
-            "selector": {"matchLabels": _LABELS},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": _LABELS},
-                "spec": {
-                    "hostNetwork": True,
-                    "priorityClassName": "system-node-critical",
-                    "automountServiceAccountToken": False,
-                    "affinity": {
-                        "nodeAffinity": {
-                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": nodes}]}
-                        }
-                    },
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [container],
-                    "volumes": [
-                        {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}
-                        for name, path in _FOLDERS.items()
-                    ],
-                },
-            },
-        },
+    pod = {
+        "hostNetwork": True,
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        **on_every_node(efa_instance_types(), NODES_OF_OURS),
+        "containers": [container],
+        "volumes": [
+            {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}
+            for name, path in _FOLDERS.items()
+        ],
     }
+    return workloads.daemon_set(EFA_PLUGIN_NAME, NAMESPACE, pod)

@@ -1,6 +1,5 @@
 """A prefill and decode pair, and what has to be done before it can serve."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,16 +10,18 @@ from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.secret_object import secret_object
-from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.observability.handle import Metrics
+from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
+from eks_inference.serving import component
+from eks_inference.serving.component import Secret
 from eks_inference.serving.disaggregated import jobs, rules, workloads
 from eks_inference.serving.disaggregated.artifact import artifact
-from eks_inference.serving.disaggregated.controller import LeaderWorkerSets
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
 from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
+from eks_inference.serving.leader_worker_sets.handle import LeaderWorkerSets
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
@@ -61,10 +62,14 @@ class DisaggregatedPair(pulumi.ComponentResource):
         compile_placement: Placement | None = None,
         router_placement: Placement | None = None,
         controller: LeaderWorkerSets | None = None,
-        hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
+        hugging_face_token: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = _faults(name, spec, controller)
+        faults = component.name_faults(name, workloads.MAX_NAME_LENGTH)
+        if spec.instances == 2 and controller is None:
+            hint = "pass a LeaderWorkerSetController as controller="
+            message = "two instances are a LeaderWorkerSet, and nothing turns one into pods"
+            faults.append(Fault(("instances",), message, "2", "1", hint))
         if faults:
             raise SpecError(faults)
         settings = cluster.settings
@@ -75,33 +80,26 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self._name, self._spec, self._cluster = name, spec, cluster
         self._engine_image = settings.image(spec.image_reference)
         self._script_image = settings.image(versions.image("python"))
-        self.namespace = spec.namespace
+        self.namespace = spec.namespace_of(name)
         self.model_id = spec.model.id
         self.service_name = name
-        self.endpoint = f"http://{name}.{spec.namespace}.svc.cluster.local:{API_PORT}/v1"
+        self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{API_PORT}/v1"
         self.startup_seconds = workloads.cold_start_seconds(spec)
         self.hardware = hardware(spec, placement)
         self.artifact_key = artifact(spec).key
-        self.port = API_PORT
+        self.forwards: Mapping[str, Sequence[int]] = {name: [API_PORT]}
         self.pod_labels = workloads.server_labels(name)
         self.metrics_job = "vllm"
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
 
-        self._namespace = namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": workloads.POD_SECURITY},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        self.foundation: Sequence[pulumi.Resource] = (namespace,)
+        self._namespace, _ = component.own_namespace(name, self.namespace, cluster, self, workloads.POD_SECURITY)
+        self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         claim = store_claim(
-            workloads.claim_name(name), store, namespace=spec.namespace, cluster=cluster, parent=self, opts=self._options()
+            workloads.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=self._options()
         )
         policies = {**workloads.network_policies(name, spec), **jobs.network_policies(name, spec)}
-        guards: list[pulumi.Resource] = [
-            k8s.networking.v1.NetworkPolicy(f"{name}-network-{what}", **manifest, opts=self._options())
-            for what, manifest in policies.items()
-        ]
+        guards = component.guards(name, policies=policies, quota=None, budgets={}, options=self._options())
         services: list[pulumi.Resource] = [
             k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=self._options())
             for what, manifest in workloads.services(name, spec).items()
@@ -125,16 +123,15 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self.ready: Sequence[pulumi.Resource] = (front, answered)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id, "artifact": self.artifact_key})
 
-    def _download(
-        self, placement: Placement, token: SecretRef | pulumi.Input[str] | None, after: Sequence[pulumi.Resource]
-    ) -> pulumi.Resource:
+    def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
+        """Makes that Prometheus read the servers of the pair."""
+        return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
+
+    def _download(self, placement: Placement, token: Secret, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
         name, spec = self._name, self._spec
-        ours = SecretRef(f"{name}-hugging-face", "token")
-        token, secrets = secret_object(f"{name}-token", token, ours, namespace=spec.namespace, opts=self._options())
+        token_env, secrets = component.hub_token(name, token, self.namespace, self._options(), resource="token")
         config, files = self._files("download", jobs.download_files(name, spec))
-        manifest = jobs.download(
-            name, spec, placement, image=self._engine_image, config=config, token_env=secret_env("HF_TOKEN", token)
-        )
+        manifest = jobs.download(name, spec, placement, image=self._engine_image, config=config, token_env=token_env)
         return self._job("download", manifest, [files, *secrets, *placement.ready, *after])
 
     def _compilation(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
@@ -220,16 +217,3 @@ class DisaggregatedPair(pulumi.ComponentResource):
 
 
 _PAIR_RULES = tuple(one for one in vars(rules).values() if isinstance(one, Rule))
-
-
-def _faults(name: str, spec: DisaggregatedPairSpec, controller: LeaderWorkerSets | None) -> list[Fault]:
-    faults = []
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > workloads.MAX_NAME_LENGTH:
-        allowed = f"a DNS label of at most {workloads.MAX_NAME_LENGTH} characters that begins with a letter"
-        faults.append(Fault((), "a pair's name begins the names of its objects", given=name, allowed=allowed))
-    if spec.instances == 2 and controller is None:
-        hint = "pass a LeaderWorkerSetController as controller="
-        faults.append(
-            Fault(("instances",), "two instances are a LeaderWorkerSet, and nothing turns one into pods", "2", "1", hint)
-        )
-    return faults

@@ -8,7 +8,6 @@ from typing import Any
 
 from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile
-from eks_inference.catalog.models import find_model
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
@@ -17,7 +16,7 @@ from eks_inference.serving.disaggregated import jobs, workloads
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel
 from eks_inference.serving.disaggregated.servers import SERVER_PORTS, Role, Server, server, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.facts import ServingFacts, server_facts
 from eks_inference.serving.flags import flag, switched
 from eks_inference.serving.hardware import Hardware
 
@@ -127,13 +126,11 @@ def hardware(spec: DisaggregatedPairSpec, placement: Placement) -> Hardware:
 
 def _pod(spec: DisaggregatedPairSpec, placement: Placement, roles: list[Role], *, scheduler: bool, path: Path) -> ServingFacts:
     first = server(spec, roles[0])
-    return ServingFacts(
+    return server_facts(
+        spec,
+        placement,
         path=path,
-        kind=spec.kind,
-        engine=spec.profile,
-        model_id=spec.model.id,
-        model=find_model(spec.model.id),
-        placement=placement,
+        scheduler=scheduler,
         devices=placement.instance_type.devices,
         tensor_parallel=tensor_parallel(spec),
         max_num_seqs=spec.max_num_seqs,
@@ -142,13 +139,11 @@ def _pod(spec: DisaggregatedPairSpec, placement: Placement, roles: list[Role], *
         copies_per_request=len(roles),
         cpu_millis=cpu_millis(spec.cpu),
         memory_mib=memory_mib(spec.memory),
-        scheduler=scheduler,
         arguments=first.command,
         environment=first.environment,
         container_port=SERVER_PORTS[roles[0]],
         service_port=SERVER_PORTS[roles[0]],
         efa_interfaces=workloads.efa_interfaces(spec, placement) if spec.serving == "pair" else 0,
-        image=spec.image_reference,
         keys={"devices": ("instances",)},
     )
 

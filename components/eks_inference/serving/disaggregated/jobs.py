@@ -55,7 +55,7 @@ def priority_class(name: str) -> dict[str, Any]:
 
 
 def download_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
-    return config_map(name, "download", {"download.py": script("download.py")}, spec.namespace)
+    return config_map(name, "download", {"download.py": script("download.py")}, spec.namespace_of(name))
 
 
 def download(
@@ -98,7 +98,7 @@ def download(
 def compile_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
     """Not those of the servers: what concerns only them must not compile anything, or ask for chips to see that it need not."""
     data = {"artifact.py": script("artifact.py"), "pair.json": json.dumps({"artifact": artifact(spec).document}, indent=1)}
-    return config_map(name, "compile", data, spec.namespace)
+    return config_map(name, "compile", data, spec.namespace_of(name))
 
 
 def compilation(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str, config: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def compilation(name: str, spec: DisaggregatedPairSpec, placement: Placement, *,
 
 
 def efa_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
-    return config_map(name, "efa", {"efa.py": script("efa.py")}, spec.namespace)
+    return config_map(name, "efa", {"efa.py": script("efa.py")}, spec.namespace_of(name))
 
 
 def efa_check(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str, config: str) -> dict[str, Any]:
@@ -166,18 +166,18 @@ def efa_check(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, i
 def efa_service(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the headless Service by which one end of the check finds the other."""
     return {
-        "metadata": {"name": f"{name}-efa", "namespace": spec.namespace, "annotations": dict(UNAWAITED)},
+        "metadata": {"name": f"{name}-efa", "namespace": spec.namespace_of(name), "annotations": dict(UNAWAITED)},
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels(name, "efa")},
     }
 
 
 def efa_address(name: str, spec: DisaggregatedPairSpec) -> str:
     """The end that is called: pod 0 of the check."""
-    return f"{name}-efa-0.{name}-efa.{spec.namespace}.svc.cluster.local"
+    return f"{name}-efa-0.{name}-efa.{spec.namespace_of(name)}.svc.cluster.local"
 
 
 def answers_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
-    return config_map(name, "answers", {"answers.py": script("answers.py")}, spec.namespace)
+    return config_map(name, "answers", {"answers.py": script("answers.py")}, spec.namespace_of(name))
 
 
 def answers(
@@ -215,7 +215,9 @@ def network_policies(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[s
         "answers": ([], [DNS, allow_to(front, tcp=[API_PORT])]),
     }
     return {
-        what: network_policy(f"{name}-{what}", spec.namespace, selector=labels(name, what), ingress=ingress, egress=egress)
+        what: network_policy(
+            f"{name}-{what}", spec.namespace_of(name), selector=labels(name, what), ingress=ingress, egress=egress
+        )
         for what, (ingress, egress) in rules.items()
     }
 
@@ -251,7 +253,7 @@ def _job(
     return {
         "metadata": {
             "name": f"{name}-{what}" if fixed_name else f"{name}-{what}-{told_apart}",
-            "namespace": spec.namespace,
+            "namespace": spec.namespace_of(name),
             "labels": labels(name, role),
             # A Job that failed is made again by the next `pulumi up`, which would otherwise wait for it for ever.
             "annotations": {"pulumi.com/replaceUnready": "true"},

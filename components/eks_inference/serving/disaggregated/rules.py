@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.catalog.connectors import connector
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
 from eks_inference.rules import Judgement, rule
@@ -18,15 +19,7 @@ from eks_inference.serving.pods import device_resource
 
 CONNECTOR = "NeuronConnector"
 
-SUPPORTED = ("trn2.48xlarge",)
-"""Instance types the static form is offered for."""
-
 _GUIDE = "Neuron documentation, Disaggregated Inference on Trn2"
-
-_TRN1 = (
-    "the tutorial says that its ideas apply to trn1.32xlarge, but not how: logical cores and some of the compiled kernels are "
-    "Trn2's, and no set of options is known for Trn1"
-)
 
 
 @rule(
@@ -37,6 +30,7 @@ _TRN1 = (
 )
 def transfer_has_what_it_needs(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     engine, instance = pair.engine, pair.placement.instance_type
+    reason, offered = connector(CONNECTOR).reason_against(instance), ", ".join(connector(CONNECTOR).instance_types)
     yield Judgement(
         holds=CONNECTOR in engine.kv_connectors,
         path=pair.at("engine"),
@@ -45,13 +39,12 @@ def transfer_has_what_it_needs(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         given=engine.name,
     )
     yield Judgement(
-        holds=instance.name in SUPPORTED,
+        holds=not reason,
         path=pair.at("instance_type"),
-        working=(f"offered for {', '.join(SUPPORTED)}; the servers run on {instance.name}",),
-        message=f"a pair on {instance.name} is not offered"
-        + (f": {_TRN1}" if instance.family.startswith("trn1") else ": its transfer is documented for other chips"),
+        working=(f"offered for {offered}; the servers run on {instance.name}",),
+        message=f"a pair on {instance.name} is not offered: {reason}",
         given=instance.name,
-        allowed=", ".join(SUPPORTED),
+        allowed=offered,
     )
     yield Judgement(
         holds=pair.placement.efa_interfaces > 0,

@@ -1,16 +1,17 @@
 """What a user decides about a pair of servers, one for prefill and one for decode, on Trn2."""
 
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
+from eks_inference.serving.shape import Operator, PoolChoice, ServerSpec
 from eks_inference.serving.spec import Argument, EngineName, HubModel
 from eks_inference.spec import Quantity, ResourceName, Spec
-from eks_inference.storage.spec import EfsStoreSpec, StoreSpec
+from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
 
 _SHORTEST_CONTEXT_BUCKET = 256
 _SHORTEST_GENERATION_BUCKET = 512
@@ -111,7 +112,7 @@ class RouterSpec(Spec):
     memory: Quantity = Field(default="1Gi", description="Memory of one pod, request and limit.")
 
 
-class DisaggregatedPairSpec(Spec):
+class DisaggregatedPairSpec(ServerSpec):
     """Disaggregated inference: one prefill server and one decode server; the KV cache goes from one to the other over EFA.
 
     Static: both are started together, know each other from the start, and are restarted together. It runs vLLM's V0 engine with
@@ -119,7 +120,6 @@ class DisaggregatedPairSpec(Spec):
     """
 
     kind: Literal["disaggregated"] = Field(description="Prefill and decode in two servers.")
-    namespace: ResourceName = Field(default="disaggregated", description="Namespace of the pair; made here, one for each pair.")
     model: HubModel = Field(description="The model. A Job downloads it into the store once for each revision.")
     engine: EngineName = "neuron-2.26-vllm-0.9"
     image: PinnedImage | None = Field(default=None, description="Image of the servers. Default: the engine profile's.")
@@ -169,13 +169,6 @@ class DisaggregatedPairSpec(Spec):
         description="Linux capabilities of the servers beside none. IPC_LOCK: EFA pins memory, beyond the 8 MiB that a container "
         "may lock without it.",
     )
-    client_namespaces: dict[str, str] = Field(
-        default_factory=dict,
-        description="Labels of the namespaces whose pods may call the API. Default: all namespaces of the cluster.",
-    )
-    metrics_namespaces: tuple[ResourceName, ...] = Field(
-        default=("monitoring",), description="Namespaces whose pods may read metrics, that is, where Prometheus runs."
-    )
     extra_args: dict[Argument, str | int | float | bool] = Field(
         default_factory=dict,
         description="Further flags of vLLM on every server, without the dashes; true and false become --flag and --no-flag. They "
@@ -188,17 +181,30 @@ class DisaggregatedPairSpec(Spec):
     decode: RoleSpec = Field(default_factory=lambda: RoleSpec(), description="What only the decode server gets.")
 
     @property
-    def profile(self) -> EngineProfile:
-        return engine(self.engine)
-
-    @property
     def shape(self) -> InstanceType:
         return instance_type(self.instance_type)
 
     @property
     def image_reference(self) -> str:
-        """Image of the servers, before mirrors."""
         return self.image or self.profile.image
+
+    @property
+    def operators(self) -> frozenset[Operator]:
+        return frozenset({"leader_worker_set"}) if self.instances == 2 else frozenset()
+
+    @property
+    def file_systems(self) -> frozenset[FileSystem]:
+        return frozenset({self.store.file_system})
+
+    def main_pool(self) -> PoolChoice:
+        return PoolChoice(self.pool, self.instance_type, accelerators=self.accelerators)
+
+    def pools(self) -> Iterator[PoolChoice]:
+        yield self.main_pool()
+        if self.compile_pool:
+            yield PoolChoice(self.compile_pool, self.instance_type, pool_key="compile_pool")
+        if self.router.pool:
+            yield PoolChoice(self.router.pool, self.router.instance_type, under=("router",))
 
     @property
     def revision(self) -> str:
@@ -207,7 +213,7 @@ class DisaggregatedPairSpec(Spec):
 
     @model_validator(mode="after")
     def _has_neuron_devices(self) -> Self:
-        if self.shape.accelerator != "neuron":
+        if not self.shape.neuron:
             raise ValueError(f"{self.instance_type} has no Neuron devices")
         return self
 

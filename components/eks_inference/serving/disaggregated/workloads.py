@@ -15,11 +15,11 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.kubernetes.network_policy import DNS, allow_from, allow_to, network_policy, pods
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce, restricted_pod
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.placement import HOSTNAME_LABEL, Placement
 from eks_inference.serving import protection
 from eks_inference.serving.disaggregated.artifact import STORE
@@ -39,8 +39,8 @@ from eks_inference.serving.pods import SERVER_LABEL, device_resource
 MAX_NAME_LENGTH = 40
 """Of a pair: its name is a DNS label, and the beginning of longer ones."""
 
-POD_SECURITY = enforce("privileged")
-"""Label of the pair's namespace, and why it is not "restricted".
+POD_SECURITY: Literal["privileged"] = "privileged"
+"""Level of the pair's namespace, and why it is not "restricted".
 
 The servers pin memory for EFA. A container may lock 8 MiB; more takes the capability IPC_LOCK, which "baseline" does not allow
 either, and which counts for root only: of another user it stays in the bounding set (Kubernetes sets no ambient capabilities). So
@@ -91,7 +91,7 @@ def role_of_pod(spec: DisaggregatedPairSpec, role: Role) -> str:
 def prefill_address(name: str, spec: DisaggregatedPairSpec) -> str:
     """The name decode finds prefill by: leader of the only group. There whether the pod is ready or not."""
     workload = workload_name(name)
-    return f"{workload}-0.{workload}.{spec.namespace}.svc.cluster.local"
+    return f"{workload}-0.{workload}.{spec.namespace_of(name)}.svc.cluster.local"
 
 
 def config_map(name: str, what: str, data: Mapping[str, str], namespace: str) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def server_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
     """The ConfigMap of the servers: what they do, and with what."""
     plan = document(spec, meeting_address=prefill_address(name, spec), meeting_seconds=meeting_seconds(spec))
     data = {each: script(each) for each in _SERVER_SCRIPTS} | {"pair.json": json.dumps(plan, indent=1)}
-    return config_map(name, "servers", data, spec.namespace)
+    return config_map(name, "servers", data, spec.namespace_of(name))
 
 
 def resources(spec: DisaggregatedPairSpec, placement: Placement) -> dict[str, str]:
@@ -159,7 +159,7 @@ def workload(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, im
     Pair and baseline are the same object of the same name: each replaces the other, and they never want the chips at once.
     """
     pod = {role: _server_pod(name, spec, placement, roles, image=image, config=config) for role, roles in _pods(spec).items()}
-    metadata = {"name": workload_name(name), "namespace": spec.namespace, "labels": {SERVER_LABEL: name}}
+    metadata = {"name": workload_name(name), "namespace": spec.namespace_of(name), "labels": {SERVER_LABEL: name}}
     if spec.instances == 1:
         (template,) = pod.values()
         return {
@@ -343,7 +343,7 @@ def _service(name: str, spec: DisaggregatedPairSpec, role: str, port: int, servi
     return {
         "metadata": {
             "name": service,
-            "namespace": spec.namespace,
+            "namespace": spec.namespace_of(name),
             "labels": {SERVER_LABEL: name},
             "annotations": dict(UNAWAITED),
         },
@@ -356,7 +356,7 @@ def _service(name: str, spec: DisaggregatedPairSpec, role: str, port: int, servi
 
 
 def router_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
-    return config_map(name, "router", {"router.py": script("router.py")}, spec.namespace)
+    return config_map(name, "router", {"router.py": script("router.py")}, spec.namespace_of(name))
 
 
 def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str, config: str) -> dict[str, Any]:
@@ -382,7 +382,7 @@ def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, imag
     }
     beside = {} if spec.router.pool else {"affinity": {"podAffinity": _beside(labels(name, role_of_pod(spec, "prefill")))}}
     return {
-        "metadata": {"name": f"{name}-router", "namespace": spec.namespace, "labels": labels(name, "router")},
+        "metadata": {"name": f"{name}-router", "namespace": spec.namespace_of(name), "labels": labels(name, "router")},
         "spec": {
             "replicas": spec.router.replicas,
             # Beside prefill there may be no room for one more.
@@ -414,7 +414,7 @@ def network_policies(name: str, spec: DisaggregatedPairSpec) -> dict[str, dict[s
 
     The two servers reach each other at every port: the runtime's bootstrap port is only where its connections begin.
     """
-    space = spec.namespace
+    space = spec.namespace_of(name)
     front = "router" if spec.serving == "pair" else "baseline"
     clients = protection.from_clients(spec.client_namespaces, API_PORT)
     held = _pods(spec)

@@ -1,7 +1,6 @@
 """A vLLM server on Ray Serve."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -10,13 +9,13 @@ from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.images.spec import InClusterImage
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce
-from eks_inference.kubernetes.secret_object import secret_object
-from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
+from eks_inference.observability.handle import Metrics
+from eks_inference.observability.prometheus import ServerMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.serving import storage_plan
+from eks_inference.serving import component, storage_plan
+from eks_inference.serving.component import Secret
 from eks_inference.serving.kuberay.handle import RayOperator
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve import plan, protection
@@ -69,51 +68,47 @@ class RayServeVllm(pulumi.ComponentResource):
         worker: Placement,
         scheduler: DeviceScheduler | None = None,
         image: pulumi.Input[str] | None = None,
-        hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
-        api_key: SecretRef | pulumi.Input[str] | None = None,
+        hugging_face_token: Secret = None,
+        api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = _faults(name, spec, worker, image is not None)
+        faults = [*component.name_faults(name, plan.MAX_NAME_LENGTH), *component.image_faults(spec, image)]
+        if worker.instance_type.name != spec.worker.instance_type:
+            message = "the workers are placed on another instance type"
+            faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
         if faults:
             raise SpecError(faults)
         refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
         settings = cluster.settings
         startup = spec.profile.startup
-        self.namespace = spec.namespace
+        self.namespace = spec.namespace_of(name)
         self.serve_service_name = f"{name}-serve-svc"
         self.head_service_name = spec.head_service_name
         self.model_id = spec.model.id
-        self.endpoint = f"http://{self.serve_service_name}.{spec.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
+        self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = startup.node_start_s + startup.image_pull_s + plan.startup_timeout_seconds(spec)
         self.hardware = plan.hardware(spec.worker)
+        self.forwards: Mapping[str, Sequence[int]] = {
+            self.serve_service_name: [plan.HEAD_PORTS["serve"]],
+            self.head_service_name: [plan.HEAD_PORTS["dashboard"]],
+        }
 
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace])
+        namespace, inside = component.own_namespace(name, self.namespace, cluster, self)
         script = k8s.core.v1.ConfigMap(
             f"{name}-script",
-            metadata={"name": plan.SCRIPT_CONFIG_MAP, "namespace": spec.namespace},
+            metadata={"name": plan.SCRIPT_CONFIG_MAP, "namespace": self.namespace},
             data=plan.scripts(),
             opts=inside,
         )
-        account = k8s.core.v1.ServiceAccount(
-            f"{name}-worker-account",
-            metadata={"name": plan.worker_account(name), "namespace": spec.namespace},
-            # A worker runs downloaded models and has no business with the API server.
-            automount_service_account_token=False,
-            opts=inside,
-        )
+        account = component.service_account(f"{name}-worker-account", plan.worker_account(name), self.namespace, inside)
         storage = server_storage(
             name,
             spec.model,
             spec.compile_cache,
             several_pods=spec.worker.max > 1,
             account=Account(
-                namespace=spec.namespace,
+                namespace=self.namespace,
                 name=plan.worker_account(name),
                 description=f"Workers of model server {name} in the EKS cluster {cluster.name}",
             ),
@@ -121,23 +116,21 @@ class RayServeVllm(pulumi.ComponentResource):
             parent=self,
             namespace=namespace,
         )
-        guards = self._guards(name, spec, operator, inside)
-        token, token_secret = secret_object(
-            f"{name}-token",
-            hugging_face_token,
-            SecretRef(f"{name}-hugging-face", "token"),
-            namespace=spec.namespace,
-            opts=inside,
+        guards = component.guards(
+            name,
+            policies=protection.network_policies(name, spec, operator_namespace=operator.namespace),
+            quota=protection.quota(name, spec),
+            budgets=protection.disruption_budgets(name, spec),
+            options=inside,
         )
-        key, key_secret = secret_object(
-            f"{name}-api-key", api_key, SecretRef(f"{name}-api-key", "key"), namespace=spec.namespace, opts=inside
-        )
-        worker_image = image if isinstance(spec.image, InClusterImage) else settings.image(spec.image)
+        token_env, token = component.hub_token(name, hugging_face_token, self.namespace, inside, resource="token")
+        key_env, key = component.vllm_api_key(name, api_key, self.namespace, inside)
+        worker_image = component.engine_image(spec, image, cluster)
         self.ray_service = k8s.apiextensions.CustomResource(
             f"{name}-rayservice",
             api_version="ray.io/v1",
             kind="RayService",
-            metadata={"name": name, "namespace": spec.namespace},
+            metadata={"name": name, "namespace": self.namespace},
             spec=plan.ray_service(
                 name,
                 spec,
@@ -154,7 +147,7 @@ class RayServeVllm(pulumi.ComponentResource):
                     downloader_image=settings.image(versions.image("aws-cli")),
                     security=RESTRICTED_CONTAINER,
                 ),
-                secret_env=[*secret_env("HF_TOKEN", token), *secret_env("VLLM_API_KEY", key)],
+                secret_env=[*token_env, *key_env],
             ),
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -164,8 +157,8 @@ class RayServeVllm(pulumi.ComponentResource):
                     account,
                     *storage.ready,
                     *guards,
-                    *token_secret,
-                    *key_secret,
+                    *token,
+                    *key,
                     *operator.ready,
                     *head.ready,
                     *worker.ready,
@@ -177,7 +170,7 @@ class RayServeVllm(pulumi.ComponentResource):
         )
         head_service = k8s.core.v1.Service(
             f"{name}-head-service",
-            metadata={"name": spec.head_service_name, "namespace": spec.namespace},
+            metadata={"name": spec.head_service_name, "namespace": self.namespace},
             spec={
                 "type": "ClusterIP",
                 "selector": {SERVER_LABEL: name, "ray.io/node-type": "head"},
@@ -193,37 +186,6 @@ class RayServeVllm(pulumi.ComponentResource):
         self.ready: Sequence[pulumi.Resource] = (self.ray_service, head_service)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
-    def _guards(
-        self, name: str, spec: RayServeVllmSpec, operator: RayOperator, options: pulumi.ResourceOptions
-    ) -> list[pulumi.Resource]:
-        """What must be there before the first pod: who may reach it, how much it may take, what a drain may do."""
-        policies = protection.network_policies(name, spec, operator_namespace=operator.namespace)
-        budgets = protection.disruption_budgets(name, spec)
-        return [
-            *(
-                k8s.networking.v1.NetworkPolicy(f"{name}-network-{role}", **manifest, opts=options)
-                for role, manifest in policies.items()
-            ),
-            k8s.core.v1.ResourceQuota(f"{name}-quota", **protection.quota(spec), opts=options),
-            *(
-                k8s.policy.v1.PodDisruptionBudget(f"{name}-{role}-budget", **manifest, opts=options)
-                for role, manifest in budgets.items()
-            ),
-        ]
-
-
-def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, image_given: bool) -> list[Fault]:
-    faults = []
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
-        allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
-        faults.append(Fault((), "KubeRay refuses this name of a RayService", given=name, allowed=allowed))
-    if worker.instance_type.name != spec.worker.instance_type:
-        message = "the workers are placed on another instance type"
-        faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
-    if isinstance(spec.image, InClusterImage) and not image_given:
-        hint = "build it with ImageBuild and pass its reference as image="
-        faults.append(Fault(("image",), "is built in the cluster, and the server was not given what was built", hint=hint))
-    if not isinstance(spec.image, InClusterImage) and image_given:
-        hint = "leave image= out, or let the spec say kind: in_cluster"
-        faults.append(Fault(("image",), "is given twice", given=spec.image, hint=hint))
-    return faults
+    def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> ServerMetrics:
+        """Makes that Prometheus read the server."""
+        return ServerMetrics(name, server=self, metrics=metrics, opts=opts)

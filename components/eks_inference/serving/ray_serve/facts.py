@@ -1,10 +1,9 @@
 """What the rules of serving judge of a Ray Serve server: its workers, each with as many replicas as its cores hold."""
 
-from eks_inference.catalog.models import find_model
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
-from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.facts import ServingFacts, server_facts
 from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.spec import NoCompileCache
@@ -13,13 +12,11 @@ from eks_inference.serving.spec import NoCompileCache
 def serving_facts(spec: RayServeVllmSpec, worker: Placement, *, scheduler: bool, path: Path = ()) -> ServingFacts:
     """``worker`` is where the workers run; ``scheduler`` says whether the Neuron scheduler extension is installed."""
     resources = plan.worker_resources(spec.worker)
-    return ServingFacts(
+    return server_facts(
+        spec,
+        worker,
         path=path,
-        kind=spec.kind,
-        engine=spec.profile,
-        model_id=spec.model.id,
-        model=find_model(spec.model.id),
-        placement=worker,
+        scheduler=scheduler,
         devices=spec.worker.device_count,
         tensor_parallel=spec.tensor_parallel,
         max_num_seqs=spec.max_num_seqs,
@@ -29,14 +26,12 @@ def serving_facts(spec: RayServeVllmSpec, worker: Placement, *, scheduler: bool,
         pods_max=spec.worker.max,
         cpu_millis=cpu_millis(resources["cpu"]),
         memory_mib=memory_mib(resources["memory"]),
-        scheduler=scheduler,
         startup_timeout_s=plan.startup_timeout_seconds(spec),
         arguments=tuple(plan.engine_args(spec)),
         environment=plan.environment(spec),
         compile_cache=not isinstance(spec.compile_cache, NoCompileCache),
         container_port=plan.HEAD_PORTS["serve"],
         service_port=plan.HEAD_PORTS["serve"],
-        image=spec.image if isinstance(spec.image, str) else "",
         keys={
             "devices": ("worker", "devices"),
             "cpu": ("worker", "cpu"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.kubernetes.network_policy import allow_from, allow_to, namespace, network_policy, pods
-from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.pods import SERVER_LABEL, quota_devices
 from eks_inference.serving.protection import EGRESS, closed, device_quota, from_clients, from_prometheus
 from eks_inference.serving.ray_serve.plan import AUTOSCALER_METRICS_PORT, HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
@@ -21,12 +21,12 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
     Open: the API (8000) to clients, metrics (8080) to Prometheus, dashboard and API of the head to the operator. Out: names,
     credentials, HTTPS (Hub, S3, and the API server that Ray's autoscaler needs) and the namespace itself.
     """
-    server = {SERVER_LABEL: name}
+    server, space = {SERVER_LABEL: name}, spec.namespace_of(name)
     return {
-        "closed": closed(name, spec.namespace),
+        "closed": closed(name, space),
         "server": network_policy(
             name,
-            spec.namespace,
+            space,
             selector=server,
             ingress=[
                 allow_from(pods(server)),
@@ -38,7 +38,7 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
         ),
         "head": network_policy(
             f"{name}-head",
-            spec.namespace,
+            space,
             selector={**server, NODE_TYPE_LABEL: "head"},
             # It hands the Serve application to the dashboard, and asks the proxy whether the head can serve.
             ingress=[
@@ -50,11 +50,15 @@ def network_policies(name: str, spec: RayServeVllmSpec, *, operator_namespace: s
     }
 
 
-def quota(spec: RayServeVllmSpec) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the ResourceQuota: all workers' devices, twice where an upgrade runs a second Ray cluster."""
+def quota(name: str, spec: RayServeVllmSpec) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the ResourceQuota: all workers' devices, twice where an upgrade runs a second Ray cluster.
+
+    Ray may end all workers beyond the fewest at once, when they idle, and ask for them again while they still end.
+    """
     clusters = 2 if spec.upgrade == "new_cluster" else 1
-    devices = clusters * spec.worker.max * spec.worker.device_count
-    return device_quota(spec.namespace, DEVICE_RESOURCE, devices)
+    worker = spec.worker
+    devices = quota_devices(clusters * worker.max, ending=max(worker.max - worker.min, 1), devices=worker.device_count)
+    return device_quota(spec.namespace_of(name), DEVICE_RESOURCE, devices)
 
 
 def disruption_budgets(name: str, spec: RayServeVllmSpec) -> dict[str, dict[str, Any]]:
@@ -65,10 +69,11 @@ def disruption_budgets(name: str, spec: RayServeVllmSpec) -> dict[str, dict[str,
     """
     if spec.evictions == "allowed":
         return {}
+    space = spec.namespace_of(name)
     kept: Mapping[str, int] = {"head": 1, "worker": spec.worker.min}
     return {
         role: {
-            "metadata": {"name": f"{name}-{role}", "namespace": spec.namespace},
+            "metadata": {"name": f"{name}-{role}", "namespace": space},
             "spec": {"minAvailable": number, "selector": {"matchLabels": {SERVER_LABEL: name, NODE_TYPE_LABEL: role}}},
         }
         for role, number in kept.items()

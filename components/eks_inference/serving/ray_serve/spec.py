@@ -1,14 +1,15 @@
 """What a user decides about a vLLM server on Ray Serve."""
 
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.catalog.engines import EngineProfile, engine
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.spec import Argument, CompileCache, EngineName, ModelSource, S3CompileCache, VolumeCompileCache
+from eks_inference.serving.shape import Operator, PoolChoice, ServerSpec
+from eks_inference.serving.spec import CompileCache, EngineName, S3CompileCache, VolumeCompileCache
 from eks_inference.spec import Quantity, ResourceName, Spec
 
 
@@ -58,7 +59,7 @@ class RayWorkerSpec(Spec):
 
     @model_validator(mode="after")
     def _devices_exist(self) -> Self:
-        if self.shape.accelerator != "neuron":
+        if not self.shape.neuron:
             raise ValueError(f"{self.instance_type} has no Neuron devices")
         return self
 
@@ -94,13 +95,11 @@ class ServeReplicasSpec(Spec):
         return self
 
 
-class RayServeVllmSpec(Spec):
+class RayServeVllmSpec(ServerSpec):
     """vLLM on Neuron behind Ray Serve: an OpenAI API whose replicas scale from one worker to several."""
 
     kind: Literal["ray_serve_vllm"] = "ray_serve_vllm"
-    namespace: ResourceName = Field(default="vllm", description="Namespace of the server; made here, one for each server.")
     head_service_name: ResourceName = Field(default="vllm", description="Name of the Service that selects the Ray head.")
-    model: ModelSource = Field(description="The model, and where it comes from.")
     engine: EngineName = "neuron-2.28-vllm-0.13"
     image: ServerImage = Field(
         description="Image with the engine profile's vLLM and Ray: a reference with tag or digest, or one built in the cluster."
@@ -151,25 +150,6 @@ class RayServeVllmSpec(Spec):
             "is set to allowed. Node failures and spot interruptions do not ask."
         ),
     )
-    client_namespaces: dict[str, str] = Field(
-        default_factory=dict,
-        description="Labels of the namespaces whose pods may call the API. Default: all namespaces of the cluster.",
-    )
-    metrics_namespaces: tuple[ResourceName, ...] = Field(
-        default=("monitoring",), description="Namespaces whose pods may read metrics, that is, where Prometheus runs."
-    )
-    extra_args: dict[Argument, str | int | float | bool] = Field(
-        default_factory=dict,
-        description="Further flags of vllm serve, without the dashes; true and false become --flag and --no-flag. They win.",
-    )
-    extra_env: dict[str, str] = Field(
-        default_factory=dict,
-        description="Further environment variables of the replicas, e.g. NEURON_CC_FLAGS. They win.",
-    )
-
-    @property
-    def profile(self) -> EngineProfile:
-        return engine(self.engine)
 
     @property
     def ray(self) -> str:
@@ -177,6 +157,21 @@ class RayServeVllmSpec(Spec):
         release = self.ray_version or self.profile.ray
         assert release is not None, "refused by _ray_is_known"
         return release
+
+    @property
+    def image_arguments(self) -> dict[str, str]:
+        return {**super().image_arguments, "RAY_VERSION": self.ray}
+
+    @property
+    def operators(self) -> frozenset[Operator]:
+        return frozenset({"kuberay"})
+
+    def main_pool(self) -> PoolChoice:
+        return PoolChoice(self.worker.pool, self.worker.instance_type, under=("worker",))
+
+    def pools(self) -> Iterator[PoolChoice]:
+        yield self.main_pool()
+        yield PoolChoice(self.head.pool, self.head.instance_type, under=("head",))
 
     @model_validator(mode="after")
     def _ray_is_known(self) -> Self:

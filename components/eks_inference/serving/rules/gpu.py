@@ -6,13 +6,10 @@ from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number
 from eks_inference.serving.rules import judgements
+from eks_inference.serving.rules.judgements import on_gpus
 
 _DTYPES = {"half": "float16"}
 _SAYS_DTYPE_ITSELF = (0, 9)  # releases that turn bfloat16 into float16 by themselves where a GPU has none
-
-
-def _gpu(server: ServingFacts) -> bool:
-    return server.instance.accelerator == "nvidia"
 
 
 @rule(
@@ -22,8 +19,9 @@ def _gpu(server: ServingFacts) -> bool:
     source="vLLM refuses to start when one sequence of the longest does not fit (kv_cache_utils, _check_enough_kv_cache_memory); "
     "EC2 instance types: memory of each GPU",
 )
+@on_gpus
 def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
-    if _gpu(server) and server.max_model_len and server.tensor_parallel:
+    if server.max_model_len and server.tensor_parallel:
         yield from judgements.memory(server)
 
 
@@ -33,9 +31,8 @@ def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for as many GPUs as the model is split over, and no more than the instance type has",
     source="Kubernetes scheduling: a pod takes its GPUs from one node; vLLM documentation, tensor parallelism",
 )
+@on_gpus
 def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
-    if not _gpu(server):
-        return
     there, instance = server.instance.devices, server.instance.name
     yield Judgement(
         holds=server.devices <= there,
@@ -61,9 +58,9 @@ def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
     fix="choose a tensor_parallel that divides the number of heads",
     source="vLLM refuses it (ModelConfig.verify_with_parallel_config)",
 )
+@on_gpus
 def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
-    if _gpu(server):
-        yield from judgements.heads(server)
+    yield from judgements.heads(server)
 
 
 @rule(
@@ -72,9 +69,10 @@ def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
     fix="say float16, or choose a GPU of compute capability 8.0 or later",
     source="vLLM refuses bfloat16 below 8.0 (CudaPlatform.check_if_supports_dtype); NVIDIA, CUDA GPU compute capability: T4 7.5",
 )
+@on_gpus
 def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
     capability = server.instance.compute_capability
-    if not _gpu(server) or capability is None:
+    if capability is None:
         return
     said = flag(server.arguments, "dtype") or "auto"
     wanted, how = _DTYPES.get(said, said), f"dtype {said}"
@@ -100,7 +98,7 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
     source="release notes of each image: oldest CUDA compute capability, as catalog/engines.toml keeps it",
 )
 def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
-    if _gpu(server) or server.engine.accelerator == "nvidia":
+    if server.instance.nvidia or server.engine.nvidia:
         yield from judgements.engine(server)
 
 
@@ -111,8 +109,9 @@ def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for as many GPUs as are used, or split the model over all of them",
     source="a GPU that a pod holds or cannot reach is paid for",
 )
+@on_gpus
 def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
-    if not _gpu(server) or not 0 < server.devices <= server.instance.devices:
+    if not 0 < server.devices <= server.instance.devices:
         return
     used = server.copies * server.tensor_parallel * _pipeline(server)
     if used <= server.devices:
@@ -141,9 +140,9 @@ def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for less CPU or memory, or leave them out for the GPUs' share",
     source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
 )
+@on_gpus
 def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
-    if _gpu(server):
-        yield from judgements.pod(server)
+    yield from judgements.pod(server)
 
 
 @rule(
@@ -152,9 +151,9 @@ def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
     fix="choose another engine profile",
     source="model registry of each vLLM release, as catalog/engines.toml keeps it",
 )
+@on_gpus
 def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
-    if _gpu(server):
-        yield from judgements.architecture(server)
+    yield from judgements.architecture(server)
 
 
 @rule(
@@ -163,8 +162,9 @@ def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
     fix="leave --port out",
     source="vLLM documentation, --port (default 8000)",
 )
+@on_gpus
 def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
-    if _gpu(server) and server.engine.server == "vllm":
+    if server.engine.standalone:
         yield from judgements.ports(server)
 
 

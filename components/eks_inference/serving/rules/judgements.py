@@ -1,13 +1,34 @@
 """What is judged in the same way on Neuron devices and on GPUs, for ``neuron_rules`` and ``gpu_rules``."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 
 from eks_inference.rules import Judgement
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag
-from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, paged, percent, server_memory
+from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, room
+
+Judge = Callable[[ServingFacts], Iterable[Judgement]]
+
+
+def on_neuron(judge: Judge) -> Judge:
+    """A judge of servers on Neuron devices, which has nothing to say of others."""
+    return _where(lambda server: server.instance.neuron, judge)
+
+
+def on_gpus(judge: Judge) -> Judge:
+    """A judge of servers on GPUs, which has nothing to say of others."""
+    return _where(lambda server: server.instance.nvidia, judge)
+
+
+def _where(applies: Callable[[ServingFacts], bool], judge: Judge) -> Judge:
+    @wraps(judge)
+    def judged(server: ServingFacts) -> Iterable[Judgement]:
+        return judge(server) if applies(server) else ()
+
+    return judged
 
 
 def heads(server: ServingFacts) -> Iterator[Judgement]:
@@ -36,7 +57,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     what = "" if tightest is whole else f" of {tightest.what}"
     yield Judgement(
         holds=holds,
-        path=server.at("max_model_len" if paged(server.engine) else "max_num_seqs"),
+        path=server.at("max_model_len" if server.engine.generation.paged else "max_num_seqs"),
         working=use.working,
         message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, and there are {tightest.available / GIB:g}"
         if not fits
@@ -51,12 +72,12 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
 def _that_fits(use: MemoryUse) -> str:
     """The batch or length that would do, all else being as it is."""
     sequences = largest(lambda count: use.of(count, use.max_model_len).fraction <= TIGHT)
-    if sequences and not paged(use.engine):
+    if sequences and not use.engine.generation.paged:
         return f"max_num_seqs up to {sequences} at this length"
     tokens = min(largest(lambda length: use.of(1, length).fraction <= TIGHT), use.model.max_positions)
     if not tokens:
         return f"nothing: the weights leave no room on a {use.unit}"
-    return f"max_model_len up to {tokens}{'' if paged(use.engine) else ' with one sequence'}"
+    return f"max_model_len up to {tokens}{'' if use.engine.generation.paged else ' with one sequence'}"
 
 
 def engine(server: ServingFacts) -> Iterator[Judgement]:

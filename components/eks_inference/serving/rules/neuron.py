@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, is_legal, needs_scheduler
+from eks_inference.catalog.generations import Buckets
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.catalog.versions import neuron_driver_floor, neuron_sdk_driver
 from eks_inference.rules import Judgement, ReadRule, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, switched
 from eks_inference.serving.rules import judgements
+from eks_inference.serving.rules.judgements import on_neuron
 
 UNKNOWN_NAMES = ReadRule(
     "NEU001",
@@ -29,7 +31,6 @@ AMAZON_LINUX_2 = ReadRule(
 
 _FEATURE_GUIDE = "NxD Inference feature guide, tensor parallelism"
 _CONFIGURATION = "Neuron documentation, vLLM on Neuron: user guide for NxD Inference (generation C), configuration options (D)"
-_SEGMENT_SIZES = (512, 1024, 2048, 4096, 8192)
 
 
 # -- devices and cores ----------------------------------------------------------------------------------------------------------
@@ -41,9 +42,8 @@ _SEGMENT_SIZES = (512, 1024, 2048, 4096, 8192)
     fix="choose one of the allowed numbers of devices",
     source="Neuron scheduler extension, sets of neighbouring devices; EKS user guide, device groups of Trn2",
 )
+@on_neuron
 def devices_can_be_given(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron:
-        return
     legal = ", ".join(map(str, server.instance.legal_device_counts))
     exist = server.devices <= server.instance.devices
     yield Judgement(
@@ -64,9 +64,8 @@ def devices_can_be_given(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for more devices, or lower tensor_parallel",
     source="Neuron documentation, architecture pages: NeuronCores of each chip",
 )
+@on_neuron
 def cores_suffice(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron:
-        return
     cores = cores_of(server.devices, server.instance)
     yield Judgement(
         holds=server.tensor_parallel <= cores,
@@ -85,10 +84,11 @@ def cores_suffice(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for fewer devices, or split the model over more cores",
     source="source system for Llama-3 on Ray Serve: 12 devices for 2 cores; AWS's sample for disaggregated inference: 8 for 8",
 )
+@on_neuron
 def no_core_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     cores = cores_of(server.devices, server.instance)
     used = server.copies * server.tensor_parallel
-    if not server.neuron or not 0 < used <= cores or server.devices > server.instance.devices:
+    if not 0 < used <= cores or server.devices > server.instance.devices:
         return
     copies = "1 copy" if server.copies == 1 else f"{server.copies} copies"
     fewest = devices_for_cores(used, server.instance)
@@ -108,9 +108,10 @@ def no_core_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     fix="choose one of the supported degrees",
     source=_FEATURE_GUIDE,
 )
+@on_neuron
 def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
     degrees = server.engine.tensor_parallel.get(server.instance.family)
-    if not server.neuron or degrees is None:
+    if degrees is None:
         return
     yield Judgement(
         holds=server.tensor_parallel in degrees,
@@ -128,9 +129,9 @@ def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
     fix="choose a tensor_parallel that divides the number of heads",
     source=_FEATURE_GUIDE,
 )
+@on_neuron
 def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
-    if server.neuron:
-        yield from judgements.heads(server)
+    yield from judgements.heads(server)
 
 
 @rule(
@@ -140,8 +141,9 @@ def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
     fix="where the memory is wanted for sequences, split over at most as many cores as the model has KV heads",
     source="NxD Inference, REPLICATE_TO_TP_DEGREE and CONVERT_TO_MHA",
 )
+@on_neuron
 def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron or server.model is None:
+    if server.model is None:
         return
     model, degree = server.model, server.tensor_parallel
     held = model.kv_heads_at(degree)
@@ -162,9 +164,9 @@ def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
     source="Neuron documentation (memory of each chip; determine_available_memory design); checked against a measurement, "
     "see serving/memory.py",
 )
+@on_neuron
 def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
-    if server.neuron:
-        yield from judgements.memory(server)
+    yield from judgements.memory(server)
 
 
 @rule(
@@ -173,9 +175,8 @@ def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
     fix="turn the Neuron scheduler on (accelerators.neuron.scheduler)",
     source="aws-neuron-sdk, Neuron scheduler extension: the kubelet alone may pick devices that are not neighbours",
 )
+@on_neuron
 def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron:
-        return
     needed = needs_scheduler(server.devices, server.instance)
     given = f"{server.devices} of the {server.instance.devices} devices of {server.instance.name}"
     yield Judgement(
@@ -198,7 +199,7 @@ def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]
     source="Neuron release notes: NxD Inference kernels left Inf2 and Trn1 in SDK 2.29, its successor serves Trn2 and Trn3 only",
 )
 def engine_is_for_the_chip(server: ServingFacts) -> Iterator[Judgement]:
-    if server.neuron or server.engine.accelerator == "neuron":
+    if server.instance.neuron or server.engine.neuron:
         yield from judgements.engine(server)
 
 
@@ -208,9 +209,9 @@ def engine_is_for_the_chip(server: ServingFacts) -> Iterator[Judgement]:
     fix="choose another engine profile; what Neuron does not serve runs on GPUs",
     source="model lists of NxD Inference and of vLLM on Neuron, as catalog/engines.toml keeps them",
 )
+@on_neuron
 def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
-    if server.neuron:
-        yield from judgements.architecture(server)
+    yield from judgements.architecture(server)
 
 
 @rule(
@@ -219,18 +220,21 @@ def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
     fix="leave the flag out: the engine profile sets what is needed",
     source=_CONFIGURATION,
 )
+@on_neuron
 def flags_agree(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron:
-        return
-    yield from _buckets(server) if server.engine.generation == "D" else _blocks(server)
+    if buckets := server.engine.generation.buckets:
+        yield from _buckets(server, buckets)
+    if not server.engine.generation.paged:
+        yield from _blocks(server)
 
 
 def _blocks(server: ServingFacts) -> Iterator[Judgement]:
-    """Generations A to C: without prefix caching one block a sequence; with it, as many as the batch at its longest takes."""
+    """Without prefix caching one block a sequence; with it, as many as the batch at its longest takes."""
+    generation = server.engine.generation
     caches_prefixes = switched(server.arguments, "enable-prefix-caching", False)
     sequences, length = server.max_num_seqs, server.max_model_len
     size, blocks = flag(server.arguments, "block-size"), flag(server.arguments, "num-gpu-blocks-override")
-    if (size or server.engine.generation == "A") and not caches_prefixes:
+    if (size or generation.needs_block_size) and not caches_prefixes:
         yield Judgement(
             holds=size == str(length),
             path=server.at("extra_args"),
@@ -238,7 +242,7 @@ def _blocks(server: ServingFacts) -> Iterator[Judgement]:
             message="without prefix caching a block holds a whole sequence",
             given=f"--block-size={size}" if size else "no --block-size",
             allowed=f"--block-size={length}",
-            fix=f"give --block-size={length}" if server.engine.generation == "A" else "",
+            fix=f"give --block-size={length}" if generation.needs_block_size else "",
         )
     if blocks is None or not blocks.isdecimal():
         return
@@ -246,7 +250,7 @@ def _blocks(server: ServingFacts) -> Iterator[Judgement]:
         needed = -(-length // int(size)) * sequences
         formula = f"{length} tokens / {size} a block, rounded up, x {sequences} sequences = {needed} blocks"
         holds, allowed = int(blocks) >= needed, f"at least {needed}"
-    elif not caches_prefixes and server.engine.generation == "C":
+    elif not caches_prefixes and generation.blocks_are_sequences:
         formula = f"one block a sequence: --num-gpu-blocks-override = max_num_seqs = {sequences}"
         holds, allowed = int(blocks) == sequences, str(sequences)
     else:
@@ -261,18 +265,18 @@ def _blocks(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-def _buckets(server: ServingFacts) -> Iterator[Judgement]:
-    """Generation D: graphs are compiled for these sizes, and the largest must be the largest that comes."""
-    text = flag(server.arguments, "additional-config")
+def _buckets(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
+    """Graphs are compiled for these sizes, and the largest must be the largest that comes."""
+    text = flag(server.arguments, known.flag)
     if text is None:
         return
-    config = _neuron_config(text)
+    config = _config(text, known.key)
     if config is None:
         yield Judgement(
             holds=False,
             path=server.at("extra_args"),
-            working=('--additional-config takes JSON: {"neuron_config": {...}}',),
-            message="--additional-config is not a JSON object with an object 'neuron_config'",
+            working=(f'--{known.flag} takes JSON: {{"{known.key}": {{...}}}}',),
+            message=f"--{known.flag} is not a JSON object with an object '{known.key}'",
             given=text,
         )
         return
@@ -294,8 +298,8 @@ def _buckets(server: ServingFacts) -> Iterator[Judgement]:
     segments = config.get("kv_segment_size_buckets")
     if segments is not None:
         size = flag(server.arguments, "block-size") or ""
-        block = int(size) if size.isdecimal() and int(size) else 32
-        sizes = [one for one in _SEGMENT_SIZES if one % block == 0]
+        block = int(size) if size.isdecimal() and int(size) else known.block_size
+        sizes = [one for one in known.segment_sizes if one % block == 0]
         tokens = config.get("num_batched_tokens_buckets", segments)
         yield Judgement(
             holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
@@ -309,12 +313,12 @@ def _buckets(server: ServingFacts) -> Iterator[Judgement]:
         )
 
 
-def _neuron_config(text: str) -> Mapping[str, Any] | None:
+def _config(text: str, key: str) -> Mapping[str, Any] | None:
     try:
         config = json.loads(text)
     except ValueError:
         return None
-    found = config.get("neuron_config", {}) if isinstance(config, dict) else None
+    found = config.get(key, {}) if isinstance(config, dict) else None
     return found if isinstance(found, dict) else None
 
 
@@ -325,9 +329,10 @@ def _neuron_config(text: str) -> Mapping[str, Any] | None:
     fix="choose a newer AMI release (ami.release_version), or an engine profile of an older SDK",
     source="Neuron release notes: driver of each SDK; containers of SDK 2.30 and later do not work with drivers up to 2.26",
 )
+@on_neuron
 def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
     engine, driver = server.engine, server.placement.driver
-    if not server.neuron or driver is None or engine.sdk is None or engine.retired:
+    if driver is None or engine.sdk is None or engine.retired:
         return
     floor = neuron_driver_floor(engine.sdk)
     oldest = engine.minimum_driver or neuron_sdk_driver(engine.sdk)
@@ -358,9 +363,9 @@ def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for less CPU or memory, or leave them out for the devices' share",
     source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
 )
+@on_neuron
 def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
-    if server.neuron:
-        yield from judgements.pod(server)
+    yield from judgements.pod(server)
 
 
 @rule(
@@ -369,9 +374,9 @@ def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
     fix="leave --port out",
     source="vLLM documentation, --port (default 8000)",
 )
+@on_neuron
 def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
-    if server.neuron:
-        yield from judgements.ports(server)
+    yield from judgements.ports(server)
 
 
 @rule(
@@ -381,9 +386,8 @@ def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
     fix="keep the compile cache in S3 or on a volume",
     source="Neuron documentation, compile cache; cold compilations of 15 to 30 minutes",
 )
+@on_neuron
 def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron:
-        return
     seconds = server.engine.startup.compile_s
     yield Judgement(
         holds=server.compile_cache,
@@ -401,8 +405,9 @@ def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
     fix="ask for more memory, or choose an instance type with more",
     source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices",
 )
+@on_neuron
 def weights_fit_the_host(server: ServingFacts) -> Iterator[Judgement]:
-    if not server.neuron or server.model is None or not server.memory_mib:
+    if server.model is None or not server.memory_mib:
         return
     copies = max(server.copies, 1)
     weights = server.model.weight_bytes() / 1024**3

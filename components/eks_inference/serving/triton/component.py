@@ -1,7 +1,6 @@
 """A Triton server with the vLLM back end."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pulumi
 import pulumi_aws as aws
@@ -11,18 +10,18 @@ from eks_inference.accelerators.nvidia.handle import GpuPlugin
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, enforce
-from eks_inference.kubernetes.secret_object import secret_object
-from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.faults import SpecError
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
+from eks_inference.observability.handle import Metrics
+from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.serving import storage_plan
-from eks_inference.serving.pods import TERMINATION_SECONDS
+from eks_inference.serving import component, deployment, storage_plan
+from eks_inference.serving.component import Secret
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import NoCompileCache
 from eks_inference.serving.storage import Account, account_role, private_bucket
-from eks_inference.serving.triton import plan, protection
+from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.facts import triton_facts
 from eks_inference.serving.triton.rules import triton_rules
 from eks_inference.serving.triton.spec import ConfigMapRepository, TritonServerSpec
@@ -39,7 +38,8 @@ class TritonServer(pulumi.ComponentResource):
     that keeps the image on the pool's nodes.
 
     ``placement`` is one instance type of the pool; the pods take its taints, and their share of its CPU and memory. ``plugin``
-    is what offers GPUs on the nodes, when it is of the same program. The Hugging Face token is read as HF_TOKEN (the source
+    is what offers GPUs on the nodes, when it is of the same program. ``image`` is the reference of the image that ``spec.image``
+    says to build in the cluster. The Hugging Face token is read as HF_TOKEN (the source
     system's HUGGING_FACE_TOKEN is read by nothing); it may be a Secret in the server's namespace.
 
     It does not speak the OpenAI API: Triton's own frontend for that is another server process, in front of the same back end,
@@ -62,19 +62,23 @@ class TritonServer(pulumi.ComponentResource):
         cluster: Cluster,
         placement: Placement,
         plugin: GpuPlugin | None = None,
-        hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
+        image: pulumi.Input[str] | None = None,
+        hugging_face_token: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > plan.MAX_NAME_LENGTH:
-            allowed = f"a DNS label of at most {plan.MAX_NAME_LENGTH} characters that begins with a letter"
-            raise SpecError([Fault((), "Kubernetes refuses this name", given=name, allowed=allowed)])
-        settings = cluster.settings
+        faults = [
+            *component.name_faults(name, deployment.MAX_NAME_LENGTH),
+            *component.image_faults(spec, image),
+        ]
+        if faults:
+            raise SpecError(faults)
+        settings, shape = cluster.settings, placement.instance_type
         facts = triton_facts(spec, placement)
         refuse(server_rules(), facts.serving, settings.silenced)
         refuse(triton_rules(), facts, settings.silenced)
         super().__init__("eks-inference:index:TritonServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.spec = spec
-        self.namespace = plan.namespace(name, spec)
+        self.namespace = spec.namespace_of(name)
         self.service_name = self.deployment_name = name
         # What ``VllmMetrics`` reads: Triton hands on what vLLM counts, beside its own.
         self.metrics_job: str = spec.kind
@@ -83,75 +87,60 @@ class TritonServer(pulumi.ComponentResource):
         self.pod_labels = plan.server_labels(name)
         self.model_id = spec.served_name
         host = f"{name}.{self.namespace}.svc.cluster.local"
-        self.http_endpoint = f"http://{host}:{plan.PORTS['http']}"
+        self.endpoint = f"http://{host}:{plan.PORTS['http']}"
         self.grpc_endpoint = f"{host}:{plan.PORTS['grpc']}"
-        self.startup_seconds = plan.cold_start_seconds(spec)
+        self.forwards: Mapping[str, Sequence[int]] = {self.service_name: [plan.PORTS["http"], plan.PORTS["grpc"]]}
+        self.startup_seconds = deployment.cold_start_seconds(spec)
+        self.hardware = deployment.hardware(spec, shape)
 
-        own_namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": self.namespace, "labels": enforce(protection.pod_security(spec))},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
-        self.foundation: Sequence[pulumi.Resource] = (own_namespace,)
-        inside = pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[own_namespace])
-        account = k8s.core.v1.ServiceAccount(
-            f"{name}-account",
-            metadata={"name": plan.account(name), "namespace": self.namespace},
-            automount_service_account_token=False,
-            opts=inside,
-        )
+        namespace, inside = component.own_namespace(name, self.namespace, cluster, self, plan.pod_security(spec))
+        self.foundation: Sequence[pulumi.Resource] = (namespace,)
+        account = component.service_account(f"{name}-account", deployment.account(name), self.namespace, inside)
         repository, repository_url = self._repository(name, spec, placement, cluster, inside)
-        token, secret = secret_object(
-            f"{name}-hugging-face",
-            hugging_face_token,
-            SecretRef(f"{name}-hugging-face", "token"),
-            namespace=self.namespace,
-            opts=inside,
+        token_env, token = component.hub_token(name, hugging_face_token, self.namespace, inside)
+        guards = component.guards(
+            name,
+            policies=plan.network_policies(name, spec),
+            quota=deployment.quota(name, spec, shape),
+            budgets={"": deployment.disruption_budget(name, spec, self.pod_labels)},
+            options=inside,
         )
-        guards = self._guards(name, spec, placement, inside)
-        service = k8s.core.v1.Service(f"{name}-service", **plan.service(name, spec), opts=inside)
-        image = settings.image(spec.image or spec.profile.image)
-        tools_image = settings.image(versions.image("aws-cli"))
-        before = [account, *repository, *secret, *guards, *placement.ready, *(plugin.ready if plugin else ())]
-        self.deployment = k8s.apps.v1.Deployment(
-            f"{name}-deployment",
-            **plan.deployment(
+        service = k8s.core.v1.Service(
+            f"{name}-service", **deployment.service(name, spec, self.pod_labels, plan.PORTS), opts=inside
+        )
+        engine_image, tools_image = component.engine_image(spec, image, cluster), settings.image(versions.image("aws-cli"))
+        manifest = deployment.deployment(
+            name,
+            spec,
+            placement,
+            plan.engine(name, spec, shape, tools_image=tools_image, repository_url=repository_url),
+            labels=self.pod_labels,
+            image=engine_image,
+            storage=storage_plan.pod_storage(
                 name,
-                spec,
-                placement,
-                image=image,
-                tools_image=tools_image,
-                repository_url=repository_url,
-                storage=storage_plan.pod_storage(
-                    name,
-                    spec.model,
-                    NoCompileCache(kind="none"),
-                    cache_url=None,
-                    downloader_image=tools_image,
-                    security=RESTRICTED_CONTAINER,
-                ),
-                secret_env=secret_env("HF_TOKEN", token),
+                spec.model,
+                NoCompileCache(kind="none"),
+                cache_url=None,
+                downloader_image=tools_image,
+                security=RESTRICTED_CONTAINER,
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[service, *before],
-                custom_timeouts=pulumi.CustomTimeouts(
-                    # A little more than Kubernetes itself waits: its reason is the better message.
-                    create=f"{plan.progress_seconds(spec) + 300}s",
-                    update=f"{plan.rollout_seconds(spec) + 300}s",
-                    delete=f"{TERMINATION_SECONDS + 300}s",
-                ),
-            ),
+            secret_env=token_env,
         )
+        ready = [*placement.ready, *(plugin.ready if plugin else ())]
+        before = [service, account, *repository, *token, *guards, *ready]
+        self.deployment = component.server_deployment(name, spec, manifest, after=before, cluster=cluster, parent=self)
         if spec.prefetch:
             k8s.apps.v1.DaemonSet(
                 f"{name}-prefetch",
-                **plan.prefetch(name, spec, placement, image=image),
-                opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[own_namespace, *placement.ready]),
+                **plan.prefetch(name, spec, placement, image=engine_image),
+                opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace, *placement.ready]),
             )
         self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
-        self.register_outputs({"http": self.http_endpoint, "grpc": self.grpc_endpoint, "model": self.model_id})
+        self.register_outputs({"http": self.endpoint, "grpc": self.grpc_endpoint, "model": self.model_id})
+
+    def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
+        """Makes that Prometheus read the server."""
+        return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
     def _repository(
         self, name: str, spec: TritonServerSpec, placement: Placement, cluster: Cluster, options: pulumi.ResourceOptions
@@ -182,20 +171,7 @@ class TritonServer(pulumi.ComponentResource):
         if spec.needs_role:
             description = f"Model server {name} in the EKS cluster {cluster.name}"
             policy = pulumi.Output.from_input(bucket).apply(
-                lambda known: iam.policy_json(protection.role_policy(spec, cluster.settings, known))
+                lambda known: iam.policy_json(plan.role_policy(spec, cluster.settings, known))
             )
-            made += account_role(Account(self.namespace, plan.account(name), description), policy, cluster, self)
+            made += account_role(Account(self.namespace, deployment.account(name), description), policy, cluster, self)
         return made, url
-
-    def _guards(
-        self, name: str, spec: TritonServerSpec, placement: Placement, options: pulumi.ResourceOptions
-    ) -> list[pulumi.Resource]:
-        """What must be there before the first pod: who may reach it, how much it may take, what a drain may do."""
-        return [
-            *(
-                k8s.networking.v1.NetworkPolicy(f"{name}-network-{role}", **manifest, opts=options)
-                for role, manifest in protection.network_policies(name, spec).items()
-            ),
-            k8s.core.v1.ResourceQuota(f"{name}-quota", **protection.quota(name, spec, placement.instance_type), opts=options),
-            k8s.policy.v1.PodDisruptionBudget(f"{name}-budget", **protection.disruption_budget(name, spec), opts=options),
-        ]

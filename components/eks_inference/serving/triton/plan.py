@@ -8,20 +8,23 @@ Kubernetes documentation ("Pod Lifecycle", "Local ephemeral storage"); the sourc
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
+from eks_inference.aws import iam
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import version_numbers
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.pod_security import restricted_pod
 from eks_inference.placement import Placement
-from eks_inference.serving import pods
+from eks_inference.serving import pods, protection, storage_plan
+from eks_inference.serving.deployment import CONTAINER_SECURITY, TMP, USER, Engine, device_count, model_copy_gib
 from eks_inference.serving.pods import SERVER_LABEL
-from eks_inference.serving.spec import HubModel, S3Model
-from eks_inference.serving.storage_plan import PodStorage, model_folder
-from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, TritonServerSpec
+from eks_inference.serving.spec import HubModel, NoCompileCache
+from eks_inference.serving.storage_plan import model_folder
+from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, S3Repository, TritonServerSpec
+from eks_inference.settings import StackSettings
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Where Triton listens, by the names that container and Service give the ports."""
@@ -31,51 +34,26 @@ LIVE, READY = "/v2/health/live", "/v2/health/ready"
 ROLE_LABEL = "eks-inference/role"
 SERVER_ROLE, PREFETCH_ROLE = "server", "prefetch"
 
-MAX_NAME_LENGTH = 40
-"""Of a server: its name is a DNS label, and the beginning of longer ones."""
-
 REPOSITORY_FOLDER = "/model_repository"
 
 _HOME = "/home/triton-server"
 _DOWNLOADS = "/var/cache/huggingface"
-_PROBE_SECONDS = 10
-_DEAF_SECONDS = 60  # a server that has not answered that long is started again
 _SCRATCH_GIB = 4  # home and /tmp: compiled kernels, logs
 _UNKNOWN_MODEL_GIB = 100
 _SMALLEST_CACHE_GIB = 20
-
-USER = 1000
-"""``triton-server`` in the images of NVIDIA."""
-
-CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 
 # -- sizes ----------------------------------------------------------------------------------------------------------------------
 
 
-def namespace(name: str, spec: TritonServerSpec) -> str:
-    """Namespace of the server of that name."""
-    return spec.namespace or name
-
-
-def account(name: str) -> str:
-    """Name of the pods' service account."""
-    return f"{name}-server"
-
-
-def gpus(spec: TritonServerSpec, shape: InstanceType) -> int:
-    """GPUs of one pod."""
-    return spec.gpus or shape.devices
-
-
 def tensor_parallel(spec: TritonServerSpec, shape: InstanceType) -> int:
     """GPUs one copy of the model is split over by heads."""
-    return spec.tensor_parallel or max(gpus(spec, shape), 1)
+    return spec.tensor_parallel or max(device_count(spec, shape), 1)
 
 
 def pipeline_parallel(spec: TritonServerSpec) -> int:
     """Groups of GPUs one copy of the model is split over by layers."""
-    given = spec.engine_args.get("pipeline_parallel_size", 1)
+    given = spec.extra_args.get("pipeline-parallel-size", 1)
     return given if isinstance(given, int) else 1
 
 
@@ -86,7 +64,7 @@ def world_size(spec: TritonServerSpec, shape: InstanceType) -> int:
 
 def copies(spec: TritonServerSpec, shape: InstanceType) -> int:
     """Copies of the model in one pod: one for each GPU where a copy takes just one, else one in all."""
-    return gpus(spec, shape) if world_size(spec, shape) == 1 else 1
+    return device_count(spec, shape) if world_size(spec, shape) == 1 else 1
 
 
 def max_num_seqs(spec: TritonServerSpec, shape: InstanceType) -> int:
@@ -118,11 +96,6 @@ def triton_release(profile: EngineProfile) -> str:
     return profile.image.rpartition(":")[2].partition("-")[0]
 
 
-def resources(spec: TritonServerSpec, shape: InstanceType) -> dict[str, str]:
-    """Requests and limits of one pod but for its disk: what the spec says, or the GPUs' share of the node."""
-    return pods.share_of_node(shape, gpus(spec, shape), cpu=spec.cpu, memory=spec.memory)
-
-
 def cache_gib(spec: TritonServerSpec) -> int:
     """Node disk set aside for downloads of one pod; 0 where the pod keeps none of its own."""
     if isinstance(spec.cache, HostPathCache) or not isinstance(spec.model, HubModel):
@@ -131,31 +104,6 @@ def cache_gib(spec: TritonServerSpec) -> int:
         return spec.cache.size_gib
     model = find_model(spec.model.id)
     return max(math.ceil(2 * model.weight_bytes() / 1024**3), _SMALLEST_CACHE_GIB) if model else _UNKNOWN_MODEL_GIB
-
-
-def disk_gib(spec: TritonServerSpec) -> int:
-    """Node disk one pod asks for."""
-    return cache_gib(spec) + (spec.model.size_gib if isinstance(spec.model, S3Model) else 0) + _SCRATCH_GIB
-
-
-def startup_timeout_seconds(spec: TritonServerSpec) -> int:
-    """How long a pod's server may take from the start of its process until it answers."""
-    return spec.startup_timeout_seconds or spec.profile.startup.engine_s
-
-
-def cold_start_seconds(spec: TritonServerSpec) -> int:
-    """Upper bound from the wish for a pod until it answers."""
-    return pods.cold_start_seconds(spec.profile.startup, startup_timeout_seconds(spec))
-
-
-def progress_seconds(spec: TritonServerSpec) -> int:
-    """How long a roll-out may make no progress: one pod ends, and the next one starts from nothing."""
-    return pods.TERMINATION_SECONDS + cold_start_seconds(spec)
-
-
-def rollout_seconds(spec: TritonServerSpec) -> int:
-    """How long a roll-out may take in all: a pod after the other, or ``surge`` of them at a time."""
-    return progress_seconds(spec) * max(math.ceil(spec.most / max(spec.surge, 1)), 1)
 
 
 # -- model repository -----------------------------------------------------------------------------------------------------------
@@ -183,7 +131,8 @@ def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, An
         "gpu_memory_utilization": spec.gpu_memory_utilization,
         "enforce_eager": spec.enforce_eager,
         "disable_log_stats": not spec.log_stats,
-        **spec.engine_args,
+        # The file spells arguments as Python does.
+        **{name.replace("-", "_"): value for name, value in spec.extra_args.items()},
     }
 
 
@@ -234,7 +183,7 @@ def repository_config_map(name: str, spec: TritonServerSpec, shape: InstanceType
     files = repository_files(spec, shape)
     keys = config_map_keys(list(files))
     return {
-        "metadata": {"name": repository_name(name), "namespace": namespace(name, spec), "labels": labels(name)},
+        "metadata": {"name": repository_name(name), "namespace": spec.namespace_of(name), "labels": labels(name)},
         "data": {keys[path]: text for path, text in files.items()},
     }
 
@@ -272,108 +221,38 @@ def environment(spec: TritonServerSpec) -> dict[str, str]:
     }
 
 
-def deployment(
-    name: str,
-    spec: TritonServerSpec,
-    placement: Placement,
-    *,
-    image: Any,
-    tools_image: str,
-    repository_url: Any = None,
-    storage: PodStorage,
-    secret_env: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the Deployment.
+def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_image: str, repository_url: Any = None) -> Engine:
+    """What Triton decides about its pods.
 
-    ``tools_image`` has the ``aws`` command and a shell; ``repository_url`` is that of a repository in S3. The latter and what
-    stands in ``storage`` and ``secret_env`` may be values that are only known when deployed.
+    ``tools_image`` has the ``aws`` command and a shell; ``repository_url`` is that of a repository in S3, which may be known only
+    when deployed.
     """
-    shape = placement.instance_type
     digest = hashlib.sha256(json.dumps(repository_files(spec, shape)).encode()).hexdigest()
-    init = [
-        *([_hand_over(tools_image)] if isinstance(spec.cache, HostPathCache) else []),
-        *([] if isinstance(spec.repository, ConfigMapRepository) else [_copy_repository(repository_url, tools_image)]),
-        *(_with_tmp(one) for one in storage.init_containers),
-    ]
-    return {
-        "metadata": {"name": name, "namespace": namespace(name, spec), "labels": server_labels(name)},
-        "spec": {
-            **({} if spec.autoscaling else {"replicas": spec.replicas}),
-            # GPUs that a pod holds are free when it has ended. One more pod would wait for GPUs of its own: on nodes that are
-            # full for ever, with Karpenter for another node.
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": spec.surge, "maxUnavailable": 0 if spec.surge else 1},
-            },
-            "progressDeadlineSeconds": progress_seconds(spec),
-            "selector": {"matchLabels": server_labels(name)},
-            "template": {
-                # Triton reads its repository once: a changed file has to change the pod.
-                "metadata": {"labels": server_labels(name), "annotations": {"eks-inference/repository-sha256": digest}},
-                "spec": {
-                    **_placed(placement),
-                    "topologySpreadConstraints": pods.spread_over_zones(server_labels(name)),
-                    "serviceAccountName": account(name),
-                    # A server runs downloaded models and has no business with the API server.
-                    "automountServiceAccountToken": False,
-                    # A Service of this namespace would otherwise put <NAME>_PORT=tcp://... into every pod.
-                    "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
-                    "securityContext": restricted_pod(USER),
-                    **({"initContainers": init} if init else {}),
-                    "containers": [_container(spec, shape, image, storage, secret_env)],
-                    "volumes": [_repository_volume(name, spec, shape), *_own_volumes(spec), *storage.volumes],
-                },
-            },
-        },
-    }
-
-
-def _container(
-    spec: TritonServerSpec, shape: InstanceType, image: Any, storage: PodStorage, secret_env: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    sizes = {**resources(spec, shape), "ephemeral-storage": f"{disk_gib(spec)}Gi"}
-    plain = environment(spec)
-    live, ready = (
-        {"httpGet": {"path": path, "port": "http"}, "periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
-        for path in (LIVE, READY)
-    )
-    return {
-        "name": "triton",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        # Past the image's own entry point, which writes to the root file system.
-        "command": ["tritonserver"],
-        "args": arguments(),
-        "workingDir": _HOME,
-        "env": [
-            *(dict(entry) for entry in secret_env if entry["name"] not in plain),
-            *storage.env,
-            *({"name": key, "value": value} for key, value in plain.items()),
-        ],
-        "ports": [{"name": name, "containerPort": number} for name, number in PORTS.items()],
-        # Requests equal to limits: devices allow nothing else.
-        "resources": {"requests": sizes, "limits": sizes},
+    return Engine(
+        name="triton",
+        command=["tritonserver"],
+        arguments=arguments(),
+        home=_HOME,
+        environment=environment(spec),
+        ports=PORTS,
         # Triton listens once every model is loaded.
-        "startupProbe": {**live, "failureThreshold": math.ceil(startup_timeout_seconds(spec) / _PROBE_SECONDS)},
-        "livenessProbe": {**live, "failureThreshold": _DEAF_SECONDS // _PROBE_SECONDS},
-        "readinessProbe": ready,
-        # Kubernetes takes a pod that ends out of its Service at once, but nodes learn of it one after the other. Triton itself
-        # then finishes what it has.
-        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(pods.SETTLE_SECONDS)]}}},
-        "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [
+        health=(LIVE, READY),
+        disk_gib=cache_gib(spec) + model_copy_gib(spec) + _SCRATCH_GIB,
+        # Triton itself then finishes what it has.
+        stop=["sleep", str(pods.SETTLE_SECONDS)],
+        mounts=[
             {"name": "repository", "mountPath": REPOSITORY_FOLDER, "readOnly": True},
             {"name": "downloads", "mountPath": _DOWNLOADS},
             {"name": "home", "mountPath": _HOME},
-            _TMP,
-            {"name": "shared-memory", "mountPath": "/dev/shm"},
-            *storage.mounts,
         ],
-    }
-
-
-_TMP = {"name": "tmp", "mountPath": "/tmp"}
+        volumes=[_repository_volume(name, spec, shape), *_own_volumes(spec)],
+        init_containers=[
+            *([_hand_over(tools_image)] if isinstance(spec.cache, HostPathCache) else []),
+            *([] if isinstance(spec.repository, ConfigMapRepository) else [_copy_repository(repository_url, tools_image)]),
+        ],
+        # Triton reads its repository once: a changed file has to change the pod.
+        annotations={"eks-inference/repository-sha256": digest},
+    )
 
 
 def _own_volumes(spec: TritonServerSpec) -> list[dict[str, Any]]:
@@ -387,8 +266,6 @@ def _own_volumes(spec: TritonServerSpec) -> list[dict[str, Any]]:
     return [
         {"name": "downloads", **downloads},
         {"name": "home", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": f"{spec.shared_memory_gib}Gi"}},
     ]
 
 
@@ -411,7 +288,7 @@ def _copy_repository(url: Any, image: str) -> dict[str, Any]:
         "env": [{"name": "HOME", "value": "/tmp"}],
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [{"name": "repository", "mountPath": REPOSITORY_FOLDER}, _TMP],
+        "volumeMounts": [{"name": "repository", "mountPath": REPOSITORY_FOLDER}, TMP],
     }
 
 
@@ -435,38 +312,19 @@ def _hand_over(image: str) -> dict[str, Any]:
     }
 
 
-def _with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:
-    return {**container, "securityContext": CONTAINER_SECURITY, "volumeMounts": [*container["volumeMounts"], _TMP]}
-
-
-def _placed(placement: Placement) -> dict[str, Any]:
-    return {"nodeSelector": dict(placement.node_selector), "tolerations": placement.tolerations()}
-
-
-def service(name: str, spec: TritonServerSpec) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the Service in front of the pods that can answer."""
-    return {
-        "metadata": {"name": name, "namespace": namespace(name, spec), "labels": server_labels(name)},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": server_labels(name),
-            "ports": [{"name": port, "port": number, "targetPort": port} for port, number in PORTS.items()],
-        },
-    }
-
-
 def prefetch(name: str, spec: TritonServerSpec, placement: Placement, *, image: Any) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the DaemonSet that keeps the image on the nodes: it sleeps."""
     own = {**labels(name), ROLE_LABEL: PREFETCH_ROLE}
     return {
-        "metadata": {"name": f"{name}-prefetch", "namespace": namespace(name, spec), "labels": own},
+        "metadata": {"name": f"{name}-prefetch", "namespace": spec.namespace_of(name), "labels": own},
         "spec": {
             "selector": {"matchLabels": own},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
             "template": {
                 "metadata": {"labels": own},
                 "spec": {
-                    **_placed(placement),
+                    "nodeSelector": dict(placement.node_selector),
+                    "tolerations": placement.tolerations(),
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": 0,
@@ -490,3 +348,31 @@ def prefetch(name: str, spec: TritonServerSpec, placement: Placement, *, image: 
             },
         },
     }
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------------------
+
+
+def pod_security(spec: TritonServerSpec) -> Literal["privileged", "restricted"]:
+    """The level of the namespace. A cache in a folder of the node is the one exception: see ``HostPathCache``."""
+    return "privileged" if isinstance(spec.cache, HostPathCache) else "restricted"
+
+
+def network_policies(name: str, spec: TritonServerSpec) -> dict[str, dict[str, Any]]:
+    """The namespace's NetworkPolicies by role. Open: HTTP and gRPC to clients, metrics to Prometheus."""
+    api = [PORTS["http"], PORTS["grpc"]]
+    return protection.server_policies(name, spec, server_labels(name), api=api, metrics=PORTS["metrics"])
+
+
+def role_policy(spec: TritonServerSpec, settings: StackSettings, repository_bucket: str | None) -> iam.Document:
+    """What the pods may do in AWS: read the model repository, and the model's folder."""
+    model = storage_plan.role_policy(spec.model, NoCompileCache(kind="none"), settings, None)["Statement"]
+    repository: list[iam.Statement] = []
+    if isinstance(spec.repository, S3Repository) and repository_bucket:
+        bucket, prefix = f"arn:{settings.partition}:s3:::{repository_bucket}", spec.repository.prefix
+        below = {"StringLike": {"s3:prefix": f"{prefix}/*"}}
+        repository = [
+            iam.allow("ListRepository", ["s3:ListBucket"], bucket, conditions=below),
+            iam.allow("ReadRepository", ["s3:GetObject"], f"{bucket}/{prefix}/*"),
+        ]
+    return iam.document(*repository, *model)

@@ -32,11 +32,11 @@ def keys_are_known(server: TritonFacts) -> Iterator[Judgement]:
         newer = sorted(other for other, keys in known_arguments().items() if key in keys)
         yield Judgement(
             holds=False,
-            path=server.at("engine_args", key),
+            path=server.at("extra_args", _flag(key)),
             working=(f"vLLM {release} takes {len(known)} arguments, none of this name",),
             message=f"vLLM {release} has no argument of this name: the model does not load",
-            given=key,
-            allowed=nearest[0] if nearest else f"an argument of vLLM {release}",
+            given=_flag(key),
+            allowed=_flag(nearest[0]) if nearest else f"an argument of vLLM {release}",
             fix=f"vLLM {', '.join(newer)} has it: choose that engine, or leave the key out" if newer else "",
         )
 
@@ -44,7 +44,7 @@ def keys_are_known(server: TritonFacts) -> Iterator[Judgement]:
 @rule(
     "TRI002",
     "A copy of the model takes GPUs of one pod, and Triton makes its instances accordingly.",
-    fix="ask for more GPUs, or lower tensor_parallel or engine_args.pipeline_parallel_size",
+    fix="ask for more devices, or lower tensor_parallel or extra_args.pipeline-parallel-size",
     source=f"{_BACK_END}, src/model.py: KIND_GPU is refused for copies of several GPUs",
 )
 def copies_fit_the_pod(server: TritonFacts) -> Iterator[Judgement]:
@@ -52,7 +52,7 @@ def copies_fit_the_pod(server: TritonFacts) -> Iterator[Judgement]:
     pipeline = server.world_size // degree
     yield Judgement(
         holds=server.world_size <= gpus,
-        path=server.at("engine_args", "pipeline_parallel_size") if pipeline > 1 else server.at("tensor_parallel"),
+        path=server.at("extra_args", "pipeline-parallel-size") if pipeline > 1 else server.at("tensor_parallel"),
         working=(
             f"tensor_parallel {degree} x pipeline_parallel_size {pipeline} = {server.world_size} GPUs a copy",
             f"GPUs of a pod: {gpus}; instances are {server.instance_kind}",
@@ -109,10 +109,10 @@ def keys_are_of_this_release(server: TritonFacts) -> Iterator[Judgement]:
         instead = successors().get(key, "nothing")
         yield Judgement(
             holds=False,
-            path=server.at("engine_args", key),
+            path=server.at("extra_args", _flag(key)),
             working=(f"an argument of vLLM {older}, and no longer of {release}",),
             message=f"vLLM {release} dropped this argument: the model does not load",
-            given=key,
+            given=_flag(key),
             allowed=instead,
             fix="" if instead.startswith("nothing") else f"say it by {instead}",
         )
@@ -203,7 +203,12 @@ def _dropped(key: str, release: str) -> str:
 
 
 def _keys_hold(server: TritonFacts, why: str) -> Judgement:
-    return Judgement(True, server.at("engine_args"), (f"{', '.join(server.settings)}: {why}",))
+    return Judgement(True, server.at("extra_args"), (f"{', '.join(server.settings)}: {why}",))
+
+
+def _flag(key: str) -> str:
+    """A key of model.json as ``extra_args`` spells it."""
+    return key.replace("_", "-")
 
 
 def _on(setting: bool) -> str:

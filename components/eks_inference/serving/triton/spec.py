@@ -1,15 +1,14 @@
 """What a user decides about a Triton server whose back end is vLLM."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.images.spec import PinnedImage
-from eks_inference.pools.spec import BucketName, InstanceTypeName
-from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.spec import EngineName, HubModel, ModelSource, S3Model
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.pools.spec import BucketName
+from eks_inference.serving.shape import ReplicatedServerSpec
+from eks_inference.serving.spec import EngineName, HubModel, S3Model
+from eks_inference.spec import Spec
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
 """The newest Triton whose vLLM release the catalog knows."""
@@ -18,18 +17,17 @@ SETTINGS_OF_THEIR_OWN = {
     "model": "model",
     "revision": "model.revision",
     "dtype": "dtype",
-    "tensor_parallel_size": "tensor_parallel",
-    "max_model_len": "max_model_len",
-    "max_num_seqs": "max_num_seqs",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-    "enforce_eager": "enforce_eager",
-    "disable_log_stats": "log_stats",
+    "tensor-parallel-size": "tensor_parallel",
+    "max-model-len": "max_model_len",
+    "max-num-seqs": "max_num_seqs",
+    "gpu-memory-utilization": "gpu_memory_utilization",
+    "enforce-eager": "enforce_eager",
+    "disable-log-stats": "log_stats",
 }
-"""Keys of model.json that follow from other keys of the spec, and from which."""
+"""Arguments of the engine that follow from other keys of the spec, and from which."""
 
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]{0,62}$")]
-EngineKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class ConfigMapRepository(Spec):
@@ -90,21 +88,16 @@ Cache = Annotated[EphemeralCache | HostPathCache, Field(discriminator="kind")]
 """Where downloads of the Hugging Face Hub stay, told apart by ``kind``."""
 
 
-class TritonServerSpec(Spec):
+class TritonServerSpec(ReplicatedServerSpec):
     """Triton Inference Server with the vLLM back end on NVIDIA GPUs.
 
     It speaks Triton's own protocol (KServe v2) over HTTP and gRPC, not the OpenAI API: clients of that need a ``vllm`` server.
     """
 
+    engine_servers: ClassVar[tuple[str, ...]] = ("triton",)
+    accelerators: ClassVar[tuple[str, ...]] = ("nvidia",)
+
     kind: Literal["triton"] = "triton"
-    namespace: ResourceName | None = Field(
-        default=None, description="Namespace of the server; made here, one for each server. Default: the server's name."
-    )
-    pool: ResourceName = Field(description="Pool the server runs in.")
-    instance_type: InstanceTypeName | None = Field(
-        default=None, description="Instance type; may be left out when the pool has one."
-    )
-    model: ModelSource = Field(description="The model, and where it comes from.")
     model_name: ModelName | None = Field(
         default=None, description="The name requests give the model. Default: the last part of the model's id."
     )
@@ -112,7 +105,6 @@ class TritonServerSpec(Spec):
     image: PinnedImage | None = Field(
         default=None, description="Image instead of the engine profile's, of the same vLLM release."
     )
-    gpus: int | None = Field(default=None, ge=1, description="GPUs of one pod. Default: all of the instance type.")
     tensor_parallel: int | None = Field(
         default=None,
         ge=1,
@@ -136,10 +128,6 @@ class TritonServerSpec(Spec):
     enforce_eager: bool = Field(
         default=False, description="Run without compiled CUDA graphs: a faster start, less memory, slower answers."
     )
-    engine_args: dict[EngineKey, JsonValue] = Field(
-        default_factory=dict,
-        description="Further keys of model.json, e.g. {trust_remote_code: true}: arguments of the engine as Python spells them.",
-    )
     log_stats: bool = Field(
         default=True, description="Let vLLM count. The source system has it off, and so sees no token, no latency of the engine."
     )
@@ -149,16 +137,6 @@ class TritonServerSpec(Spec):
     engine_health_check: bool = Field(
         default=False,
         description="Ask vLLM whether it is well with every request, and take the pod out of its Service when it is not.",
-    )
-    replicas: int = Field(default=1, ge=0, description="Pods. Each holds the whole model; the Service shares requests out.")
-    autoscaling: AutoscalerSpec | None = Field(
-        default=None, description="What changes the number of pods, instead of replicas. Absent: nothing does."
-    )
-    surge: int = Field(
-        default=0,
-        ge=0,
-        description="Pods beyond replicas while a change rolls out. 0: a pod ends before its successor starts, which needs no "
-        "GPU more; with one replica nothing answers until that one is up. More: needs free GPUs, or nodes to be had.",
     )
     repository: Repository = Field(
         default_factory=lambda: ConfigMapRepository(), description="Where the model repository is kept. Default: a ConfigMap."
@@ -172,37 +150,11 @@ class TritonServerSpec(Spec):
         description="Keep the image on all nodes of the pool, by a DaemonSet that does nothing. Of use where nodes stay: a new "
         "node pulls for both at the same time.",
     )
-    cpu: Quantity | None = Field(
-        default=None, description="CPU of one pod. Default: what pods can use of the node in proportion to the GPUs."
-    )
-    memory: Quantity | None = Field(default=None, description="Memory of one pod. Default: as cpu.")
     shared_memory_gib: int = Field(
         default=2,
         ge=1,
         description="Size of /dev/shm, a part of the memory: Triton and its back end talk through it, and GPUs of one copy.",
     )
-    startup_timeout_seconds: int | None = Field(
-        default=None,
-        ge=60,
-        description="How long one pod may download and load before it is given up. Default: the engine profile's budget.",
-    )
-    evictions: Literal["refused", "allowed"] = Field(
-        default="refused",
-        description="Whether a drain may take pods below the fewest there are to be. refused: a disruption budget holds it up "
-        "until somebody deletes the pod or this is set to allowed. Node failures and spot interruptions do not ask.",
-    )
-    client_namespaces: dict[str, str] = Field(
-        default_factory=dict,
-        description="Labels of the namespaces whose pods may call the server. Default: all namespaces of the cluster.",
-    )
-    metrics_namespaces: tuple[ResourceName, ...] = Field(
-        default=("monitoring",), description="Namespaces whose pods may read metrics, that is, where Prometheus runs."
-    )
-    extra_env: dict[str, str] = Field(default_factory=dict, description="Further environment variables of the server. They win.")
-
-    @property
-    def profile(self) -> EngineProfile:
-        return engine(self.engine)
 
     @property
     def served_name(self) -> str:
@@ -210,41 +162,16 @@ class TritonServerSpec(Spec):
         return self.model_name or self.model.id.rpartition("/")[2]
 
     @property
-    def fewest(self) -> int:
-        """Pods there are at least, but for a roll-out."""
-        return self.autoscaling.min if self.autoscaling else self.replicas
-
-    @property
-    def most(self) -> int:
-        """Pods there are at most, those of a roll-out among them."""
-        return (self.autoscaling.max if self.autoscaling else self.replicas) + self.surge
-
-    @property
     def needs_role(self) -> bool:
         """Whether the pods need permissions in AWS."""
         return isinstance(self.repository, S3Repository) or isinstance(self.model, S3Model)
 
-    @field_validator("engine")
-    @classmethod
-    def _is_triton(cls, name: str) -> str:
-        server = engine(name).server
-        if server != "triton":
-            known = ", ".join(sorted(profile.name for profile in engines().values() if profile.server == "triton"))
-            raise ValueError(f"engine {name} is {server} by itself; with Triton: {known}")
-        return name
-
-    @model_validator(mode="after")
-    def _one_says_how_many(self) -> Self:
-        if self.autoscaling and "replicas" in self.model_fields_set:
-            raise ValueError("replicas: the autoscaler decides; leave replicas out, or autoscaling")
-        return self
-
     @model_validator(mode="after")
     def _keys_given_once(self) -> Self:
-        twice = {key: SETTINGS_OF_THEIR_OWN[key] for key in self.engine_args if key in SETTINGS_OF_THEIR_OWN}
+        twice = {key: SETTINGS_OF_THEIR_OWN[key] for key in self.extra_args if key in SETTINGS_OF_THEIR_OWN}
         if twice:
             instead = ", ".join(f"{key}: say {setting}" for key, setting in twice.items())
-            raise ValueError(f"engine_args: these keys have settings of their own ({instead})")
+            raise ValueError(f"extra_args: these flags have settings of their own ({instead})")
         return self
 
     @model_validator(mode="after")

@@ -7,13 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from eks_inference_tools.reading.expected import PODS, VOLUME_CLAIMS
-from eks_inference_tools.reading.observed import condition_of, conditions_of, identity_of, is_leaving, labels_of
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
-from eks_inference_tools.simulate.rollout.awaits import (
+from eks_inference_tools.reading.kinds import PODS, VOLUME_CLAIMS, VOLUMES
+from eks_inference_tools.reading.live_objects import (
     Object,
-    Ready,
     Seen,
+    conditions_of,
+    has_ended,
+    identity_of,
+    is_leaving,
+    is_ready,
+    labels_of,
+    title_of,
+)
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
+from eks_inference_tools.simulate.rollout.readiness import (
+    Ready,
     State,
     Waiting,
     is_awaited,
@@ -25,7 +33,7 @@ from eks_inference_tools.simulate.rollout.awaits import (
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from stackgraph.graph.values import at, items, text
 
-_LEFT_BEHIND = (PODS, VOLUME_CLAIMS, "persistentvolumes")
+_LEFT_BEHIND = (PODS, VOLUME_CLAIMS, VOLUMES)
 
 
 class NotYet(Exception):
@@ -132,7 +140,7 @@ class Removal(OfObject):
         return Waiting("; ".join([f"it is not gone yet, held by {', '.join(held) or 'nothing'}", *filter(None, said)]))
 
 
-class Emptiness:
+class NothingLeft:
     """Over when no pod, claim or volume is left but those of stand-ins."""
 
     is_awaited = True
@@ -162,19 +170,8 @@ class EveryPod:
         return (PODS,)
 
     def state(self, api: Api, seen: Seen) -> State:
-        moving = [
-            title_of(pod)
-            for pod in seen[PODS]
-            if is_leaving(pod)
-            or (at(pod, "status", "phase") not in ("Succeeded", "Failed") and at(condition_of(pod, "Ready"), "status") != "True")
-        ]
+        moving = [title_of(pod) for pod in seen[PODS] if is_leaving(pod) or not (has_ended(pod) or is_ready(pod))]
         return Waiting(f"not ready: {', '.join(moving)}") if moving else Ready()
-
-
-def title_of(item: Object) -> str:
-    """``Deployment demo/server``."""
-    namespace, name = identity_of(item)
-    return f"{item['kind']} {namespace}/{name}" if namespace else f"{item['kind']} {name}"
 
 
 def _is_known(api: Api, manifest: Object) -> bool:

@@ -6,18 +6,10 @@ replaces an object instead of updating it is in ``preview/diff/replacements.toml
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from eks_inference_tools.reading.live_objects import Object, title_of
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.rollout.awaits import Object, is_settling
-from eks_inference_tools.simulate.rollout.operations import (
-    Creation,
-    Emptiness,
-    EveryPod,
-    Operation,
-    Removal,
-    Settling,
-    Update,
-    title_of,
-)
+from eks_inference_tools.simulate.rollout.operations import Creation, EveryPod, NothingLeft, Operation, Removal, Settling, Update
+from eks_inference_tools.simulate.rollout.readiness import is_settling
 from eks_inference_tools.simulate.rollout.walk import QUIET_SECONDS, Observer, Outcome, Task, Walk
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque
 from stackgraph.diff.replacements import replacing
@@ -81,7 +73,7 @@ def delete(
     claim or volume may be left, but those of stand-ins that were not given here.
     """
     tasks = _removals(objects, opaque, stood_in or {})
-    tasks.append(Task("", "what objects leave behind", "delete", frozenset(task.urn for task in tasks), [Emptiness()]))
+    tasks.append(Task("", "what objects leave behind", "delete", frozenset(task.urn for task in tasks), [NothingLeft()]))
     return Walk(plane, observe, quiet_seconds).through(tasks)
 
 

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eks_inference_tools.reading.expected import PODS
-from eks_inference_tools.reading.observed import condition_of, identity_of
+from eks_inference_tools.reading.kinds import PODS
+from eks_inference_tools.reading.live_objects import Object, Seen, condition_of, identity_of, title_of
 from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.landing import READS as LANDING_READS
-from eks_inference_tools.simulate.landing import landing
-from eks_inference_tools.simulate.rollout.awaits import Failed, Object, Ready, Seen
-from eks_inference_tools.simulate.rollout.operations import NotYet, OfObject, Operation, title_of
+from eks_inference_tools.simulate.rollout.operations import NotYet, OfObject, Operation
+from eks_inference_tools.simulate.rollout.readiness import Failed, Ready
+from eks_inference_tools.simulate.world.landing import READS as LANDING_READS
+from eks_inference_tools.simulate.world.landing import landing
 from stackgraph.graph.values import at, text
 
 QUIET_SECONDS = 15.0
@@ -212,7 +212,7 @@ def _is_about(reference: Object, manifest: Object) -> bool:
 
 
 def _movable(running: Iterable[Task], seen: Seen) -> object:
-    """All that changes when something moves."""
+    """Differs from one look to the next as long as anything makes progress."""
     pods = {
         (
             at(pod, "metadata", "uid"),

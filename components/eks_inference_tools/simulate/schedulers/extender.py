@@ -21,14 +21,12 @@ import requests
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.reading.pods import requests_of_pod
+from eks_inference_tools.reading.live_objects import has_ended, node_of
+from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.control_plane.api import ApiRefusal, Object
 from eks_inference_tools.simulate.control_plane.loopback import Answer, Request, document
-from eks_inference_tools.simulate.world.device_sets import allocate, device_sets, shortage
+from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION, allocate, device_sets, shortage
 from stackgraph.graph.values import at, items, table, text
-
-DEVICES_ANNOTATION = "AWS_NEURON_IDS"
-"""On a pod: the devices it got, ``0,1,2,3``."""
 
 USAGE_ANNOTATION = "NEURON_DEV_USAGE_MAP"
 """On a node: for every device whether it was in use when the last pod was bound, ``true,false``. Written, never read."""
@@ -57,7 +55,7 @@ class Refused(Exception):
 
 def devices_asked(pod: Mapping[str, Any]) -> int:
     """Whole Neuron devices a pod asks for. Raises ``Refused`` for one that asks for single NeuronCores."""
-    asked = requests_of_pod(pod.get("spec"))
+    asked = PodSpec(pod.get("spec")).requests
     if asked.get(CORE_RESOURCE):
         raise Refused(f"the stand-in of the Neuron extension hands out {DEVICE_RESOURCE} only, not {CORE_RESOURCE}")
     return int(asked.get(DEVICE_RESOURCE, 0))
@@ -71,7 +69,7 @@ def free_devices(shape: InstanceType, pods: Iterable[Mapping[str, Any]]) -> froz
     free = set(range(shape.devices))
     unwritten = 0
     for pod in pods:
-        if at(pod, "status", "phase") in ("Succeeded", "Failed"):
+        if has_ended(pod):
             continue
         if written := _written(pod):
             free -= written
@@ -198,7 +196,7 @@ def _shape(node: Mapping[str, Any]) -> InstanceType:
 
 
 def _on(node: str, pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [pod for pod in pods if at(pod, "spec", "nodeName") == node]
+    return [pod for pod in pods if node_of(pod) == node]
 
 
 # -- its Service -----------------------------------------------------------------------------------------------------------------
@@ -248,5 +246,5 @@ def pod_behind(service: ServicePort, api: ClusterApi) -> Object:
 
 def _listens_at(pod: Mapping[str, Any]) -> str | None:
     """The port AWS's program is told to listen at (``PORT`` in its manifests); None where no container is told one."""
-    variables = (one for container in items(at(pod, "spec", "containers")) for one in items(at(container, "env")))
-    return next((text(at(one, "value")) for one in variables if at(one, "name") == "PORT"), None)
+    variables = (one for container in PodSpec(pod.get("spec")).containers for one in container.environment)
+    return next((value for name, value in variables if name == "PORT"), None)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eks_inference_tools.reading.observed import identity_of
+from eks_inference_tools.reading.live_objects import identity_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
-from stackgraph.graph.values import at, items
+from stackgraph.graph.values import at
 
 SOURCE = "eks-inference stand-in"
 """What events say they come from."""
@@ -26,14 +26,6 @@ def owner_reference(owner: Mapping[str, Any]) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def is_owned_by(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
-    """Whether this very ``owner``, and not an earlier one of its name, is the controller of ``item``."""
-    return any(
-        at(reference, "controller") is True and at(reference, "uid") == owner["metadata"].get("uid")
-        for reference in items(at(item, "metadata", "ownerReferences"))
-    )
 
 
 def suffix(*parts: object) -> str:

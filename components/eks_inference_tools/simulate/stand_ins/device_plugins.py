@@ -6,14 +6,15 @@ installs, leaves the node without devices. Charts of plugins, of whose pods noth
 taints they tolerate. Devices that were offered once stay, though a kubelet would take them back when the plugin is gone for good.
 """
 
-from eks_inference_tools.check.placement_rules import OFFERED_BY, tolerated_by_plugin
-from eks_inference_tools.reading.expected import NODES, PODS
-from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.observed import condition_of, is_leaving, name_of
+from eks_inference_tools.reading.charts import charts
+from eks_inference_tools.reading.device_plugins import OFFERED_BY, tolerated_by_plugin
+from eks_inference_tools.reading.kinds import NODES, PODS
+from eks_inference_tools.reading.live_objects import condition_of, is_leaving, name_of, node_of, taints_of
+from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scheduling import tolerates
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.loop import Seen
-from eks_inference_tools.simulate.world.nodes import hardware_of, taints_of
+from eks_inference_tools.simulate.world.nodes import hardware_of
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text
 
@@ -25,14 +26,14 @@ class DevicePlugins:
     reads = (NODES, PODS)
 
     def __init__(self, graph: Graph) -> None:
-        self._charts = GraphFacts(graph).charts
+        self._charts = charts(graph)
 
     def reconcile(self, seen: Seen, api: Api) -> None:
         images: dict[str, list[str]] = {}
         for pod in seen[PODS]:
             if at(pod, "status", "phase") == "Running" and not is_leaving(pod):
-                on = images.setdefault(text(at(pod, "spec", "nodeName")), [])
-                on += (text(at(container, "image")) for container in items(at(pod, "spec", "containers")))
+                on = images.setdefault(node_of(pod), [])
+                on += (container.image for container in PodSpec(pod.get("spec")).containers)
         for node in seen[NODES]:
             offered = self.offered(node, images.get(name_of(node), []))
             if offered:

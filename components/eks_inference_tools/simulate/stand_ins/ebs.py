@@ -15,8 +15,8 @@ from math import ceil
 
 from eks_inference.kubernetes.quantity import memory_mib
 from eks_inference.placement import ZONE_LABEL
-from eks_inference_tools.reading.expected import NODES, STORAGE_CLASSES, VOLUME_CLAIMS
-from eks_inference_tools.reading.observed import annotations_of, identity_of, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.kinds import NODES, STORAGE_CLASSES, VOLUME_CLAIMS
+from eks_inference_tools.reading.live_objects import annotations_of, identity_of, is_leaving, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.controllers import tell
 from eks_inference_tools.simulate.stand_ins.loop import Seen

@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from eks_inference.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL
-from eks_inference_tools.reading.expected import (
+from eks_inference_tools.reading.charts import charts
+from eks_inference_tools.reading.kinds import (
     DAEMON_SETS,
     NODE_CLASSES,
     NODE_POOLS,
@@ -20,12 +21,25 @@ from eks_inference_tools.reading.expected import (
     PODS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
+    VOLUMES,
 )
-from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.observed import condition_of, identity_of, is_leaving, labels_of, name_of
-from eks_inference_tools.reading.pods import quantity
+from eks_inference_tools.reading.live_objects import (
+    condition_of,
+    controller_of,
+    has_ended,
+    identity_of,
+    is_leaving,
+    labels_of,
+    name_of,
+    node_of,
+    taints_of,
+)
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.reading.scalars import quantities
 from eks_inference_tools.simulate.control_plane.api import Api, Object
-from eks_inference_tools.simulate.schedulers.provisioning import (
+from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
+from eks_inference_tools.simulate.stand_ins.loop import Seen
+from eks_inference_tools.simulate.stand_ins.provisioning import (
     PodToPlace,
     Room,
     Start,
@@ -34,21 +48,21 @@ from eks_inference_tools.simulate.schedulers.provisioning import (
     exact_shape,
     overhead,
 )
-from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
-from eks_inference_tools.simulate.stand_ins.loop import Seen
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.simulate.world.nodes import NodeKind, hardware_of, karpenter_kinds, manifest, taints_of
+from eks_inference_tools.simulate.world.nodes import NodeKind, hardware_of, karpenter_kinds, manifest
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text
 
 CHART = "karpenter"
 
-_VOLUMES = "persistentvolumes"
 
 # Karpenter waits until no pod has been added for so long, or the first has waited for so long (BATCH_IDLE_DURATION,
 # BATCH_MAX_DURATION).
 _IDLE_SECONDS = 1.0
 _MOST_SECONDS = 10.0
+
+# A pod that may be on any node.
+_ANYWHERE = {"tolerations": [{"operator": "Exists"}]}
 
 # Taints of nodes that are just starting; pods are placed on them nevertheless.
 _STARTING = ("node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/not-ready")
@@ -61,17 +75,14 @@ class Karpenter:
 
     def __init__(self, graph: Graph, clock: Callable[[], float] = time.monotonic) -> None:
         self._kinds = karpenter_kinds(graph)
-        charts = GraphFacts(graph).charts
-        self._releases = [
-            text(chart.resource.inputs.get("name")) for chart in charts if chart.name.rstrip("/").rpartition("/")[2] == CHART
-        ]
+        self._releases = [chart.release for chart in charts(graph) if chart.name == CHART]
         self._batch = _Batch(clock)
 
     @property
     def reads(self) -> tuple[str, ...]:
         if not self._kinds:
             return ()
-        return (PODS, NODES, NODE_POOLS, NODE_CLASSES, DAEMON_SETS, VOLUME_CLAIMS, _VOLUMES, STORAGE_CLASSES)
+        return (PODS, NODES, NODE_POOLS, NODE_CLASSES, DAEMON_SETS, VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES)
 
     def reconcile(self, seen: Seen, api: Api) -> None:
         if not self._kinds or not self._runs(seen):
@@ -86,7 +97,7 @@ class Karpenter:
     def starts(self, seen: Seen, pods: Iterable[PodToPlace]) -> tuple[Start, ...]:
         """The nodes to start for these pods, of the pools that are there by now."""
         here = {name_of(pool) for pool in seen[NODE_POOLS] if not is_leaving(pool)}
-        daemons = [spec for one in seen[DAEMON_SETS] if (spec := at(one, "spec", "template", "spec")) and not is_leaving(one)]
+        daemons = [PodSpec(at(one, "spec", "template", "spec")) for one in seen[DAEMON_SETS] if not is_leaving(one)]
         kinds = [kind for kind in self._kinds if kind.shape.pool in here]
         return choose(
             pods,
@@ -142,15 +153,16 @@ def _judge(item: Object, seen: Seen, api: Api) -> None:
 def _pods_to_place(seen: Seen) -> Iterator[PodToPlace]:
     """Pods of which a scheduler said that no node takes them, without those of DaemonSets and those that wait for a volume."""
     claims = {identity_of(claim): claim for claim in seen[VOLUME_CLAIMS]}
-    volumes = {name_of(volume): volume for volume in seen[_VOLUMES]}
+    volumes = {name_of(volume): volume for volume in seen[VOLUMES]}
     late = {name_of(one) for one in seen[STORAGE_CLASSES] if one.get("volumeBindingMode") == "WaitForFirstConsumer"}
     for pod in seen[PODS]:
         if not _is_unschedulable(pod):
             continue
         namespace, _ = identity_of(pod)
         found = [_demanded(claims.get((namespace, name)), volumes, late) for name in _claims(pod)]
-        if None not in found:
-            yield _pod(pod, tuple(affinity for affinity in found if affinity))
+        known = tuple(one for one in found if one)
+        if len(known) == len(found):
+            yield _pod(pod, known)
 
 
 def _is_unschedulable(pod: Object) -> bool:
@@ -158,64 +170,61 @@ def _is_unschedulable(pod: Object) -> bool:
     return (
         said.get("status") == "False"
         and said.get("reason") == "Unschedulable"
-        and not at(pod, "spec", "nodeName")
+        and not node_of(pod)
         and not is_leaving(pod)
         and not _is_of_daemon_set(pod)
     )
 
 
 def _is_of_daemon_set(pod: Object) -> bool:
-    return any(at(owner, "kind") == "DaemonSet" for owner in items(at(pod, "metadata", "ownerReferences")))
+    return at(controller_of(pod), "kind") == "DaemonSet"
 
 
 def _claims(pod: Object) -> list[str]:
     """The names of the pod's volume claims; those of ephemeral volumes are called after the pod."""
-    names = []
-    for volume in items(at(pod, "spec", "volumes")):
-        if claim := at(volume, "persistentVolumeClaim", "claimName"):
-            names.append(text(claim))
-        elif at(volume, "ephemeral"):
-            names.append(f"{name_of(pod)}-{text(at(volume, 'name'))}")
-    return names
+    spec = PodSpec(pod.get("spec"))
+    return [*spec.claims, *(f"{name_of(pod)}-{volume}" for volume in spec.ephemeral_volumes)]
 
 
-def _demanded(claim: Object | None, volumes: Mapping[str, Object], late: set[str]) -> Mapping[str, Any] | None:
-    """The node affinity that a claim's volume demands, empty when any node will do; None while nobody can tell."""
+def _demanded(claim: Object | None, volumes: Mapping[str, Object], late: set[str]) -> PodSpec | None:
+    """What a claim's volume demands of a node, as a pod that demands nothing else; None while nobody can tell."""
     if claim is None:
         return None
     bound = text(at(claim, "spec", "volumeName"))
     if not bound:
-        return {} if text(at(claim, "spec", "storageClassName")) in late else None
+        return PodSpec(_ANYWHERE) if text(at(claim, "spec", "storageClassName")) in late else None
     if bound not in volumes:
         return None
     required = at(volumes[bound], "spec", "nodeAffinity", "required")
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}} if required else {}
+    if not required:
+        return PodSpec(_ANYWHERE)
+    return PodSpec({**_ANYWHERE, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
 
 
-def _pod(pod: Object, volumes: tuple[Mapping[str, Any], ...] = ()) -> PodToPlace:
+def _pod(pod: Object, volumes: tuple[PodSpec, ...] = ()) -> PodToPlace:
     namespace, name = identity_of(pod)
     uid = text(at(pod, "metadata", "uid")) or f"{namespace}/{name}"
-    return PodToPlace(uid, name, table(pod.get("spec")), labels_of(pod), namespace, volumes)
+    return PodToPlace(uid, name, PodSpec(pod.get("spec")), labels_of(pod), namespace, volumes)
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------------------
 
 
-def _rooms(seen: Seen, daemons: Iterable[Mapping[str, Any]]) -> Iterator[Room]:
+def _rooms(seen: Seen, daemons: Iterable[PodSpec]) -> Iterator[Room]:
     """What is free on the nodes that are there, as if all DaemonSets and devices were there, too, on those of Karpenter."""
     on: dict[str, list[Object]] = {}
     for pod in seen[PODS]:
-        if at(pod, "status", "phase") not in ("Succeeded", "Failed") and not _is_of_daemon_set(pod):
-            on.setdefault(text(at(pod, "spec", "nodeName")), []).append(pod)
+        if not has_ended(pod) and not _is_of_daemon_set(pod):
+            on.setdefault(node_of(pod), []).append(pod)
     specs = list(daemons)
     for node in seen[NODES]:
         if is_leaving(node) or at(node, "spec", "unschedulable") is True:
             continue
         labels = labels_of(node)
         shape = exact_shape(labels, (taint for taint in taints_of(node) if taint.key not in _STARTING))
-        free = _amounts(at(node, "status", "allocatable"))
+        free = quantities(at(node, "status", "allocatable"))
         if KARPENTER_POOL_LABEL in labels:
-            free |= _amounts(hardware_of(node))
+            free |= quantities(hardware_of(node))
         for name, amount in overhead(shape, specs).items():
             free[name] = free.get(name, Decimal()) - amount
         room = Room(shape, free)
@@ -231,13 +240,9 @@ def _used(nodes: Iterable[Object], kinds: Iterable[NodeKind]) -> dict[str, dict[
     for node in nodes:
         labels = labels_of(node)
         pool = text(labels.get(KARPENTER_POOL_LABEL))
-        amounts = by_type.get((pool, text(labels.get(INSTANCE_TYPE_LABEL))), _amounts(at(node, "status", "capacity")))
+        amounts = by_type.get((pool, text(labels.get(INSTANCE_TYPE_LABEL))), quantities(at(node, "status", "capacity")))
         if pool:
             total = used.setdefault(pool, {})
             for name, amount in amounts.items():
                 total[name] = total.get(name, Decimal()) + amount
     return used
-
-
-def _amounts(amounts: Any) -> dict[str, Decimal]:
-    return {name: found for name, amount in table(amounts).items() if (found := quantity(amount)) is not None}

@@ -13,15 +13,14 @@ Sources: KubeRay 1.7.0 (RayService and RayCluster controllers), Ray 2.52.1 (``se
 from collections.abc import Sequence
 
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.reading.expected import ENDPOINT_SLICES, PODS, RAY_SERVICES, SERVICES
-from eks_inference_tools.reading.observed import identity_of, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.kinds import ENDPOINT_SLICES, PODS, RAY_SERVICES, SERVICES
+from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, SERVE_LABEL, generated_services
+from eks_inference_tools.reading.live_objects import identity_of, is_controlled_by, is_leaving, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
-from eks_inference_tools.simulate.stand_ins.controllers import is_owned_by, owner_reference, set_status, tell
+from eks_inference_tools.simulate.stand_ins.controllers import owner_reference, set_status, tell
 from eks_inference_tools.simulate.stand_ins.loop import Seen
 from eks_inference_tools.simulate.stand_ins.ray_cluster import (
-    CLUSTER_LABEL,
     MADE_BY,
-    SERVE_LABEL,
     RayCluster,
     cluster_pods,
     clusters_after,
@@ -31,7 +30,6 @@ from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     own_account,
 )
 from eks_inference_tools.simulate.stand_ins.ray_status import Observation, applications_of, status_of
-from eks_inference_tools.verify.ray import generated_services
 from stackgraph.graph.values import at, items, table, text
 
 FINALIZER = "ray.io/rayservice-finalizer"
@@ -67,11 +65,11 @@ class _Reconciler:
             for resource in (PODS, SERVICES, ENDPOINT_SLICES, _REVISIONS, _ACCOUNTS)
         }
         self._services, self._slices, self._accounts = own[SERVICES], own[ENDPOINT_SLICES], own[_ACCOUNTS]
-        self._pods = [pod for pod in own[PODS] if is_owned_by(pod, service)]
+        self._pods = [pod for pod in own[PODS] if is_controlled_by(pod, service)]
         self._clusters = {
             name_of(revision): RayCluster(service, name_of(revision), table(revision.get("data")))
             for revision in own[_REVISIONS]
-            if is_owned_by(revision, service)
+            if is_controlled_by(revision, service)
         }
 
     def run(self) -> None:

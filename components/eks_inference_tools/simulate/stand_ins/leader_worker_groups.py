@@ -14,18 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference_tools.reading.observed import identity_of, labels_of, name_of
+from eks_inference_tools.reading.leader_worker_set import (
+    DOMAIN,
+    GROUP_INDEX_LABEL,
+    GROUP_KEY_LABEL,
+    NAME_LABEL,
+    REVISION_LABEL,
+    WORKER_INDEX_LABEL,
+)
+from eks_inference_tools.reading.live_objects import identity_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, owner_reference
 from stackgraph.graph.values import at, items, table, text
-from stackgraph.problems import PreviewError, Problem
-
-DOMAIN = "leaderworkerset.sigs.k8s.io"
-NAME_LABEL = f"{DOMAIN}/name"
-GROUP_INDEX_LABEL = f"{DOMAIN}/group-index"
-GROUP_KEY_LABEL = f"{DOMAIN}/group-key"
-WORKER_INDEX_LABEL = f"{DOMAIN}/worker-index"
-REVISION_LABEL = f"{DOMAIN}/template-revision-hash"
+from stackgraph.problems import Problem, ProblemsFound
 
 _SIZE_ANNOTATION = f"{DOMAIN}/size"
 REPLICAS_ANNOTATION = f"{DOMAIN}/replicas"
@@ -92,7 +93,7 @@ def revision_of(template: Mapping[str, Any]) -> str:
 
 
 def ensure_known(lws: Object) -> None:
-    """Raises ``PreviewError`` for what this stand-in would get wrong."""
+    """Raises ``ProblemsFound`` for what this stand-in would get wrong."""
     unknown = {
         f"annotation {_TOPOLOGY_ANNOTATION}": table(at(lws, "metadata", "annotations")).get(_TOPOLOGY_ANNOTATION),
         "subGroupPolicy": at(lws, "spec", "leaderWorkerTemplate", "subGroupPolicy"),
@@ -105,7 +106,7 @@ def ensure_known(lws: Object) -> None:
         if value and value != _SHARED
     ]
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
 
 
 # -- what is made of it ----------------------------------------------------------------------------------------------------------

@@ -9,15 +9,21 @@ Sources: LeaderWorkerSet v0.9.0 (controllers), Kubernetes 1.35 (StatefulSet cont
 
 from collections.abc import Sequence
 
-from eks_inference_tools.reading.expected import LEADER_WORKER_SETS, PODS, SERVICES, STATEFUL_SETS
-from eks_inference_tools.reading.observed import count_of, identity_of, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.kinds import LEADER_WORKER_SETS, PODS, SERVICES, STATEFUL_SETS
+from eks_inference_tools.reading.leader_worker_set import NAME_LABEL, REVISION_LABEL, WORKER_INDEX_LABEL
+from eks_inference_tools.reading.live_objects import (
+    count_of,
+    identity_of,
+    is_controlled_by,
+    is_leaving,
+    is_ready,
+    labels_of,
+    name_of,
+)
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
-from eks_inference_tools.simulate.stand_ins.controllers import is_owned_by, owner_reference, set_status, tell
+from eks_inference_tools.simulate.stand_ins.controllers import owner_reference, set_status, tell
 from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
-    NAME_LABEL,
     REPLICAS_ANNOTATION,
-    REVISION_LABEL,
-    WORKER_INDEX_LABEL,
     Group,
     ensure_known,
     late_labels,
@@ -32,7 +38,6 @@ from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
     workers_of,
 )
 from eks_inference_tools.simulate.stand_ins.loop import Seen
-from eks_inference_tools.verify.workloads import is_ready
 from stackgraph.graph.values import at, items, table
 
 _MANAGER = "lws"
@@ -76,7 +81,7 @@ class _Reconciler:
         }
         self._sets, self._pods = mine[STATEFUL_SETS], mine[PODS]
         # Those of StatefulSets carry the labels of their pods, too.
-        revisions = [item for item in mine[_REVISIONS].values() if is_owned_by(item, lws)]
+        revisions = [item for item in mine[_REVISIONS].values() if is_controlled_by(item, lws)]
         self._templates = {labels_of(item).get(REVISION_LABEL, ""): item for item in revisions}
         self._leaders = [pod for pod in self._pods.values() if labels_of(pod).get(WORKER_INDEX_LABEL) == "0"]
 
@@ -173,7 +178,9 @@ class _Reconciler:
         """Whether the group of this leader goes: one of its pods has been started anew, or is leaving."""
         uid, name = leader["metadata"]["uid"], name_of(leader)
         workers = self._sets.get(name)
-        group = [pod for pod in self._pods.values() if workers and is_owned_by(workers, leader) and is_owned_by(pod, workers)]
+        group = [
+            pod for pod in self._pods.values() if workers and is_controlled_by(workers, leader) and is_controlled_by(pod, workers)
+        ]
         before = self._known_workers.get(uid, set())
         self._known_workers[uid] = {pod["metadata"]["uid"] for pod in group}
         if is_leaving(leader):

@@ -14,17 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.serving.ray_serve.plan import HEAD_PORTS, NODE_TYPE_LABEL
-from eks_inference_tools.reading.observed import name_of
+from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, SERVE_LABEL, generated_services
+from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.controllers import owner_reference, suffix
 from eks_inference_tools.simulate.stand_ins.ray_serve import Growth, applications_in, grown, room_of
-from eks_inference_tools.verify.ray import generated_services
 from stackgraph.graph.values import at, items, table, text
-
-CLUSTER_LABEL = "ray.io/cluster"
-GROUP_LABEL = "ray.io/group"
-SERVE_LABEL = "ray.io/serve"
-HEAD_GROUP = "headgroup"
 
 _IDENTIFIER_LABEL = "ray.io/identifier"
 _APPLICATION_LABEL = "app.kubernetes.io/name"
@@ -102,7 +97,7 @@ def worker_counts(cluster: RayCluster) -> dict[str, int]:
             for group in cluster.groups
             if group.get("suspend") is not True
         ]
-        applications = applications_in(at(cluster.service, "spec", "serveConfigV2")).values()
+        applications = applications_in(cluster.service).values()
         added = grown([one for deployments in applications for one in deployments], rooms, growths)
         replicas = {name: count + added.get(name, 0) for name, count in replicas.items()}
     return {_name(group): replicas[_name(group)] * _hosts(group) for group in cluster.groups}

@@ -13,9 +13,8 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-import yaml
-
 from eks_inference.kubernetes.quantity import amount
+from eks_inference_tools.reading.kuberay import serve_applications
 from stackgraph.graph.values import at, items, table, text
 
 Amounts = Mapping[str, Decimal]
@@ -41,17 +40,10 @@ class Growth:
     hosts: int
 
 
-def applications_in(serve_config: Any) -> dict[str, tuple[Deployment, ...]]:
-    """The applications of a configuration (``serveConfigV2``) and their deployments; none where it is no YAML."""
-    try:
-        document = yaml.safe_load(serve_config) if isinstance(serve_config, str) else None
-    except yaml.YAMLError:
-        return {}
-    found: dict[str, tuple[Deployment, ...]] = {}
-    for application in items(at(document, "applications")):
-        name = text(at(application, "name")) or "default"
-        found[name] = tuple(_deployment(name, one) for one in items(at(application, "deployments")))
-    return found
+def applications_in(ray_service: Mapping[str, Any]) -> dict[str, tuple[Deployment, ...]]:
+    """The Serve applications of a RayService and their deployments."""
+    found = serve_applications(ray_service).items()
+    return {name: tuple(_deployment(name, one) for one in deployments) for name, deployments in found}
 
 
 def _deployment(application: str, config: Any) -> Deployment:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
-from eks_inference_tools.reading.observed import condition_of, labels_of, name_of
+from eks_inference_tools.reading.kuberay import GROUP_LABEL, HEAD_GROUP
+from eks_inference_tools.reading.live_objects import condition_of, is_ready, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions
-from eks_inference_tools.simulate.stand_ins.ray_cluster import GROUP_LABEL, HEAD_GROUP, RayCluster, worker_counts
+from eks_inference_tools.simulate.stand_ins.ray_cluster import RayCluster, worker_counts
 from eks_inference_tools.simulate.stand_ins.ray_serve import applications_in, placed, room_of
-from eks_inference_tools.verify.workloads import is_ready
 from stackgraph.graph.values import at, items, table, text
 
 
@@ -26,7 +26,7 @@ def applications_of(cluster: RayCluster, pods: Sequence[Object]) -> dict[str, Ob
         return {}
     groups = {text(group.get("groupName")): group for group in cluster.groups}
     groups[HEAD_GROUP] = table(cluster.config.get("headGroupSpec"))
-    applications = applications_in(at(cluster.service, "spec", "serveConfigV2"))
+    applications = applications_in(cluster.service)
     rooms = [room_of(groups[group]) for labels in ready if (group := labels.get(GROUP_LABEL)) in groups]
     counts = placed([one for deployments in applications.values() for one in deployments], rooms)
     found: dict[str, Object] = {}

@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog import versions
+from eks_inference_tools.reading.charts import chart_of
+from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.expected import expected_of
-from eks_inference_tools.reading.graph_facts import REMOTE_CLUSTER_TYPE
-from eks_inference_tools.reading.workloads import PodTemplate, pod_templates
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects, opaque_of
@@ -82,7 +83,7 @@ class Admission:
 
 
 def admit(plane: ControlPlane, graph: Graph) -> Admission:
-    """Asks a control plane that nothing else has been done with. Raises ``PreviewError`` where there is nothing to ask with."""
+    """Asks a control plane that nothing else has been done with. Raises ``ProblemsFound`` where there is nothing to ask with."""
     return _Admitting(plane, graph).admission()
 
 
@@ -259,7 +260,7 @@ def _has_unknown_chart(graph: Graph) -> bool:
     """Whether something of the stack may bring what nothing here knows of."""
     for opaque in opaque_of(graph):
         resource = graph.by_urn[opaque.urn]
-        if opaque.kind == "chart" and not _is_in_catalog(text(resource.inputs.get("chart")).rstrip("/").rpartition("/")[2]):
+        if opaque.kind == "chart" and not _is_in_catalog(chart_of(resource).name):
             return True
         if opaque.kind == "remote" and resource.type != REMOTE_CLUSTER_TYPE:
             return True
@@ -276,14 +277,12 @@ def _is_in_catalog(chart: str) -> bool:
 
 def _needs(template: PodTemplate) -> Iterator[tuple[str, str, str]]:
     """What a pod of the template is refused without: kind, namespace, name."""
-    spec = at(template.template, "spec")
     for kind, key in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
-        name = text(at(spec, key))
+        name = text(at(template.spec.document, key))
         if name and name not in _CLASSES_OF_KUBERNETES:
             yield kind, "", name
-    account = text(at(spec, "serviceAccountName"))
-    if account and account != "default":
-        yield "ServiceAccount", template.namespace, account
+    if template.spec.service_account != "default":
+        yield "ServiceAccount", template.namespace, template.spec.service_account
 
 
 def _bare(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
@@ -302,7 +301,7 @@ def _templates(graph: Graph, objects: Iterable[ClusterObject]) -> Iterator[PodTe
     owners = tuple(replace(graph.by_urn[item.urn], inputs=item.manifest) for item in objects)
     for template in pod_templates(Graph(graph.project, graph.stack, owners)):
         if template.kind != "Pod" and isinstance(template.template, Mapping):
-            yield replace(template, namespace=template.namespace or "default")
+            yield template
 
 
 def _pod(template: PodTemplate) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from eks_inference.accelerators.neuron.plan import is_legal
 from eks_inference.catalog.instances import InstanceType
 
+DEVICES_ANNOTATION = "AWS_NEURON_IDS"
+"""On a pod: the devices that it got, ``0,1,2,3``, as AWS's scheduler extension writes it."""
+
 
 def allocate(free: frozenset[int], count: int, shape: InstanceType) -> tuple[int, ...] | None:
     """The first set of that many devices that are all free, in ascending order; None when there is none."""

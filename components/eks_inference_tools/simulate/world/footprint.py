@@ -16,14 +16,11 @@ from eks_inference.catalog.footprints import ContainerFootprint, WorkloadFootpri
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.merge import merged
 from eks_inference.placement import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
-from eks_inference_tools.reading.expected import ADDON_TYPE
-from eks_inference_tools.reading.graph_facts import V4_CHART_TYPE, is_true
-from eks_inference_tools.reading.workloads import whole
-from eks_inference_tools.simulate.world.node_pools import configuration_of
+from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
+from eks_inference_tools.reading.charts import CHART_TYPES, chart_of
+from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.simulate.world.placeholders import Placeholders
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, items, table, text
 
 STANDS_IN_FOR_LABEL = "eks-inference/stands-in-for"
@@ -45,6 +42,7 @@ class _Installed:
     """A chart or add-on of the graph. ``marks`` are annotations, ``values`` what it is given, without what is not known yet."""
 
     resource: Resource
+    kind: str
     name: str
     release: str
     namespace: str
@@ -68,11 +66,7 @@ def footprints(graph: Graph) -> Mapping[str, tuple[Object, ...]]:
 
 def without_footprint(graph: Graph) -> tuple[str, ...]:
     """Charts and add-ons of which the catalog does not know what they run, in words."""
-    return tuple(
-        f"{'add-on' if one.resource.type == ADDON_TYPE else 'chart'} {one.name}"
-        for one in _installed(graph)
-        if one.name not in one.known
-    )
+    return tuple(f"{one.kind} {one.name}" for one in _installed(graph) if one.name not in one.known)
 
 
 # -- what the graph installs -----------------------------------------------------------------------------------------------------
@@ -81,32 +75,31 @@ def without_footprint(graph: Graph) -> tuple[str, ...]:
 def _installed(graph: Graph) -> Iterator[_Installed]:
     placeholders = Placeholders(graph)
     for resource in graph.resources:
-        if is_read(resource):
-            continue
-        inputs = resource.inputs
-        if resource.type in (CHART_TYPE, V4_CHART_TYPE):
-            release, namespace = text(inputs.get("name")) or text(resource.name), text(inputs.get("namespace")) or "default"
+        if resource.type in CHART_TYPES and not is_read(resource):
+            chart = chart_of(resource)
             yield _Installed(
                 resource=resource,
-                name=text(inputs.get("chart")).rstrip("/").rpartition("/")[2],
-                release=release,
-                namespace=namespace,
-                values=placeholders.filled(table(inputs.get("values")), resource)[0],
+                kind="chart",
+                name=chart.name,
+                release=chart.release,
+                namespace=chart.namespace,
+                values=placeholders.filled(chart.values, resource)[0],
                 # Helm puts them on everything it makes; the operators of our charts pass them on.
-                marks={"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace},
-                makes_namespace=is_true(inputs.get("createNamespace")),
+                marks={"meta.helm.sh/release-name": chart.release, "meta.helm.sh/release-namespace": chart.namespace},
+                makes_namespace=is_true(resource.inputs.get("createNamespace")),
                 known=catalog.charts(),
             )
-        elif resource.type == ADDON_TYPE:
-            name = text(inputs.get("addonName"))
-            footprint = catalog.addons().get(name)
+        elif resource.type == ADDON_TYPE and not is_read(resource):
+            addon = Addon(resource)
+            footprint = catalog.addons().get(addon.name)
             namespace = footprint.namespace if footprint else ""
             yield _Installed(
                 resource=resource,
-                name=name,
-                release=name,
+                kind="add-on",
+                name=addon.name,
+                release=addon.name,
                 namespace=namespace,
-                values=placeholders.filled(configuration_of(resource), resource)[0],
+                values=placeholders.filled(addon.configuration, resource)[0],
                 marks={},
                 makes_namespace=namespace not in _SYSTEM_NAMESPACES,
                 known=catalog.addons(),

@@ -11,7 +11,7 @@ pkg/providers/instancetype/types.go (labels).
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -24,17 +24,12 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
 from eks_inference.pools.plan import allocatable
-from eks_inference_tools.reading.node_shapes import NodeShape, Values
-from eks_inference_tools.simulate.world.node_pools import (
-    GIB,
-    KarpenterPool,
-    ManagedGroup,
-    Zone,
-    karpenter_pools,
-    managed_groups,
-)
+from eks_inference_tools.reading.expressions import Expression, Values
+from eks_inference_tools.reading.machines import GIB
+from eks_inference_tools.reading.node_shapes import NodeShape
+from eks_inference_tools.simulate.world.node_pools import KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, items, text, texts
+from stackgraph.graph.values import at, text
 
 DEVICES = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE, EFA_RESOURCE)
 """Resources that a node has once a device plugin offers them."""
@@ -43,6 +38,7 @@ HARDWARE_ANNOTATION = "eks-inference/hardware"
 
 _REGION_LABEL = "topology.kubernetes.io/region"
 _KARPENTER_LABEL = "karpenter.k8s.aws/"
+_KARPENTER_DEVICES = {"neuron": ("accelerator", "aws"), "nvidia": ("gpu", "nvidia")}
 
 # Karpenter takes capacity that is paid for already, then the cheaper kind (Karpenter, "NodePools").
 _CAPACITY_ORDER = ("reserved", "spot", "on-demand")
@@ -145,28 +141,28 @@ def managed_nodes(graph: Graph) -> tuple[SimulatedNode, ...]:
     nodes: dict[str, SimulatedNode] = {}
     for group in managed_groups(graph):
         for kind in managed_kinds(group)[:1]:
-            for number in range(group.size or 0):
-                name = node_name(group.pool, nodes)
+            for number in range(group.node_group.sizes[1] or 0):
+                name = node_name(group.node_group.pool, nodes)
                 nodes[name] = kind.node(name, kind.zones[number % len(kind.zones)])
     return tuple(nodes.values())
 
 
 def managed_kinds(group: ManagedGroup) -> tuple[NodeKind, ...]:
     """The nodes that a group may start, the preferred kind first; none of types that the catalog does not know."""
-    found = []
+    found, of_eks = [], not group.node_group.own_image
     for shape in group.shapes:
         if shape.instance is None:
             continue
         instance = _with_logical_cores(shape.instance, group.user_data.logical_cores)
-        labels: dict[str, Values] = {**shape.labels, NODE_GROUP_LABEL: frozenset([group.name])}
-        if instance.accelerator == "nvidia" and not group.own_image and _labels_gpus(group):
+        labels: dict[str, Values] = {**shape.labels, NODE_GROUP_LABEL: frozenset([group.node_group.name])}
+        if instance.nvidia and of_eks and _labels_gpus(group.node_group.version):
             labels[_GPU_LABEL] = frozenset(["true"])
-        huge_pages = _EFA_HUGE_PAGES if shape.efa and instance.accelerator and not group.own_image else 0
+        huge_pages = _EFA_HUGE_PAGES if shape.efa and instance.accelerator and of_eks else 0
         found.append(
             NodeKind(
                 shape=replace(shape, instance=instance, labels=labels),
                 instance=instance,
-                taints=group.taints,
+                taints=group.node_group.taints,
                 disk_bytes=group.disk_bytes(instance),
                 max_pods=group.max_pods,
                 region=group.region,
@@ -215,36 +211,29 @@ def hardware_of(node: Mapping[str, Any]) -> dict[str, int]:
     return json.loads(text(at(node, "metadata", "annotations", HARDWARE_ANNOTATION)) or "{}")
 
 
-def taints_of(node: Mapping[str, Any]) -> Iterator[Taint]:
-    """The taints of a node that keep pods away."""
-    for one in items(at(node, "spec", "taints")):
-        if (effect := at(one, "effect")) in ("NoSchedule", "NoExecute"):
-            yield Taint(text(at(one, "key")), text(at(one, "value")), effect)
-
-
 def _karpenter_kind(pool: KarpenterPool, shape: NodeShape, instance: InstanceType) -> NodeKind | None:
     """The kind of a shape; None where the requirements exclude what the type is."""
     facts: dict[str, Values] = {key: frozenset([value]) for key, value in _karpenter_labels(pool, instance).items()}
     true_shape = replace(shape, labels={**shape.labels, **facts})
-
-    requirements = ((text(at(one, "key")), text(at(one, "operator")), texts(at(one, "values"))) for one in pool.requirements)
-    if not all(true_shape.can_have(*requirement) for requirement in requirements):
+    if not all(true_shape.can_have(one) for one in pool.node_pool.requirements):
         return None
     zones = tuple(
-        zone for zone in pool.zones if all(true_shape.can_have(key, "In", (value,)) for key, value in zone.labels().items())
+        zone
+        for zone in pool.zones
+        if all(true_shape.can_have(Expression(key, "In", (value,))) for key, value in zone.labels().items())
     )
     if not zones:
         return None
     return NodeKind(
         shape=true_shape,
         instance=instance,
-        taints=pool.taints,
+        taints=pool.node_pool.taints,
         disk_bytes=pool.disk_bytes(instance),
         max_pods=pool.max_pods(instance),
         region=pool.region,
         zones=zones,
         limits=pool.limits,
-        weight=pool.weight,
+        weight=pool.node_pool.weight,
         efa_on_request=not pool.has_efa,
     )
 
@@ -258,14 +247,13 @@ def _karpenter_labels(pool: KarpenterPool, instance: InstanceType) -> dict[str, 
         about |= {"category": parts[1], "generation": parts[2]}
     if instance.nvme_gb:
         about["local-nvme"] = instance.nvme_gb
-    if instance.accelerator == "neuron":
-        about |= {"accelerator-manufacturer": "aws", "accelerator-count": instance.devices}
-    if instance.accelerator == "nvidia":
-        about |= {"gpu-manufacturer": "nvidia", "gpu-count": instance.devices}
+    if instance.accelerator:
+        noun, maker = _KARPENTER_DEVICES[instance.accelerator]
+        about |= {f"{noun}-manufacturer": maker, f"{noun}-count": instance.devices}
     return {
         "karpenter.sh/initialized": "true",
         "karpenter.sh/registered": "true",
-        **({f"{_KARPENTER_LABEL}ec2nodeclass": pool.class_name} if pool.class_name else {}),
+        **({f"{_KARPENTER_LABEL}ec2nodeclass": pool.node_pool.class_name} if pool.node_pool.class_name else {}),
         **{f"{_KARPENTER_LABEL}instance-{key}": str(value) for key, value in about.items()},
     }
 
@@ -276,8 +264,7 @@ def _with_logical_cores(instance: InstanceType, logical_cores: int | None) -> In
     return replace(instance, cores_per_device=instance.physical_cores_per_device // logical_cores)
 
 
-def _labels_gpus(group: ManagedGroup) -> bool:
-    version = text(group.resource.inputs.get("version"))
+def _labels_gpus(version: str) -> bool:
     return re.fullmatch(r"\d+\.\d+", version) is not None and version_numbers(version) >= _GPU_LABEL_SINCE
 
 

@@ -9,7 +9,7 @@ from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.simulate.world.footprint import without_footprint
 from eks_inference_tools.simulate.world.node_pools import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, text, unique
+from stackgraph.graph.values import unique
 
 # Settings of the kubelet that change what pods can use in ways that a node here does not show.
 _UNHEARD_SETTINGS = ("evictionHard", "kubeReserved", "podsPerCore", "reservedMemory", "reservedSystemCPUs", "systemReserved")
@@ -36,9 +36,9 @@ def unsimulated(graph: Graph) -> tuple[Unsimulated, ...]:
     """What is left out or taken for granted, each once."""
     found = [Unsimulated("", why) for why in _of_graph(graph)]
     for group in managed_groups(graph):
-        found += (Unsimulated(f"pool {group.pool}", why) for why in _of_group(group))
+        found += (Unsimulated(f"pool {group.node_group.pool}", why) for why in _of_group(group))
     for pool in karpenter_pools(graph):
-        found += (Unsimulated(f"pool {pool.pool}", why) for why in _of_karpenter_pool(pool))
+        found += (Unsimulated(f"pool {pool.node_pool.name}", why) for why in _of_karpenter_pool(pool))
     return tuple(dict.fromkeys(found))
 
 
@@ -54,16 +54,16 @@ def _of_graph(graph: Graph) -> Iterator[str]:
 
 def _of_group(group: ManagedGroup) -> Iterator[str]:
     known = unique(shape.type_name for shape in group.shapes if shape.instance)
-    if group.size is None:
+    if group.node_group.sizes[1] is None:
         yield "its size is not known before a deployment: it has no nodes here"
     if missing := unique(shape.type_name or "its instance type" for shape in group.shapes if not shape.instance):
         yield f"the catalog does not know {', '.join(missing)}: no such node is started here"
     if len(known) > 1:
         yield f"all its nodes are {known[0]} here; EC2 may start {', '.join(known[1:])} instead"
-    image = text(group.resource.inputs.get("amiType"))
-    if group.template is None:
+    image = group.node_group.ami_type
+    if group.node_group.template is None:
         yield "its launch template is not in the graph: disk, interfaces and settings are EKS's own here"
-    elif group.own_image:
+    elif group.node_group.own_image:
         yield _OWN_IMAGE
     elif image and not image.startswith("AL2023"):
         yield f"its nodes have an image {image} and are reckoned as those of AL2023 images"
@@ -81,9 +81,9 @@ def _of_karpenter_pool(pool: KarpenterPool) -> Iterator[str]:
         yield "it may choose instance types that the catalog does not know: Karpenter starts none of those here"
     if pool.node_class is None:
         yield "its EC2NodeClass is not in the graph: disk and settings are Karpenter's own here"
-    elif pool.own_image:
+    elif pool.node_class.own_image:
         yield _OWN_IMAGE
-    if at(pool.class_spec, "userData") is not None:
+    if pool.node_class and pool.node_class.has_user_data:
         yield "settings in the user data of its EC2NodeClass have no effect here"
     if not pool.zones_known:
         yield _MADE_UP_ZONES

@@ -1,0 +1,59 @@
+"""What the exporters of accelerators have in common: they run on every node with devices, and Prometheus reads them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, Rule, allow_from, namespace, network_policy
+from eks_inference.observability.handle import Metrics
+from eks_inference.observability.prometheus_plan import POD_MONITOR, pod_monitor
+
+
+class _Plugin(Protocol):
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]: ...
+
+
+def device_exporter(
+    name: str,
+    daemon_set: Mapping[str, Any],
+    *,
+    port: int,
+    endpoints: Sequence[Mapping[str, Any]],
+    egress: Sequence[Rule],
+    plugin: _Plugin,
+    metrics: Metrics | None,
+    parent: pulumi.Resource,
+) -> Sequence[pulumi.Resource]:
+    """A privileged namespace, a NetworkPolicy, the exporter's DaemonSet and, with ``metrics``, a PodMonitor.
+
+    They have the DaemonSet's name and namespace. Without ``metrics`` any pod of the cluster may read ``port``. Returns what is
+    ready when the exporter is.
+    """
+    cluster = plugin.cluster
+    app, space, labels = (daemon_set["metadata"][key] for key in ("name", "namespace", "labels"))
+    own_namespace = namespace_object(f"{name}-namespace", space, "privileged", cluster=cluster, parent=parent)
+    readers = namespace(metrics.namespace) if metrics else EVERY_NAMESPACE
+    policy = k8s.networking.v1.NetworkPolicy(
+        f"{name}-policy",
+        **network_policy(app, space, selector={}, ingress=[allow_from(readers, tcp=[port])], egress=egress),
+        opts=on_cluster(cluster, parent, own_namespace),
+    )
+    exporter = k8s.apps.v1.DaemonSet(
+        f"{name}-daemonset", **daemon_set, opts=on_cluster(cluster, parent, own_namespace, policy, *plugin.ready)
+    )
+    if metrics is None:
+        return (exporter,)
+    monitor = k8s.apiextensions.CustomResource(
+        f"{name}-podmonitor",
+        **POD_MONITOR,
+        **pod_monitor(app, space, labels=metrics.monitor_labels, selector=labels, endpoints=endpoints, with_nodes=True),
+        opts=on_cluster(cluster, parent, own_namespace, *metrics.ready),
+    )
+    return (exporter, monitor)

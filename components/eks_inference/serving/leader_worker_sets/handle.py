@@ -1,0 +1,21 @@
+"""What a server needs to know of the controller of LeaderWorkerSets, whoever installed it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pulumi
+
+
+class LeaderWorkerSets(Protocol):
+    """Something that turns LeaderWorkerSets into pods: ``LeaderWorkerSetController`` or ``ExistingLeaderWorkerSets``."""
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]: ...
+
+
+@dataclass(frozen=True)
+class ExistingLeaderWorkerSets:
+    """A LeaderWorkerSet controller that the team already runs; v0.9.0 or newer."""
+
+    ready: Sequence[pulumi.Resource] = ()

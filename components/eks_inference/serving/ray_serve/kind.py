@@ -1,0 +1,39 @@
+"""The row of vLLM servers on Ray Serve."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from eks_inference.serving.kinds import Kind, Site
+from eks_inference.serving.ray_serve.facts import serving_facts
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+
+if TYPE_CHECKING:
+    import pulumi
+
+    from eks_inference.serving.handle import Dependencies, Server, ServerSite
+
+
+def _facts(name: str, spec: RayServeVllmSpec, site: Site) -> Iterator[object]:
+    yield serving_facts(spec, site.placement, scheduler=site.scheduler, path=site.path)
+
+
+def _build(name: str, spec: RayServeVllmSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions") -> "Server":
+    from eks_inference.serving.ray_serve.component import RayServeVllm
+
+    assert on.ray_operator is not None, "a stack with such a server has the operator (ServerSpec.operators)"
+    return RayServeVllm(
+        name,
+        spec,
+        cluster=on.cluster,
+        operator=on.ray_operator,
+        head=on.pools[spec.head.pool].placement(spec.head.instance_type),
+        worker=site.placement,
+        scheduler=on.scheduler,
+        image=site.image,
+        hugging_face_token=on.hugging_face_token,
+        api_key=on.api_key,
+        opts=opts,
+    )
+
+
+KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", dashboards=("ray-vllm",))

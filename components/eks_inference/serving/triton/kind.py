@@ -1,0 +1,37 @@
+"""The row of Triton servers."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from eks_inference.serving.kinds import Kind, Site
+from eks_inference.serving.triton.facts import triton_facts
+from eks_inference.serving.triton.spec import TritonServerSpec
+
+if TYPE_CHECKING:
+    import pulumi
+
+    from eks_inference.serving.handle import Dependencies, Server, ServerSite
+
+
+def _facts(name: str, spec: TritonServerSpec, site: Site) -> Iterator[object]:
+    facts = triton_facts(spec, site.placement, path=site.path)
+    yield facts
+    yield facts.serving
+
+
+def _build(name: str, spec: TritonServerSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions") -> "Server":
+    from eks_inference.serving.triton.component import TritonServer
+
+    return TritonServer(
+        name,
+        spec,
+        cluster=on.cluster,
+        placement=site.placement,
+        plugin=on.gpu_plugin,
+        image=site.image,
+        hugging_face_token=on.hugging_face_token,
+        opts=opts,
+    )
+
+
+KIND = Kind(TritonServerSpec, _facts, _build, api="kserve", dashboards=("triton",), rules="eks_inference.serving.triton.rules")

@@ -1,0 +1,58 @@
+"""``eks-inference preview``: what ``pulumi up`` of a new stack would create."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from eks_inference_tools.commands.options import add_document, add_program, add_stack
+
+if TYPE_CHECKING:
+    from stackgraph.graph.document import Graph
+
+HELP = "what `pulumi up` of a new stack would create, without CLI or credentials"
+FORMATS = ("tree", "json", "manifests", "mermaid", "html")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    add_stack(parser)
+    add_program(parser)
+    add_document(parser, FORMATS)
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="leave what only a deployment knows unknown, as the engine does, instead of showing names such as <net-vpc.id>",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
+    from eks_inference_tools.commands.check import refuse
+    from eks_inference_tools.presentation.output import colour, write
+    from eks_inference_tools.program import program
+
+    stack = program(options.stack, options.program, debug=options.debug)
+    graph = refuse(stack, stack.record(strict=options.strict))
+    write(_render(graph, options.format, colour=options.output is None and colour()), options.output)
+    return 0
+
+
+def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
+    if format_ == "json":
+        return graph.to_json()
+    if format_ == "manifests":
+        from stackgraph.views.manifests import render_manifests
+
+        return render_manifests(graph)
+    if format_ == "mermaid":
+        from stackgraph.views.mermaid import render_mermaid
+
+        return render_mermaid(graph)
+    from eks_inference_tools.reading.domain import EKS
+
+    if format_ == "html":
+        from stackgraph.views.page import render_html
+
+        return render_html(graph, EKS)
+    from stackgraph.views.tree import render_tree
+
+    return render_tree(graph, EKS, colour=colour)

@@ -1,0 +1,8 @@
+"""What the LeaderWorkerSet controller writes on the pods of a set. Source: LeaderWorkerSet v0.9.0 (API)."""
+
+DOMAIN = "leaderworkerset.sigs.k8s.io"
+NAME_LABEL = f"{DOMAIN}/name"
+GROUP_INDEX_LABEL = f"{DOMAIN}/group-index"
+GROUP_KEY_LABEL = f"{DOMAIN}/group-key"
+WORKER_INDEX_LABEL = f"{DOMAIN}/worker-index"
+REVISION_LABEL = f"{DOMAIN}/template-revision-hash"

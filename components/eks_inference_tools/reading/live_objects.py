@@ -1,0 +1,98 @@
+"""Kubernetes objects as an API server shows them: what they are called, who made them, what their status says. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eks_inference.placement import Taint
+from stackgraph.graph.values import at, items, table, text
+
+Object = Mapping[str, Any]
+
+Seen = Mapping[str, Sequence[Object]]
+"""Objects by resource, as kubectl names it, listed at one moment, of all namespaces."""
+
+
+def identity_of(item: Object) -> tuple[str, str]:
+    return text(at(item, "metadata", "namespace")), text(at(item, "metadata", "name"))
+
+
+def name_of(item: Object) -> str:
+    return identity_of(item)[1]
+
+
+def labels_of(item: Object) -> Mapping[str, Any]:
+    return table(at(item, "metadata", "labels"))
+
+
+def annotations_of(item: Object) -> Mapping[str, Any]:
+    return table(at(item, "metadata", "annotations"))
+
+
+def is_leaving(item: Object) -> bool:
+    return at(item, "metadata", "deletionTimestamp") is not None
+
+
+def is_stale(item: Object) -> bool:
+    """Whether the object's controller has not yet seen its latest change."""
+    generation, seen = at(item, "metadata", "generation"), at(item, "status", "observedGeneration")
+    return isinstance(generation, int) and isinstance(seen, int) and seen < generation
+
+
+def condition_of(item: Object, type_: str) -> Mapping[str, Any] | None:
+    """The condition of that type, with ``status`` (``True``, ``False``, ``Unknown``), ``reason`` and ``message``."""
+    return next((condition for condition in conditions_of(item) if condition.get("type") == type_), None)
+
+
+def conditions_of(item: Object) -> Iterator[Mapping[str, Any]]:
+    for condition in items(at(item, "status", "conditions")):
+        if isinstance(condition, Mapping):
+            yield condition
+
+
+def count_of(item: Object, *path: str) -> int:
+    """A number of the object's status or spec; 0 where it is left out, as the API does with zeros."""
+    value = at(item, *path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def title_of(item: Object) -> str:
+    """``Deployment demo/server``."""
+    namespace, name = identity_of(item)
+    kind = text(at(item, "kind"))
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def controller_of(item: Object) -> Object | None:
+    """The reference to what made the object, with ``kind``, ``name`` and ``uid``; None when nothing did."""
+    references = items(at(item, "metadata", "ownerReferences"))
+    return next((one for one in references if at(one, "controller") is True), None)
+
+
+def is_controlled_by(item: Object, owner: Object) -> bool:
+    """Whether this very ``owner``, and not an earlier one of its name, made the object."""
+    uid = at(owner, "metadata", "uid")
+    return uid is not None and at(controller_of(item), "uid") == uid
+
+
+# -- pods and nodes --------------------------------------------------------------------------------------------------------------
+
+
+def is_ready(pod: Object) -> bool:
+    condition = condition_of(pod, "Ready")
+    return condition is not None and condition.get("status") == "True" and not is_leaving(pod)
+
+
+def has_ended(pod: Object) -> bool:
+    return at(pod, "status", "phase") in ("Succeeded", "Failed")
+
+
+def node_of(pod: Object) -> str:
+    """The node that the pod is bound to; empty before that."""
+    return text(at(pod, "spec", "nodeName"))
+
+
+def taints_of(node: Object) -> Iterator[Taint]:
+    """The taints of a node that keep pods away."""
+    for one in items(at(node, "spec", "taints")):
+        if (effect := at(one, "effect")) in ("NoSchedule", "NoExecute"):
+            yield Taint(text(at(one, "key")), text(at(one, "value")), effect)

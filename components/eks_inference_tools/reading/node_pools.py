@@ -1,0 +1,134 @@
+"""Karpenter's NodePools of a graph and their EC2NodeClasses. Pure.
+
+What the program leaves open is empty or None; what is secret or unknown is what stands for it, unless something else is said.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eks_inference.placement import Taint
+from eks_inference_tools.reading.expressions import Expression, expressions
+from eks_inference_tools.reading.machines import Machine, Subnets, known, known_taints, subnets_of
+from eks_inference_tools.reading.scalars import whole
+from stackgraph.graph.describe import is_kubernetes_object
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import at, items, table, text
+
+NODE_POOL_TYPE = "kubernetes:karpenter.sh/v1:NodePool"
+NODE_CLASS_TYPE = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
+
+FAMILY_LABEL = "karpenter.k8s.aws/instance-family"
+
+
+@dataclass(frozen=True, eq=False)
+class NodeClass(Machine):
+    """An EC2NodeClass; ``document`` is its ``spec``."""
+
+    resource: Resource
+    subnets: Subnets
+
+    @property
+    def images(self) -> Sequence[Any]:
+        """Its ``amiSelectorTerms``, each with ``alias``, ``id`` or ``name``."""
+        return items(at(self.document, "amiSelectorTerms"))
+
+    @property
+    def own_image(self) -> bool:
+        """Whether any image is none that EKS publishes."""
+        return any(at(term, "alias") is None for term in self.images)
+
+    @property
+    def kubelet(self) -> Mapping[str, Any]:
+        return table(at(self.document, "kubelet"))
+
+    @property
+    def uses_instance_store(self) -> bool:
+        """Whether pods' disk is the instance store."""
+        return at(self.document, "instanceStorePolicy") == "RAID0"
+
+    @property
+    def has_user_data(self) -> bool:
+        return at(self.document, "userData") is not None
+
+
+@dataclass(frozen=True, eq=False)
+class NodePool:
+    """A NodePool. ``node_class`` is None when the graph does not make it."""
+
+    resource: Resource
+    node_class: NodeClass | None
+
+    @property
+    def urn(self) -> str:
+        return self.resource.urn
+
+    @cached_property
+    def name(self) -> str:
+        return text(at(self.resource.inputs, "metadata", "name")) or text(self.resource.name)
+
+    @property
+    def class_name(self) -> str:
+        """Empty when it is not known."""
+        return known(at(self._template, "spec", "nodeClassRef", "name"))
+
+    @cached_property
+    def requirements(self) -> tuple[Expression, ...]:
+        return expressions(at(self._template, "spec", "requirements"))
+
+    def chosen(self, label: str) -> tuple[str, ...]:
+        """The values that its requirements list for a label."""
+        return tuple(value for one in self.requirements if (one.key, one.operator) == (label, "In") for value in one.values)
+
+    @property
+    def labels(self) -> Any:
+        return at(self._template, "metadata", "labels")
+
+    @property
+    def given_taints(self) -> Sequence[Any]:
+        return items(at(self._template, "spec", "taints"))
+
+    @cached_property
+    def taints(self) -> tuple[Taint, ...]:
+        """Those that are known."""
+        return known_taints(self.given_taints)
+
+    @property
+    def limits(self) -> Any:
+        return at(self._spec, "limits")
+
+    @property
+    def weight(self) -> int:
+        return whole(at(self._spec, "weight")) or 0
+
+    @property
+    def subnets(self) -> Subnets:
+        return self.node_class.subnets if self.node_class else Subnets()
+
+    @property
+    def _spec(self) -> Any:
+        return self.resource.inputs.get("spec")
+
+    @property
+    def _template(self) -> Any:
+        return at(self._spec, "template")
+
+
+def node_pools(graph: Graph) -> tuple[NodePool, ...]:
+    """The NodePools that the graph makes."""
+    classes = {text(at(one.resource.inputs, "metadata", "name")): one for one in node_classes(graph)}
+    return tuple(
+        NodePool(one, classes.get(text(at(one.inputs, "spec", "template", "spec", "nodeClassRef", "name"))))
+        for one in graph.of_type(NODE_POOL_TYPE)
+        if is_kubernetes_object(one)
+    )
+
+
+def node_classes(graph: Graph) -> tuple[NodeClass, ...]:
+    """The EC2NodeClasses that the graph makes."""
+    return tuple(
+        NodeClass(one.inputs.get("spec"), one, subnets_of(graph, one, "spec", at(one.inputs.get("spec"), "subnetSelectorTerms")))
+        for one in graph.of_type(NODE_CLASS_TYPE)
+        if is_kubernetes_object(one)
+    )

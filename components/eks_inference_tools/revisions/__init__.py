@@ -1,0 +1,1 @@
+"""Two revisions of a repository, recorded and compared."""

@@ -1,0 +1,95 @@
+"""Compares the stacks of two revisions: which sides there are, what is recorded of each, and what a reader must know besides."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eks_inference_tools import COMMAND
+from eks_inference_tools.program import project_in
+from eks_inference_tools.reading.domain import EKS
+from eks_inference_tools.revisions.recorders import Side, record_all
+from stackgraph.diff.report import Report, Revision, StackReport
+from stackgraph.diff.revisions import Repository, repository
+from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.recorder.project import find_project
+
+
+def compare(
+    stacks: Sequence[str],
+    *,
+    base: str | None = None,
+    head: str | None = None,
+    program: Path | None = None,
+    link: str | None = None,
+    debug: bool = False,
+) -> Report:
+    """What changes from one revision to another, stack by stack; all stacks of either side when none is named.
+
+    Without ``base`` it is where the main branch was left, without ``head`` the working tree as it is, without ``program`` the
+    project around the working folder. ``link`` is what source files are below. With ``debug`` the tracebacks of programs that
+    fail are shown. Raises ``ProblemsFound`` when there is nothing to compare; a program that fails fails its stack only.
+    """
+    project = project_in(program)
+    repo = repository(project.root)
+    folder = project.root.resolve().relative_to(repo.root)
+    newer = repo.resolve(head) if head else repo.working_tree()
+    older = repo.resolve(base) if base else _default_base(repo, newer)
+    with contextlib.ExitStack() as cleanup:
+        sides = []
+        for revision in (older, newer):
+            here = revision.name == "working tree"
+            tree = repo.root if here else cleanup.enter_context(repo.checked_out(revision.commit))
+            sides.append(_side(revision, tree, folder, here=here))
+        wanted = _wanted(stacks, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
+        answers = record_all(sides, wanted, repo, folder, own=program is None, debug=debug)
+    reports = [StackReport(name, answers[0].get(name), answers[1].get(name), EKS) for name in wanted]
+    below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
+    return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"), COMMAND)
+
+
+def _default_base(repo: Repository, head: Revision) -> Revision:
+    for name in ("origin/HEAD", "origin/main", "origin/master", "main", "master"):
+        try:
+            found = repo.resolve(name)
+        except ProblemsFound:
+            continue
+        left = repo.merge_base(found.commit, head.commit) if head.commit else ""
+        return Revision(f"where {name} was left", left) if left and left != found.commit else found
+    raise ProblemsFound([Problem("name a revision to compare with", key="--base", hint="for example: --base HEAD~1")])
+
+
+def _side(revision: Revision, tree: Path, folder: Path, *, here: bool) -> Side:
+    try:
+        return Side(revision, tree, tuple(find_project(tree / folder).stacks()), here=here)
+    except ProblemsFound as error:
+        return Side(revision, tree, (), error.problems, here)
+
+
+def _wanted(named: Sequence[str], known: Sequence[str], folder: Path) -> list[str]:
+    for name in named:
+        if name not in known:
+            raise ProblemsFound([Problem(f"there is no stack '{name}' on either side", allowed=", ".join(known) or "none")])
+    if not known:
+        raise ProblemsFound([Problem("no stack has a file on either side", file=str(folder))])
+    return [name for name in known if name in (named or known)]
+
+
+def _notes(repo: Repository, sides: Sequence[Side], stacks: Sequence[StackReport]) -> Iterator[str]:
+    if sides[1].revision.dirty:
+        yield "the head is the working tree as it is, with changes that are not committed"
+    base, head = (repo.text("" if side.tree == repo.root else side.revision.commit, "constraints.txt") for side in sides)
+    if base is not None and head is not None and base != head:
+        changed = sorted({*base.splitlines()} ^ {*head.splitlines()})
+        names = sorted({line.partition("==")[0] for line in changed if line and not line.startswith("#")})
+        yield (
+            f"constraints.txt changes ({', '.join(names[:8])}{' …' if len(names) > 8 else ''}), but both sides ran with what is "
+            "installed here: what other versions of these packages register is not shown"
+        )
+    for stack in stacks:
+        if stack.base is None:
+            yield f"stack {stack.stack} is new: it has no file at the base"
+        elif stack.head is None:
+            yield f"stack {stack.stack} has no file any more; what it deployed stays until `pulumi destroy`"
+    for side, recorded in (("base", [stack.base for stack in stacks]), ("head", [stack.head for stack in stacks])):
+        if any(one and one.graph and one.findings is None for one in recorded):
+            yield f"findings of check are not compared: the {side} has no rules that can be run from here"

@@ -1,0 +1,172 @@
+"""One process of ``eks-inference diff``: records one stack at one revision, and says on standard output what it found.
+
+The recorder is that of the running command. All else that comes from the repository (the program, and packages that are installed
+from folders of it, this library included) is taken from the revision. What is asked stands on standard input, as JSON.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram, program
+from stackgraph.graph.saved import sealed
+from stackgraph.problems import Problem, ProblemsFound
+
+
+def main() -> int:
+    asked = json.loads(sys.stdin.read())
+    # What a program prints is none of the answer.
+    answer, sys.stdout = sys.stdout, sys.stderr
+    json.dump(record(asked), answer)
+    answer.flush()
+    # Whatever a program left running must not keep the comparison waiting.
+    os._exit(0)
+
+
+def record(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """``root`` is the repository, ``tree`` the revision's files, ``folder`` the project's folder in it.
+
+    ``own`` tells that no other program was named, ``debug`` that tracebacks are wanted, on standard error; ``key`` is
+    what secrets are told apart with. The answer has ``graph`` or ``problems``, and ``findings``, ``places``, ``sealedConfig``.
+    """
+    root, tree = Path(asked["root"]), Path(asked["tree"])
+    folder = tree / asked["folder"]
+    if tree != root:
+        _use_revision(root, tree)
+    os.chdir(folder)
+    try:
+        stack = _stack(asked, folder)
+        encrypted = _encrypted(stack)
+        digest = _digest(bytes.fromhex(asked["key"]), encrypted)
+        graph = stack.record(digest=digest)
+    except ProblemsFound as error:
+        return {"problems": [_problem(problem, tree) for problem in error.problems]}
+    except Exception as error:
+        if asked["debug"]:
+            traceback.print_exc()
+        return {"problems": [{"message": f"{type(error).__name__}: {error}"}]}
+    document = sealed(graph.document() | {"warnings": list(graph.warnings)})
+    sources = {resource.source.rpartition(":")[0] for resource in graph.resources if resource.source}
+    return {
+        "graph": document,
+        "findings": _findings(stack, graph),
+        "places": _places(sources, tree, stack.project.root),
+        "sealedConfig": {key: hashlib.sha256(text.encode()).hexdigest() for key, text in encrypted.items()},
+    }
+
+
+def _use_revision(root: Path, tree: Path) -> None:
+    """Import from the revision what is installed from folders of the repository, but for the recorder, which stays."""
+    site = Path(sys.prefix).resolve()
+    for number, entry in enumerate(sys.path):
+        path = Path(entry).resolve()
+        if path.is_relative_to(root) and not path.is_relative_to(site) and not _is_ignored(root, path):
+            sys.path[number] = str(tree / path.relative_to(root))
+    ours = Path(__file__).resolve().parents[1]
+    if ours.is_relative_to(root) and not ours.is_relative_to(site):
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("eks_inference", "eks_inference_tools")]:
+            del sys.modules[name]
+
+
+def _stack(asked: Mapping[str, Any], folder: Path) -> StackProgram:
+    """The stack as the revision's own library reads it, or as any program's where a library of another layout is there."""
+    try:
+        return program(asked["stack"], None if asked["own"] else folder, debug=asked["debug"])
+    except ImportError:
+        return program(asked["stack"], folder, debug=asked["debug"])
+
+
+def _is_ignored(root: Path, path: Path) -> bool:
+    """Whether git ignores a folder: then no revision has it, and it is one of installed packages."""
+    return subprocess.run(["git", "-C", str(root), "check-ignore", "--quiet", str(path)], check=False).returncode == 0
+
+
+def _encrypted(stack: StackProgram) -> dict[str, str]:
+    """The encrypted texts of the stack file by configuration key."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            if set(value) == {"secure"}:
+                return [str(value["secure"])]
+            return [text for item in value.values() for text in texts(item)]
+        return [text for item in value for text in texts(item)] if isinstance(value, list) else []
+
+    config = (stack.document.data or {}).get("config") or {}
+    name = stack.project.name
+    found = {key if ":" in str(key) else f"{name}:{key}": texts(value) for key, value in config.items()}
+    return {str(key): "\n".join(found[key]) for key in found if found[key]}
+
+
+def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:
+    """Tells secrets apart without holding them. The key lives as long as one comparison, and only in its processes.
+
+    A configuration secret is a placeholder here: its encrypted value stands for it.
+    """
+
+    def digest(value: Any) -> str:
+        written = json.dumps(value, sort_keys=True, default=str)
+        written = re.sub(r"<secret ([^>\s]+)>", lambda found: f"{found[0]}{encrypted.get(found[1], '')}", written)
+        return hmac.new(key, written.encode(), hashlib.sha256).hexdigest()
+
+    return digest
+
+
+def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
+    """What the revision's own rules have against the stack; None where it has none, or they cannot judge it."""
+    try:
+        from eks_inference.stack.check import check_spec
+        from eks_inference_tools.check.registry import check_graph
+
+        spec = stack.spec() if STACK_KEY in stack.config.values else None
+        region = stack.config.values.get(REGION_KEY)
+        verdict = check_graph(graph, spec.silenced if spec else {})
+        if spec and region:
+            verdict = check_spec(spec, region) + verdict
+        return [
+            {
+                "rule": finding.rule.id,
+                "severity": finding.severity,
+                "place": _place(finding.judgement),
+                "message": finding.judgement.message,
+            }
+            for finding in verdict.findings
+            if not finding.reason
+        ]
+    except Exception:
+        return None
+
+
+def _place(judgement: Any) -> str:
+    return ".".join(map(str, judgement.path)) or judgement.resource.rpartition("::")[2]
+
+
+def _places(sources: set[str], tree: Path, project: Path) -> dict[str, str]:
+    """The path in the repository of each source file that lies in it."""
+    bases = [project, *(Path(entry) for entry in sys.path if entry)]
+    found = {}
+    for source in sources:
+        for base in bases:
+            file = (base / source).resolve()
+            if file.is_relative_to(tree) and file.is_file():
+                found[source] = str(file.relative_to(tree))
+                break
+    return found
+
+
+def _problem(problem: Problem, tree: Path) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        problem = Problem(**{**problem.__dict__, "file": str(Path(problem.file).relative_to(tree))})
+    return {**problem.__dict__, "working": list(problem.working)}
+
+
+if __name__ == "__main__":
+    main()

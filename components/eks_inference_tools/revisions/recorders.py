@@ -1,0 +1,126 @@
+"""Processes that record, one for each stack of each revision: they run at the same time, and all of them can be ended."""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eks_inference_tools.user_cache import user_cache
+from stackgraph.diff.recorded import Store, key_of, read_answer
+from stackgraph.diff.report import Recorded, Revision
+from stackgraph.diff.revisions import Repository
+from stackgraph.problems import Problem
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_RECORDING = (Path(__file__).with_name("recorder.py"), _PACKAGE / "program.py")
+"""Besides ``stackgraph``, what an answer depends on."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One revision with its files. ``problems`` say why it has no project that can be recorded."""
+
+    revision: Revision
+    tree: Path
+    stacks: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
+    here: bool = False
+    """The working tree: what git ignores there may matter, so that its answers are never kept."""
+
+
+def record_all(
+    sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool
+) -> list[dict[str, Recorded]]:
+    """What each side says of each stack that it has; one process for each."""
+    kept, recorders = Store(user_cache("diff")), _Recorders(debug)
+    common = {"root": str(repo.root), "folder": str(folder), "own": own, "debug": debug, "key": secrets.token_hex(32)}
+    fingerprint = key_of(str(folder), str(own), *(file.read_text(encoding="utf-8") for file in _RECORDING))
+
+    def answered(side: Side, stack: str) -> Recorded:
+        if side.problems:
+            return Recorded(problems=side.problems)
+        key = "" if side.here else key_of(fingerprint, repo.tree(side.revision.commit), stack)
+        answer = kept.get(key) if key else None
+        if answer is None:
+            answer = recorders.ask({**common, "tree": str(side.tree), "stack": stack})
+            if key:
+                kept.put(key, answer)
+        return read_answer(answer)
+
+    found: list[dict[str, Recorded]] = [{}, {}]
+    # More than there are cores, so that none of these is idle while the last process runs.
+    with ThreadPoolExecutor(max_workers=3 * (os.cpu_count() or 2)) as pool:
+        waiting = {
+            pool.submit(answered, side, stack): (number, stack)
+            for number, side in enumerate(sides)
+            for stack in stacks
+            if stack in side.stacks or side.problems
+        }
+        try:
+            for future, (number, stack) in waiting.items():
+                found[number][stack] = future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            recorders.end()
+            raise
+    return found
+
+
+class _Recorders:
+    """The processes that are running. With ``debug`` what one says on standard error is shown, once it has ended."""
+
+    def __init__(self, debug: bool) -> None:
+        self._debug = debug
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._ended = False
+
+    def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer of a process of its own, which imports what the revision has."""
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+        # The same package as here, also where it is not installed but only on the path.
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH", ""))))
+        with self._lock:
+            if self._ended:
+                raise InterruptedError
+            process = subprocess.Popen(
+                [sys.executable, "-m", "eks_inference_tools.revisions.recorder"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=environment,
+                # Ctrl-C is for this process, which then ends those.
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            out, err = process.communicate(json.dumps(asked))
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        if self._debug:
+            sys.stderr.write(err)
+        try:
+            return json.loads(out)
+        except ValueError:
+            last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+            return {"problems": [{"message": f"the process that records it ended: {last}"}]}
+
+    def end(self) -> None:
+        """Ends every process, and lets none begin."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,73 @@
+"""The device plugin of NVIDIA GPUs, and the exporter that tells Prometheus about them."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
+from eks_inference.accelerators.nvidia.spec import NvidiaSpec
+from eks_inference.catalog.instances import instance_types
+from eks_inference.observability.dcgm_exporter import DcgmExporter
+from eks_inference.observability.handle import ExistingPrometheus
+from eks_inference.observability.spec import DcgmExporterSpec
+from golden import assert_golden
+from graphs import stands_on
+from handles import existing_cluster
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.recording import record
+from stackgraph.views.manifests import manifest
+from traffic import Pod, passes, policies_of
+
+CLIENT = Pod("triton-client")
+PROMETHEUS = Pod("monitoring")
+GPU_TYPES = sorted(shape.name for shape in instance_types().values() if shape.accelerator == "nvidia")
+
+
+def gpu_support(monitored: bool = True, **settings: Any) -> Graph:
+    def build() -> None:
+        cluster = existing_cluster(**settings)
+        plugin = NvidiaDevicePlugin("nvidia", NvidiaSpec(), cluster=cluster)
+        metrics = ExistingPrometheus(cluster, "monitoring", {"release": "prometheus"}) if monitored else None
+        DcgmExporter("dcgm", DcgmExporterSpec(), plugin=plugin, metrics=metrics)
+
+    return record(build)
+
+
+def as_yaml(resource: Resource) -> str:
+    return yaml.safe_dump(manifest(resource), sort_keys=False, width=1_000_000)
+
+
+def test_manifests_of_gpu_support() -> None:
+    graph = gpu_support()
+    assert_golden("accelerators/nvidia-device-plugin.yaml", as_yaml(graph.named("nvidia-daemonset")))
+    assert_golden("observability/dcgm-exporter.yaml", as_yaml(graph.named("dcgm-daemonset")))
+
+
+@pytest.mark.parametrize("name", ["nvidia-daemonset", "dcgm-daemonset"])
+def test_daemon_sets_of_gpus_run_on_every_gpu_type_whatever_its_taints_and_take_no_gpu(name: str) -> None:
+    workload = gpu_support().named(name).inputs["spec"]["template"]["spec"]
+    (term,) = workload["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    types = next(one["values"] for one in term["matchExpressions"] if one["key"] == "node.kubernetes.io/instance-type")
+    assert types == GPU_TYPES
+    assert workload["tolerations"] == [{"operator": "Exists"}]
+    (only,) = workload["containers"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in only["env"]
+    assert not [resource for resource in only["resources"]["limits"] if "/" in resource]
+
+
+def test_the_exporter_stands_on_the_plugin_and_only_prometheus_reads_it() -> None:
+    graph = gpu_support()
+    assert stands_on(graph, graph.named("dcgm-daemonset"), graph.named("nvidia-daemonset"))
+    exporter = Pod("dcgm-exporter", {"app.kubernetes.io/name": "dcgm-exporter"})
+    assert passes(policies_of(graph), PROMETHEUS, exporter, 9400)
+    assert not passes(policies_of(graph), CLIENT, exporter, 9400)
+    assert passes(policies_of(gpu_support(monitored=False)), CLIENT, exporter, 9400)
+    assert not [one for one in gpu_support(monitored=False).resources if one.inputs.get("kind") == "PodMonitor"]
+
+
+def test_images_of_gpu_support_come_from_the_mirrors() -> None:
+    graph = gpu_support(mirrors={"nvcr.io": "registry.example/nvcr"})
+    for name in ("nvidia-daemonset", "dcgm-daemonset"):
+        (only,) = graph.named(name).inputs["spec"]["template"]["spec"]["containers"]
+        assert only["image"].startswith("registry.example/nvcr/nvidia/")

@@ -1,0 +1,255 @@
+"""The protocol of the commands: what each module has, what options mean, what is refused and how, and what starting one costs."""
+
+import argparse
+import pkgutil
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from eks_inference_tools import commands
+from eks_inference_tools.cli import COMMANDS, main, parser
+from eks_inference_tools.presentation.output import write
+from stackgraph.problems import ProblemsFound
+
+OWN_WORDS = {
+    "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
+    "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
+    "--wait": "the file of `chat` runs in pods, too, and is part of what they are given",
+}
+"""Options that are spelled the same in two commands and mean something of their own in each, and why."""
+
+
+@pytest.fixture(autouse=True)
+def in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def leaves(of: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    """The parsers that read options, each with the words that lead to it."""
+    below = [action for action in of._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in below:
+        for name, each in action.choices.items():
+            yield from leaves(each, (*words, name))
+    if not below:
+        yield words, of
+
+
+PARSERS = dict(leaves(parser()))
+
+
+def having(dest: str) -> list[tuple[str, ...]]:
+    """The commands with an option or argument."""
+    return [words for words, each in PARSERS.items() if any(action.dest == dest for action in each._actions)]
+
+
+def action(words: tuple[str, ...], dest: str) -> argparse.Action:
+    (found,) = [each for each in PARSERS[words]._actions if each.dest == dest]
+    return found
+
+
+def each_with(dest: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("words", having(dest), ids=" ".join)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command line that must be refused; gives what it says."""
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    return said.err
+
+
+# -- the protocol ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_names_every_module():
+    assert {name.replace("-", "_") for name in COMMANDS} | {"options"} == {
+        module.name for module in pkgutil.iter_modules(commands.__path__)
+    }
+
+
+def test_help_lists_every_command_and_the_exit_codes(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert all(f"\n    {name}" in said for name in COMMANDS)
+    assert re.findall(r"^  (\d+) ", said.partition("exit codes")[2], re.MULTILINE) == ["0", "1", "2", "130"]
+
+
+@pytest.mark.parametrize("words", [name.split() for name in COMMANDS] + [["loadtest", "report"]], ids=" ".join)
+def test_every_command_has_help(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: eks-inference {' '.join(words)}" in capsys.readouterr().out
+
+
+# -- options ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_options_of_one_name_mean_the_same():
+    meanings = defaultdict[str, set[object]](set)
+    for each in PARSERS.values():
+        for option in each._actions:
+            for name in option.option_strings:
+                meanings[name].add((option.metavar, option.type, option.help))
+    assert {name for name, found in meanings.items() if len(found) > 1} == OWN_WORDS.keys()
+
+
+def test_stacks_are_named_in_one_way():
+    assert {words[0] for words in having("stack")} == {"preview", "simulate", "replay", "verify"}
+    assert {words[0] for words in having("stacks")} == {"check", "diff"}
+    assert {action(words, dest).metavar for dest in ("stack", "stacks") for words in having(dest)} == {"STACK"}
+
+
+def test_who_takes_a_stack_takes_another_program_shows_its_traceback_and_writes_files():
+    for words in (*having("stack"), *having("stacks")):
+        assert all(words in having(dest) for dest in ("program", "debug", "format", "output")), words
+
+
+def test_who_has_formats_writes_files_and_the_first_format_is_the_default():
+    for words in having("format"):
+        formats = action(words, "format")
+        assert formats.choices
+        assert formats.default == next(iter(formats.choices))
+        assert words in having("output")
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", PARSERS, ids=" ".join)
+def test_an_unknown_option_is_named_beside_those_there_are(words, capsys):
+    said = refused(capsys, *words, *required(words), "--nonsense")
+    assert "--nonsense" in said
+    assert f"usage: eks-inference {' '.join(words)} [-h]" in said
+
+
+def test_the_nearest_option_is_named(capsys):
+    assert "unrecognized arguments: --fromat; did you mean '--format'?" in refused(capsys, "check", "--fromat")
+    assert "did you mean 'check'?" in refused(capsys, "chek")
+
+
+@each_with("format")
+def test_an_unknown_format_is_named_beside_those_there_are(words, capsys):
+    said = refused(capsys, *words, *required(words), "--format", "nonsense")
+    assert "nonsense" in said
+    assert all(f"'{name}'" in said for name in action(words, "format").choices or ())
+
+
+@pytest.mark.parametrize("words", [*having("stack"), *having("stacks")], ids=" ".join)
+def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
+    said = refused(capsys, *words, "no-such-stack")
+    assert "no-such-stack" in said
+    assert "allowed: gpu-opt350m, inf2-llama2, inf2-llama3, trn2-di, trn2-di-pair" in said
+
+
+@each_with("program")
+def test_a_missing_project_is_named(words, capsys, tmp_path):
+    said = refused(capsys, *words, "--program", str(tmp_path / "absent"))
+    assert f"given: {tmp_path / 'absent'}" in said
+    assert "allowed: the folder of a Pulumi Python project" in said
+    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *words, "--program", str(tmp_path))
+
+
+@each_with("output")
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(words, capsys, tmp_path):
+    absent = tmp_path / "absent" / "file"
+    said = refused(capsys, *words, *required(words), "-o", str(absent))
+    assert f"cannot write '{absent}': there is no folder {absent.parent}; name a file in a folder" in said
+    assert f"cannot write '{tmp_path}': it is a folder" in refused(capsys, *words, *required(words), "--output", str(tmp_path))
+
+
+def required(words: tuple[str, ...]) -> list[str]:
+    """Arguments without which the command is not read."""
+    return {"plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"], "loadtest": ["some.json"]}.get(words[0], [])
+
+
+# -- what is written -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_goes_away_meanwhile_is_one_line(tmp_path):
+    with pytest.raises(ProblemsFound, match="cannot write here"):
+        write("text", tmp_path / "gone" / "file")
+
+
+def test_a_device_stays_a_device():
+    assert main(["schema", "-o", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+# -- programs that fail ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    (tmp_path / "Pulumi.yaml").write_text("name: other\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: eu-west-1\n")
+    (tmp_path / "__main__.py").write_text("def deep():\n    {}['absent']\n\ndeep()\n")
+    return tmp_path
+
+
+# `diff` runs programs of a repository: test_diff_command.py.
+@pytest.mark.parametrize("words", [words for words in having("debug") if words != ("diff",)], ids=" ".join)
+def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(words, capsys, failing):
+    arguments = [*words, "--program", str(failing)]
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert "__main__.py:2: KeyError: 'absent'" in said.out + said.err
+    assert "Traceback" not in said.out + said.err
+    assert main([*arguments, "--debug"]) == 2
+    said = capsys.readouterr()
+    assert "Traceback" in said.err
+    assert ", line 2, in deep" in said.err
+    assert "__main__.py:2: KeyError: 'absent'" in said.out + said.err
+
+
+# -- starting --------------------------------------------------------------------------------------------------------------------
+
+LIGHT = """
+import sys
+from eks_inference_tools.cli import main
+try:
+    main({arguments})
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+HEAVY = {"pulumi", "pulumi_aws", "pydantic", "yaml", "rich", "jinja2", "requests", "google", "grpc", "asyncio", "subprocess"}
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules that a command line loads."""
+    program = LIGHT.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stderr.split())
+
+
+def of_commands(modules: set[str]) -> set[str]:
+    return {name.rpartition(".")[2] for name in modules if name.startswith("eks_inference_tools.commands.")}
+
+
+def test_help_loads_the_commands_and_nothing_heavy():
+    modules = loaded("--help")
+    assert of_commands(modules) == {name.replace("-", "_") for name in COMMANDS} | {"options"}
+    assert {name.partition(".")[0] for name in modules} & HEAVY == set()
+    assert {name for name in modules if name.startswith("stackgraph")} == set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_loaded_alone_and_its_help_costs_nothing(name):
+    modules = loaded(name, "--help")
+    assert of_commands(modules) - {"options"} == {name.replace("-", "_")}
+    assert {name.partition(".")[0] for name in modules} & HEAVY == set()
