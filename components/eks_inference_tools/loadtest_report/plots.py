@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from eks_inference_tools.loadtest_report.figures import figure
 from eks_inference_tools.loadtest_report.record import STATISTICS, Spread
-from stackgraph.graph.values import shorten
+from stackgraph.graph.wording import shorten
 from stackgraph.presentation import svg
 from stackgraph.presentation.markup import Markup, element, together
 
