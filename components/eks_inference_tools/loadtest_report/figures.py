@@ -30,14 +30,6 @@ def ratio(value: float | None) -> str:
     return f"x {value:.{digits}f}"
 
 
-def cut(label: str, letters: int) -> str:
-    """The label with what is too much left out of its middle: names of files differ at their ends."""
-    if len(label) <= letters:
-        return label
-    end = (letters - 1) // 2
-    return f"{label[: letters - 1 - end]}…{label[-end:]}"
-
-
 def completed(run: Run) -> str:
     """``44 of 176``: of those asked for, or else of those sent."""
     of = run.asked or run.launched

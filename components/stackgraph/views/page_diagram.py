@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 
 from stackgraph.presentation.markup import Markup, element, together
+from stackgraph.presentation.svg import length
 from stackgraph.views.layers import Edge, Layers
 
 _HEIGHT = 46
@@ -66,12 +67,12 @@ def render_diagram(layers: Layers, boxes: Mapping[str, Box], title: str) -> Mark
 
 
 def _box(box: Box, name: str, x: float, y: float) -> Markup:
-    middle = _number(x + box.width / 2)
+    middle = length(x + box.width / 2)
     return element(
         "a",
-        element("rect", x=_number(x), y=_number(y), width=_number(box.width), height=_HEIGHT, rx=6),
-        element("text", box.name, class_="name", x=middle, y=_number(y + 20)),
-        element("text", box.kind, class_="kind", x=middle, y=_number(y + 36)),
+        element("rect", x=length(x), y=length(y), width=length(box.width), height=_HEIGHT, rx=6),
+        element("text", box.name, class_="name", x=middle, y=length(y + 20)),
+        element("text", box.kind, class_="kind", x=middle, y=length(y + 36)),
         href=box.href,
         class_="box",
         data_box=name,
@@ -173,21 +174,15 @@ class _Layout:
                 points.append((x, top))
             if number < len(way) - 1:
                 points.append((x, top + _HEIGHT))
-        path = [f"M{_number(points[0][0])},{_number(points[0][1])}"]
+        path = [f"M{length(points[0][0])},{length(points[0][1])}"]
         for (x, y), (to_x, to_y) in pairwise(points):
             bend = max(abs(to_y - y) / 2, 12)
             if x == to_x:
-                path.append(f"V{_number(to_y)}")
+                path.append(f"V{length(to_y)}")
             else:
-                path.append(
-                    f"C{_number(x)},{_number(y + bend)} {_number(to_x)},{_number(to_y - bend)} {_number(to_x)},{_number(to_y)}"
-                )
+                path.append(f"C{length(x)},{length(y + bend)} {length(to_x)},{length(to_y - bend)} {length(to_x)},{length(to_y)}")
         return " ".join(path)
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _number(value: float) -> str:
-    return f"{round(value, 1) + 0:g}"

@@ -1,18 +1,17 @@
 """The replicas of a replay as a picture: users, queueing and pods over the same time, as an SVG that stands by itself."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from eks_inference_tools.simulate.replay.samples import Sample, steps
 from eks_inference_tools.simulate.replay.subject import Subject
-from stackgraph.presentation.markup import Markup, element, raw
+from stackgraph.presentation import svg
+from stackgraph.presentation.markup import Markup, raw
 
 _WIDTH, _LEFT, _RIGHT = 760.0, 52.0, 620.0
 _TOP, _PANEL, _GAP = 54.0, 104.0, 40.0
 _FOOT = 46.0
 _MINUTE = 60
-_MOST_STEPS = 5
 
 _STYLE = """
 svg { background: #fff; }
@@ -44,13 +43,13 @@ class _Panel:
         return self.top + _PANEL * (1 - min(value, self.most) / self.most)
 
     def frame(self, title: str, steps: Sequence[float]) -> Iterator[Markup]:
-        yield element("text", title, x=_number(_LEFT), y=_number(self.top - 9))
+        yield svg.label("", _LEFT, self.top - 9, title)
         for step in steps:
-            yield _line("grid", _LEFT, self.y(step), _RIGHT, self.y(step))
-            yield element("text", f"{step:g}", class_="tick side", x=_number(_LEFT - 8), y=_number(self.y(step) + 4))
+            yield svg.line("grid", _LEFT, self.y(step), _RIGHT, self.y(step))
+            yield svg.label("tick side", _LEFT - 8, self.y(step) + 4, f"{step:g}")
 
     def bound(self, value: float, name: str) -> Iterator[Markup]:
-        yield _line("bound", _LEFT, self.y(value), _RIGHT, self.y(value))
+        yield svg.line("bound", _LEFT, self.y(value), _RIGHT, self.y(value))
         yield _beside(name, self.y(value), "bound-name")
 
 
@@ -65,43 +64,31 @@ def render_plot(samples: Sequence[Sample], subject: Subject) -> str:
         return _LEFT + (_RIGHT - _LEFT) * at / end
 
     users = _Panel(panels[0].top, max(sample.users for sample in samples) or 1)
-    queueing_steps = _round_steps(max([limits.target, *(sample.queueing or 0 for sample in samples)]))
+    queueing_steps = svg.round_steps(max([limits.target, *(sample.queueing or 0 for sample in samples)]))
     queueing = _Panel(panels[1].top, queueing_steps[-1])
     pods = _Panel(panels[2].top, limits.most + 1)
 
     drawn = [
-        element("text", f"{subject.stack}: pods follow the queue", class_="title", x=_number(_LEFT), y="22"),
-        element("text", _UNDER_TITLE, class_="quiet", x=_number(_LEFT), y="42"),
+        svg.label("title", _LEFT, 22, f"{subject.stack}: pods follow the queue"),
+        svg.label("quiet", _LEFT, 42, _UNDER_TITLE),
         *_silence(samples, x, panels[0].top, bottom),
         *users.frame("Users at once", [0, users.most]),
-        *_drawn("users", _stairs(samples, lambda sample: sample.users), x, users),
+        _drawn("users", _stairs(samples, lambda sample: sample.users), x, users),
         *_counts(samples, x, users),
         *queueing.frame("Queueing, milliseconds a second, average of the pods that are seen", queueing_steps),
         *queueing.bound(limits.target, f"target {limits.target:g}"),
-        *_drawn("queueing", [(sample.at, sample.queueing) for sample in samples], x, queueing),
+        _drawn("queueing", [(sample.at, sample.queueing) for sample in samples], x, queueing),
         *pods.frame("Pods", range(limits.most + 2)),
         *pods.bound(limits.most, f"maximum {limits.most}"),
-        *_drawn("ready", _stairs(samples, lambda sample: len(sample.ready)), x, pods),
-        *_drawn("pods", _stairs(samples, lambda sample: sample.replicas), x, pods),
+        _drawn("ready", _stairs(samples, lambda sample: len(sample.ready)), x, pods),
+        _drawn("pods", _stairs(samples, lambda sample: sample.replicas), x, pods),
         _beside("thin: wanted", bottom - 16),
         _beside("wide: Ready", bottom),
         *_times(end, x, bottom),
     ]
+    title, size = f"{subject.stack}: users, queueing and pods of a replay", (_WIDTH, height)
     return (
-        element(
-            "svg",
-            element("title", f"{subject.stack}: users, queueing and pods of a replay", id="title"),
-            element("desc", f"{in_words(samples)}.", id="words"),
-            raw("style", _STYLE),
-            *drawn,
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {_number(_WIDTH)} {_number(height)}",
-            width=_number(_WIDTH),
-            height=_number(height),
-            role="img",
-            aria_labelledby="title words",
-        )
-        + "\n"
+        svg.picture("", title, in_words(samples), size, [raw("style", _STYLE), *drawn], xmlns="http://www.w3.org/2000/svg") + "\n"
     )
 
 
@@ -138,26 +125,15 @@ def _stairs(samples: Sequence[Sample], value: Callable[[Sample], float]) -> list
     return found
 
 
-def _drawn(
-    kind: str, points: Sequence[tuple[float, float | None]], x: Callable[[float], float], panel: _Panel
-) -> Iterator[Markup]:
-    """A line, with a break where there is no value."""
-    path, pen = [], "M"
-    for at, value in points:
-        if value is None or not math.isfinite(value):
-            pen = "M"
-        else:
-            path.append(f"{pen}{_number(x(at))},{_number(panel.y(value))}")
-            pen = "L"
-    if path:
-        yield element("path", class_=f"line {kind}", d=" ".join(path))
+def _drawn(kind: str, points: Sequence[tuple[float, float | None]], x: Callable[[float], float], panel: _Panel) -> Markup:
+    return svg.path(f"line {kind}", ((x(at), None if value is None else panel.y(value)) for at, value in points))
 
 
 def _counts(samples: Sequence[Sample], x: Callable[[float], float], panel: _Panel) -> Iterator[Markup]:
     """The number of users where it changes to one that no line of the grid tells."""
     for step in steps(samples, "users"):
         if 0 < step.after < panel.most:
-            yield element("text", str(step.after), x=_number(x(step.at) + 4), y=_number(panel.y(step.after) - 5))
+            yield svg.label("", x(step.at) + 4, panel.y(step.after) - 5, str(step.after))
 
 
 def _silence(samples: Sequence[Sample], x: Callable[[float], float], top: float, bottom: float) -> Iterator[Markup]:
@@ -165,35 +141,16 @@ def _silence(samples: Sequence[Sample], x: Callable[[float], float], top: float,
     silent = [sample.at for sample in samples if sample.silent]
     if silent:
         left, right = x(silent[0]), x(silent[-1])
-        yield element(
-            "rect", class_="silent", x=_number(left), y=_number(top), width=_number(right - left), height=_number(bottom - top)
-        )
+        yield svg.rect("silent", left, top, right - left, bottom - top)
         for number, words in enumerate(_SILENCE):
-            yield element("text", words, class_="quiet side", x=_number(right - 6), y=_number(top + 40 + 16 * number))
+            yield svg.label("quiet side", right - 6, top + 40 + 16 * number, words)
 
 
 def _times(end: float, x: Callable[[float], float], bottom: float) -> Iterator[Markup]:
     for minute in range(int(end // _MINUTE) + 1):
-        yield element("text", f"{minute}:00", class_="tick", x=_number(x(minute * _MINUTE)), y=_number(bottom + 18))
-    yield element(
-        "text", "minutes since the autoscaler was made", class_="tick", x=_number((_LEFT + _RIGHT) / 2), y=_number(bottom + 37)
-    )
+        yield svg.label("tick", x(minute * _MINUTE), bottom + 18, f"{minute}:00")
+    yield svg.label("tick", (_LEFT + _RIGHT) / 2, bottom + 37, "minutes since the autoscaler was made")
 
 
 def _beside(words: str, y: float, class_: str = "quiet") -> Markup:
-    return element("text", words, class_=class_, x=_number(_RIGHT + 8), y=_number(y + 4))
-
-
-def _round_steps(largest: float) -> list[float]:
-    """Round numbers from 0 to one at or above the largest."""
-    power = 10.0 ** math.floor(math.log10(largest))
-    step = next(step for step in (power * factor for factor in (0.2, 0.5, 1, 2, 5)) if largest / step <= _MOST_STEPS)
-    return [number * step for number in range(math.ceil(largest / step) + 1)]
-
-
-def _line(class_: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return element("line", class_=class_, x1=_number(x1), y1=_number(y1), x2=_number(x2), y2=_number(y2))
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+    return svg.label(class_, _RIGHT + 8, y + 4, words)
