@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from eks_inference_tools.cli import main
-from eks_inference_tools.commands import diff as command
-from eks_inference_tools.commands import diff_recorder
+from eks_inference_tools.revisions import recorder, recorders
 from stackgraph.problems import PreviewError
 from stackgraph.recorder.recording import record
 
@@ -48,15 +47,15 @@ def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Revisions are recorded in this process, one after the other, where a test does not ask for ``in_processes``."""
     one_at_a_time = Lock()
 
-    def ask(recorders: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(running: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         with one_at_a_time, monkeypatch.context() as meanwhile:
             meanwhile.chdir(asked["tree"])
             meanwhile.setattr(sys, "path", [*sys.path])
             meanwhile.setattr(sys, "dont_write_bytecode", True)
-            return json.loads(json.dumps(diff_recorder.record(asked)))
+            return json.loads(json.dumps(recorder.record(asked)))
 
     if "in_processes" not in request.fixturenames:
-        monkeypatch.setattr(command._Recorders, "ask", ask)
+        monkeypatch.setattr(recorders._Recorders, "ask", ask)
 
 
 class Repo:
