@@ -8,10 +8,12 @@ import pulumi
 from eks_inference.accelerators.efa.component import EfaPlugin
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
+from eks_inference.aws import naming
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
 from eks_inference.faults import Fault, SpecError, faults_under
+from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.network.component import Vpc
 from eks_inference.observability.component import CloudWatchObservability
@@ -266,7 +268,7 @@ class InferencePlatform(pulumi.ComponentResource):
         if spec.load_test:
             with faults_under("load_test"):
                 load_test = LoadTest(
-                    f"{name}-load-test",
+                    naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
                     cluster=self.cluster,
                     placement=self._core,

@@ -17,7 +17,7 @@ from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.document import document, render_json
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.merging import sections
-from stackgraph.diff.page import render_page
+from stackgraph.diff.page import render_html
 from stackgraph.diff.report import Recorded, Report, Revision, StackReport
 from stackgraph.diff.text import render_text
 from stackgraph.graph.document import Graph
@@ -89,7 +89,7 @@ def test_an_upgrade_of_all_stacks_is_told_once():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]), EKS)])
-    shown = [render_text(report), render_markdown(report, GITHUB_LIMIT), render_json(report), render_page(report)]
+    shown = [render_text(report), render_markdown(report, GITHUB_LIMIT), render_json(report), render_html(report)]
     assert PLANTED not in "".join(shown)
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), EKS)])

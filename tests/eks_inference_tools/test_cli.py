@@ -83,6 +83,30 @@ def test_progress_and_colour_are_for_terminals_only(small):
     assert "\x1b[" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "check --help",
+        f"preview {STACK} --format json",
+        f"check {STACK} --format json",
+        "check --rules --format json",
+        "plan --model OPT-350M --instance g4dn.xlarge --format json",
+    ],
+)
+def test_what_a_program_reads_is_written_without_what_draws_for_people(command: str):
+    code = (
+        "import contextlib, sys\n"
+        "from eks_inference_tools.cli import main\n"
+        "with contextlib.suppress(SystemExit):\n"
+        f"    main({command.split()!r})\n"
+        "sys.exit([name for name in sys.modules if name.partition('.')[0] in ('rich', 'markupsafe')] or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
 def test_no_color_is_honoured(small):
     out, _ = on_a_terminal(*small, NO_COLOR="1")
     assert "jobs" in out

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
 from stackgraph.problems import PreviewError
@@ -47,7 +49,7 @@ def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Revisions are recorded in this process, one after the other, where a test does not ask for ``in_processes``."""
     one_at_a_time = Lock()
 
-    def ask(running: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(asking: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         with one_at_a_time, monkeypatch.context() as meanwhile:
             meanwhile.chdir(asked["tree"])
             meanwhile.setattr(sys, "path", [*sys.path])
@@ -342,6 +344,46 @@ def test_libraries_of_the_repository_are_taken_from_each_revision(repo, in_proce
     _, out, _ = diff(capsys, "--base", "HEAD", "one")
     assert "+ forceDestroy: true" in out
     assert "lib/house/__init__.py:4" in out
+
+
+def test_a_base_whose_library_is_laid_out_otherwise(repo):
+    """The recorder is ours, the library is the base's: its rules and its list of secrets are not where ours are."""
+    (repo.root / "Pulumi.two.yaml").unlink()
+    repo.write("Pulumi.one.yaml", "config:\n  aws:region: eu-west-1\n")
+    repo.write("Pulumi.yaml", "name: eks-inference\nruntime: python\n")
+    repo.write("__main__.py", "from eks_inference.buckets import bucket\n\nbucket('first')\n")
+    repo.write("components/eks_inference/__init__.py", "")
+    library = "import pulumi_aws as aws\n\n\ndef bucket(name):\n    aws.s3.Bucket(name{more})\n"
+    repo.write("components/eks_inference/buckets.py", library.format(more=""))
+    repo.commit("a package of another layout")
+    shutil.copytree(
+        ROOT / "components",
+        repo.root / "components",
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+    )
+    repo.write("components/eks_inference/buckets.py", library.format(more=", force_destroy=True"))
+    done = subprocess.run(
+        [sys.executable, "-m", "eks_inference_tools", "diff", "--base", "HEAD"],
+        env={**os.environ, "PYTHONPATH": str(repo.root / "components")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 of 1 stack changes: ~1" in done.stdout
+    assert "+ forceDestroy: true" in done.stdout
+    assert "findings of check are not compared: the base has no rules that can be run from here" in done.stdout
+
+
+def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, capsys):
+    repo.write("__main__.py", "def deep():\n    {}['absent']\n\ndeep()\n")
+    assert diff(capsys, "--base", "HEAD", "one")[0] == 2
+    assert main(["diff", "--base", "HEAD", "one", "--debug"]) == 2
+    said = capsys.readouterr()
+    assert "one: head failed: __main__.py:2: KeyError: 'absent'" in said.out
+    assert "Traceback" in said.err
+    assert ", line 2, in deep" in said.err
 
 
 THIRD_PARTY = """

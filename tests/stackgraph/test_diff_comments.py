@@ -11,7 +11,7 @@ from conftest import recorded
 from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
-from stackgraph.diff.page import render_page
+from stackgraph.diff.page import render_html
 from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
 from stackgraph.diff.text import render_text
 from stackgraph.graph.document import Graph, Resource
@@ -28,7 +28,7 @@ def test_new_and_cured_findings():
     stack = StackReport("gpu-opt350m", Recorded(graph, findings=(old,)), Recorded(graph, findings=(new,)))
     report = Report("p", Revision("a"), Revision("b"), [stack])
     assert report.changed
-    text, comment, page = render_text(report), render_markdown(report, LIMIT), render_page(report)
+    text, comment, page = render_text(report), render_markdown(report, LIMIT), render_html(report)
     assert "new error: gpu-opt350m: NEU008: servers.a: it does not fit" in text
     assert "cured: gpu-opt350m: AWS001" in text
     assert "new error `NEU008`" in comment
@@ -44,7 +44,7 @@ def test_what_cannot_be_told_is_said():
 
     before, after = graph(1), graph(2)
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(before), Recorded(after))])
-    for shown in (render_text(report), render_markdown(report, LIMIT), render_page(report)):
+    for shown in (render_text(report), render_markdown(report, LIMIT), render_html(report)):
         assert shown.count("replacement is not ruled out") == 2
         assert shown.count("a remote component") == 1
         assert "1 chart or remote component whose" in shown
@@ -90,7 +90,7 @@ def test_a_failed_stack_is_told_with_its_reason():
     stack = StackReport("s", Recorded(problems=(Problem("it broke", file="a.py", line=3),)), None)
     report = Report("p", Revision("a"), Revision("b"), [stack])
     assert "a.py:3: it broke" in render_markdown(report, LIMIT)
-    assert "a.py:3: it broke" in render_page(report)
+    assert "a.py:3: it broke" in render_html(report)
     assert "1 could not be compared" in render_text(report)
 
 
@@ -132,7 +132,7 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
     report = Report(
         "p", Revision(planted), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))], [planted]
     )
-    assert "<script>alert" not in render_page(report)
+    assert "<script>alert" not in render_html(report)
     outside = re.sub(r"(?ms)^(`{3,})[^\n]*\n.*?^\1$|(`+)[^\n]*?\2", "", render_markdown(report, LIMIT))
     assert "<script" not in outside
     assert "@everyone" not in outside
@@ -144,7 +144,7 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))])
-    shown = [render_text(report), render_markdown(report, LIMIT), render_json(report), render_page(report)]
+    shown = [render_text(report), render_markdown(report, LIMIT), render_json(report), render_html(report)]
     assert PLANTED not in "".join(shown)
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]))])

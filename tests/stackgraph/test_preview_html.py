@@ -27,14 +27,16 @@ from stackgraph.graph.composition import Composition
 from stackgraph.graph.describe import identity, is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import plain, text
+from stackgraph.presentation.markup import Markup, element, raw, together
 from stackgraph.views.layers import Layers, division, layers
 from stackgraph.views.manifests import manifest
-from stackgraph.views.markup import Markup, element, raw, together
 from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
 
-ASSETS = Path(render_html.__code__.co_filename).parent / "assets"
+VIEWS = Path(render_html.__code__.co_filename).parent
+SCRIPT = VIEWS / "assets" / "preview.js"
+STYLE = VIEWS.parent / "presentation" / "assets" / "base.css"
 VOID = {"input", "link", "meta"}
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "style", "body", "script", "header", "nav", "main", "footer", "section", "figure"),
@@ -127,8 +129,8 @@ def assert_is_a_page(page: str) -> Document:
     assert {name for _, attributes in document.elements for name in attributes} <= ATTRIBUTES
     scripts = [data for tag, data in document.texts if tag == "script"]
     styles = [data for tag, data in document.texts if tag == "style"]
-    assert scripts == [(ASSETS / "preview.js").read_text()]
-    assert styles == [(ASSETS / "preview.css").read_text()]
+    assert scripts == [SCRIPT.read_text()]
+    assert styles == [STYLE.read_text()]
     return document
 
 
@@ -152,8 +154,8 @@ def test_a_program_that_makes_nothing() -> None:
 
 
 def test_the_assets_load_nothing() -> None:
-    style = (ASSETS / "preview.css").read_text()
-    script = (ASSETS / "preview.js").read_text()
+    style = STYLE.read_text()
+    script = SCRIPT.read_text()
     assert not re.search(r"@import|@font-face|url\(", style)
     assert not re.search(r"fetch|XMLHttpRequest|import\s*\(|https?:|innerHTML|outerHTML|insertAdjacentHTML|eval", script)
 
@@ -164,8 +166,8 @@ def test_the_policy_allows_these_two_and_nothing_else(graph: Graph) -> None:
     ]
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
-    for name in ("preview.css", "preview.js"):
-        digest = b64encode(sha256((ASSETS / name).read_bytes()).digest()).decode()
+    for file in (STYLE, SCRIPT):
+        digest = b64encode(sha256(file.read_bytes()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
 
@@ -389,10 +391,11 @@ def test_a_policy_in_one_line_is_laid_out() -> None:
     )
 
 
-def test_what_is_joined_to_markup_is_no_markup() -> None:
+def test_what_is_joined_to_markup_is_escaped() -> None:
     markup = element("b", "&", title='"')
-    assert markup == '<b title="&quot;">&amp;</b>'
-    assert together(markup + "<i>") == "&lt;b title=&quot;&amp;quot;&quot;&gt;&amp;amp;&lt;/b&gt;&lt;i&gt;"
+    assert markup == '<b title="&#34;">&amp;</b>'
+    assert together(markup + "<i>", f"{markup}") == f"{markup}&lt;i&gt;&lt;b title=&#34;&amp;#34;&#34;&gt;&amp;amp;&lt;/b&gt;"
+    assert together("\x00\ud800") == "��"
     with pytest.raises(ValueError, match="script"):
         raw("script", "'</script>'")
 
@@ -454,7 +457,7 @@ def test_boxes_never_overlap_and_all_are_within_the_drawing(drawing: tuple[Layer
 
 
 def schemes() -> Iterator[tuple[str, dict[str, str]]]:
-    blocks = re.findall(r":root \{(.*?)\}", (ASSETS / "preview.css").read_text(), re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", STYLE.read_text(), re.DOTALL)
     for name, block in zip(("light", "dark"), blocks, strict=False):
         yield name, dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
 

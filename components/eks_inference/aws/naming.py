@@ -13,7 +13,11 @@ EVENT_RULE = 64
 
 def within(limit: int, name: str) -> str:
     """The name, or where it is too long its beginning and a digest of the whole, so that different names stay different."""
-    longest = limit - _PULUMI_SUFFIX
+    return shortened(limit - _PULUMI_SUFFIX, name)
+
+
+def shortened(longest: int, name: str) -> str:
+    """The same where Pulumi adds nothing."""
     if len(name) <= longest:
         return name
     return f"{name[: longest - _DIGEST].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[: _DIGEST - 1]}"

@@ -80,7 +80,8 @@ class InClusterImage(Spec):
     ephemeral_storage_gib: int = Field(
         default=100,
         ge=10,
-        le=16000,
+        # What the largest root disk, 16384 GiB, leaves (plan.smallest_root_volume_gib).
+        le=14700,
         description=(
             "Disk of the build, request and limit: layers of the base image, packed and unpacked, and what is added. A node of "
             "the pool it runs on must have that much to give, so a larger root disk."

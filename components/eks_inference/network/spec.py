@@ -44,7 +44,8 @@ class NetworkSpec(Spec):
     zones: int | None = Field(
         default=None,
         ge=MIN_ZONES,
-        le=6,
+        # No region has more that an EKS control plane takes (catalog/zones.toml).
+        le=5,
         description="How many zones to take from the catalog: those that offer the instance families in use. Absent: 3, or all.",
     )
     public_subnets: bool = Field(default=True, description="Public subnets, for NAT gateways and internet-facing load balancers.")

@@ -12,9 +12,10 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.pools import plan
+from eks_inference.pools.ami_spec import ImageIdAmi, ReleaseAmi, SsmParameterAmi
 from eks_inference.pools.interfaces import Interface, interfaces
 from eks_inference.pools.node_role import node_role
-from eks_inference.pools.spec import ExistingPlacementGroup, ImageIdAmi, ManagedPoolSpec, ReleaseAmi, SsmParameterAmi
+from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
 
 
 class ManagedPool(pulumi.ComponentResource):
@@ -45,7 +46,11 @@ class ManagedPool(pulumi.ComponentResource):
         pool: str | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:ManagedPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        inputs = spec.model_dump(mode="json", exclude_none=True)
+        if "placement" in inputs:
+            # The SDK makes attributes of inputs, and that name is a method of pools.
+            inputs["placement_group"] = inputs.pop("placement")
+        super().__init__("eks-inference:index:ManagedPool", name, inputs, opts)
         self.pool = pool or name
         self._spec = spec
         self._kubernetes_version = cluster.version

@@ -26,6 +26,8 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
             given=f"{core.kind} pool of {', '.join(i.name for i in core.instances()[:3])}",
             allowed="a managed pool without taints and accelerators",
         )
+    else:
+        yield from _core_faults(("pools", spec.core_pool), core)
     taken: dict[str, tuple[str, ...]] = {}
     for path, namespace in _namespaces(spec):
         first = taken.setdefault(namespace, path)
@@ -43,6 +45,17 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
             yield from _pool_faults(("servers", name), choice, spec)
     yield from _monitor_faults(spec)
     yield from _client_faults(spec)
+
+
+def _core_faults(path: tuple[str, ...], core: ManagedPoolSpec) -> Iterator[Fault]:
+    """What a core pool cannot do, although other pools can."""
+    if len(core.instance_types) > 1:
+        message = "the core pool has one instance type: what runs on it is sized for that"
+        hint = "give the others a pool of their own"
+        yield Fault((*path, "instance_types"), message, ", ".join(core.instance_types), "one instance type", hint)
+    if core.size == 0:
+        message = "without a node of the core pool no DNS and no controller runs"
+        yield Fault((*path, "size"), message, given="0", allowed="at least 1")
 
 
 def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -1,11 +1,7 @@
-"""``eks-inference check``: can these stacks run? Also what ``preview`` asks of a graph before it shows it.
-
-Exit codes: 0 nothing stops a stack (warnings may show); 2 something does, or a stack cannot be read.
-"""
+"""``eks-inference check``: can these stacks run? Also what ``preview`` asks of a graph before it shows it."""
 
 import argparse
 import dataclasses
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks
@@ -81,6 +77,8 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":
+    from difflib import get_close_matches
+
     from eks_inference_tools.check.registry import all_rules
     from stackgraph.problems import PreviewError, Problem
 

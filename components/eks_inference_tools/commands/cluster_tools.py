@@ -1,6 +1,6 @@
 """``eks-inference cluster-tools``: builds the programs that ``simulate`` and ``replay`` run, once.
 
-Exit codes: 0 all is there; 2 something cannot be built; 130 ended by Ctrl-C, with what was finished kept.
+Ctrl-C keeps what was finished.
 """
 
 import argparse

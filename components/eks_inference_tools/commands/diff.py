@@ -130,12 +130,12 @@ def _write(options: argparse.Namespace, report: "Report") -> None:
 def _renderers(options: argparse.Namespace, *, colour: bool) -> Mapping[str, Callable[["Report"], str]]:
     from stackgraph.diff.document import render_json
     from stackgraph.diff.markdown import render_markdown
-    from stackgraph.diff.page import render_page
+    from stackgraph.diff.page import render_html
     from stackgraph.diff.text import render_text
 
     return {
         "text": lambda report: render_text(report, colour=colour),
         "markdown": lambda report: render_markdown(report, options.limit),
         "json": render_json,
-        "html": render_page,
+        "html": render_html,
     }

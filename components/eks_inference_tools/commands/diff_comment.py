@@ -2,8 +2,6 @@
 
 For a workflow on ``workflow_run``. It runs no code of the pull request, and needs nothing but Python: all it knows comes from the
 variables that GitHub sets in every job, plus ``GITHUB_TOKEN``.
-
-Exit codes: 0 the comment is as it should be, or there is nothing to say; 2 the artifact or an answer of GitHub cannot be used.
 """
 
 import argparse

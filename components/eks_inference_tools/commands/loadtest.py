@@ -1,7 +1,4 @@
-"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures.
-
-Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
-"""
+"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures."""
 
 import argparse
 from collections import Counter
@@ -157,9 +154,9 @@ def _render(report: "Report", format_: str) -> str:
 
         return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
     if format_ == "html":
-        from eks_inference_tools.loadtest_report.page import render_page
+        from eks_inference_tools.loadtest_report.page import render_html
 
-        return render_page(report)
+        return render_html(report)
     from eks_inference_tools.loadtest_report.table import render_table
 
     return render_table(report)

@@ -1,7 +1,4 @@
-"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON.
-
-Exit codes: 0 the question was answered (also when nothing fits); 2 what was given cannot be used.
-"""
+"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON. That nothing fits is an answer, too."""
 
 import argparse
 import json

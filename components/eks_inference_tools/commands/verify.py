@@ -1,7 +1,6 @@
 """``eks-inference verify``: is a deployed stack what its program says it is, and is it well?
 
-Exit codes: 0 all is well; 1 something failed, or is not there (yet); 2 the stack or the cluster could not be looked at, or only
-in part.
+Exit code 1: something failed, or is not there (yet). A cluster that could be looked at only in part is 2.
 """
 
 import argparse

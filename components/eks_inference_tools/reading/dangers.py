@@ -3,13 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference_tools.reading.facts import (
-    Facts,
-    NodeCapacity,
-    facts_of,
-)
+from eks_inference_tools.reading.capacity import NodeCapacity
 from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
+from eks_inference_tools.reading.overview import Overview, overview_of
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.domain import Danger, Weight
@@ -27,7 +24,7 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     yield from newly_reached(diff, _who_reaches_a_cluster)
     yield from _rolled(diff)
     if diff.base is not None and diff.head is not None:
-        yield from _of_facts(facts_of(diff.base), facts_of(diff.head))
+        yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
 
 
 # -- resources -------------------------------------------------------------------------------------------------------------------
@@ -91,7 +88,7 @@ def _rolled(diff: StackDiff) -> Iterator[Danger]:
 # -- what the stack is for -------------------------------------------------------------------------------------------------------
 
 
-def _of_facts(before: Facts, after: Facts) -> Iterator[Danger]:
+def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
     old_endpoints = {(e.kind, e.namespace, e.name): e for e in before.endpoints}
     for endpoint in after.endpoints:
         old = old_endpoints.get((endpoint.kind, endpoint.namespace, endpoint.name))

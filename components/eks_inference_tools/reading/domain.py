@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from eks_inference_tools.reading.dangers import dangers
-from eks_inference_tools.reading.facts import facts_of
+from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.sections import sections
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
@@ -18,7 +18,7 @@ def compared(graph: Graph) -> Mapping[str, str]:
 
 
 def _compared(graph: Graph) -> Iterator[tuple[str, str]]:
-    facts = facts_of(graph)
+    facts = overview_of(graph)
     for cluster in facts.clusters:
         yield f"cluster {cluster.name}", joined(cluster_version(cluster), cluster.access, by=", ")
     for capacity in facts.capacity:

@@ -2,7 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from eks_inference_tools.reading.facts import Cluster, Endpoint, ModelFact, NodeCapacity, facts_of
+from eks_inference_tools.reading.capacity import NodeCapacity
+from eks_inference_tools.reading.clusters import Cluster
+from eks_inference_tools.reading.endpoints import Endpoint
+from eks_inference_tools.reading.models import ModelFact
+from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.words import asks, cluster_version, label, node_kind, node_traits, nodes, selected_nodes
 from eks_inference_tools.reading.workloads import Workload, requested
 from stackgraph.domain import Cell, Form, Listing, Part, Section
@@ -13,7 +17,7 @@ from stackgraph.views.lines import GAP, Row
 
 def sections(graph: Graph) -> Iterator[Section]:
     """The sections of a graph, in the order in which a view shows them."""
-    facts = facts_of(graph)
+    facts = overview_of(graph)
     yield _clusters(facts.clusters)
     yield _capacity(facts.capacity)
     yield _workloads(facts.workloads)

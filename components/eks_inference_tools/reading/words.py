@@ -7,7 +7,8 @@ from stackgraph.graph.describe import Words
 from stackgraph.graph.values import at, is_token, joined, text, texts, unique
 
 if TYPE_CHECKING:
-    from eks_inference_tools.reading.facts import Cluster, NodeCapacity
+    from eks_inference_tools.reading.capacity import NodeCapacity
+    from eks_inference_tools.reading.clusters import Cluster
     from eks_inference_tools.reading.workloads import Workload
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}

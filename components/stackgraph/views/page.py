@@ -4,12 +4,8 @@ The page needs no network and no further file. It can be read without its script
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
-from importlib.resources import files
 
 from stackgraph.domain import NO_DOMAIN, Cell, Domain, Form
 from stackgraph.domain import Section as DomainSection
@@ -18,9 +14,10 @@ from stackgraph.graph.describe import describe, identity, is_kubernetes_object, 
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
 from stackgraph.graph.wording import counted
+from stackgraph.presentation.markup import Markup, element, together
+from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import branches, division, layers
 from stackgraph.views.manifests import manifest
-from stackgraph.views.markup import Markup, element, raw, together
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
 from stackgraph.views.summary import by_path, counts, family, not_seen, opaque, opaque_kind
@@ -34,17 +31,7 @@ def render_html(graph: Graph, domain: Domain = NO_DOMAIN) -> str:
 
     Equal graphs give equal bytes; values of the graph are never markup in it.
     """
-    return f"<!DOCTYPE html>\n{_Page(graph, domain).render()}\n"
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A part of the page; one without content is left out."""
-
-    id: str
-    title: str
-    content: Sequence[Markup]
-    count: int | None = None
+    return _Page(graph, domain).render()
 
 
 class _Page:
@@ -56,73 +43,42 @@ class _Page:
         self._division = division(self._composition)
         self._layers = layers(self._composition, self._division)
 
-    def render(self) -> Markup:
-        style, script = (
-            files("stackgraph.views").joinpath("assets", name).read_text(encoding="utf-8")
-            for name in ("preview.css", "preview.js")
+    def render(self) -> str:
+        return render_page(
+            title=f"{text(self._graph.stack)} · preview",
+            header=self._header(),
+            skip="Skip to the resources",
+            first="resources",
+            sections=self._sections(),
+            footer=_footer(),
+            script=asset("stackgraph.views", "preview.js"),
         )
-        # Should a value ever become markup, a browser still runs and loads nothing but these two.
-        allowed = f"img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
-        policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-        head = element(
-            "head",
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=policy),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("meta", name="color-scheme", content="light dark"),
-            element("title", f"{text(self._graph.stack)} · preview"),
-            element("link", rel="icon", href="data:,"),
-            raw("style", style),
-        )
-        sections = [section for section in self._sections() if section.content]
-        body = element(
-            "body",
-            element("a", "Skip to the resources", href="#resources", class_="skip"),
-            self._header(),
-            _contents(sections),
-            element("main", *(_section(section) for section in sections)),
-            self._footer(),
-            raw("script", script),
-        )
-        return element("html", head, "\n", body, lang="en")
 
     # -- around the sections -----------------------------------------------------------------------------------------------------
 
-    def _header(self) -> Markup:
+    def _header(self) -> list[Markup]:
         found = counts(self._composition)
         asides = [*found.asides, "recorded offline: nothing has been created"]
-        return element(
-            "header",
+        families = (
+            element("li", element("b", str(number)), f" {words}", class_=name) for name, (number, words) in found.families.items()
+        )
+        return [
             element("p", f"Preview · project {text(self._graph.project)}", class_="eyebrow"),
             element("h1", text(self._graph.stack)),
             element("p", f"Would create {counted(found.made, 'resource')}", class_="lede"),
-            element(
-                "ul",
-                *(
-                    element("li", element("b", str(number)), f" {words}", class_=name)
-                    for name, (number, words) in found.families.items()
-                ),
-                class_="counts",
-            ),
+            element("ul", *families, class_="counts"),
             element("p", *(f"{aside[0].upper()}{aside[1:]}. " for aside in asides), class_="quiet"),
-        )
-
-    def _footer(self) -> Markup:
-        notes = [
-            together(element("mark", "<a.b>"), " is known when ", element("code", "a"), " is deployed."),
-            together(element("mark", "[secret]", class_="secret"), " is never shown, nor is it in this file."),
         ]
-        return element("footer", *(element("p", note) for note in notes))
 
-    def _sections(self) -> Iterator[_Section]:
-        yield _Section("warnings", "Warnings", _listed(self._graph.warnings), len(self._graph.warnings))
-        yield _Section("components", "How it hangs together", list(self._diagram()))
-        yield _Section("resources", "Resources", list(self._resources()))
+    def _sections(self) -> Iterator[Section]:
+        yield Section("warnings", "Warnings", _listed(self._graph.warnings), len(self._graph.warnings))
+        yield Section("components", "How it hangs together", list(self._diagram()))
+        yield Section("resources", "Resources", list(self._resources()))
         for section in self._domain.sections(self._graph):
             name = section.title.lower().replace(" ", "-")
-            yield _Section(name, section.title, list(self._of_domain(section)), len(section.rows))
-        yield _Section("outputs", "Outputs", list(self._outputs()))
-        yield _Section("not-seen", "Not seen inside", list(self._not_seen()), len(self._opaque))
+            yield Section(name, section.title, list(self._of_domain(section)), len(section.rows))
+        yield Section("outputs", "Outputs", list(self._outputs()))
+        yield Section("not-seen", "Not seen inside", list(self._not_seen()), len(self._opaque))
 
     # -- addresses ---------------------------------------------------------------------------------------------------------------
 
@@ -400,23 +356,12 @@ _FAMILY_TITLES = {
 }
 
 
-def _digest(content: str) -> str:
-    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
-
-
-def _contents(sections: Sequence[_Section]) -> Markup:
-    entries = []
-    for section in sections:
-        count = element("span", str(section.count), class_="quiet") if section.count else ""
-        entries.append(element("li", element("a", section.title, href=f"#{section.id}"), " ", count))
-    return element("nav", element("ul", *entries), aria_label="On this page")
-
-
-def _section(section: _Section) -> Markup:
-    heading = f"{section.id}-title"
-    return element(
-        "section", element("h2", section.title, id=heading), *section.content, "\n", id=section.id, aria_labelledby=heading
-    )
+def _footer() -> list[Markup]:
+    notes = [
+        together(element("mark", "<a.b>"), " is known when ", element("code", "a"), " is deployed."),
+        together(element("mark", "[secret]", class_="secret"), " is never shown, nor is it in this file."),
+    ]
+    return [element("p", note) for note in notes]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Markup]:

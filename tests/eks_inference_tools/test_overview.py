@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eks_inference_tools.reading.facts import facts_of
+from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.workloads import requested
 from odd_graphs import component, graph_of, kubernetes_object, recorded, urn
 from stackgraph.graph.document import Graph, Resource
@@ -16,7 +16,7 @@ def graph() -> Graph:
 
 
 def test_capacity(graph: Graph) -> None:
-    core, accelerated, small = facts_of(graph).capacity
+    core, accelerated, small = overview_of(graph).capacity
     assert (core.size, core.nodes, core.instance_types, core.interfaces) == ("2", 2, ("m6i.large",), "")
     assert (accelerated.size, accelerated.interfaces) == ("1 (1–3)", "8 EFA interfaces")
     assert accelerated.taints == small.taints == ("aws.amazon.com/neuron=true:NoSchedule",)
@@ -25,7 +25,7 @@ def test_capacity(graph: Graph) -> None:
 
 
 def test_workloads(graph: Graph) -> None:
-    chat, worker, head = facts_of(graph).workloads
+    chat, worker, head = overview_of(graph).workloads
     assert (chat.title, chat.replicas, chat.accelerators) == (
         "Deployment demo/chat",
         "1–4 by HPA",
@@ -38,7 +38,7 @@ def test_workloads(graph: Graph) -> None:
 
 
 def test_models_of_components_and_of_pods_each_once(graph: Graph) -> None:
-    found = {fact.model: (fact.owner, fact.owner_type) for fact in facts_of(graph).models}
+    found = {fact.model: (fact.owner, fact.owner_type) for fact in overview_of(graph).models}
     assert found == {
         "meta-llama/Llama-2-7b-hf": ("servers", "Servers"),
         "NousResearch/Meta-Llama-3-8B-Instruct": ("demo/llama", "RayService"),
@@ -50,7 +50,7 @@ def test_a_model_belongs_to_the_innermost_component_that_names_it() -> None:
         component("platform", inputs={"servers": {"a": {"model": "org/m"}}}),
         component("server", parent="platform", inputs={"model": {"id": "org/m"}, "max_model_len": 4096}),
     )
-    (fact,) = facts_of(found).models
+    (fact,) = overview_of(found).models
     assert (fact.owner, fact.settings) == ("server", {"max_model_len": "4096"})
 
 
@@ -64,7 +64,7 @@ def test_a_model_belongs_to_the_innermost_component_that_names_it() -> None:
     ],
 )
 def test_a_component_names_a_model_once_whatever_it_calls_it(inputs: dict, model: str, settings: dict[str, str]) -> None:
-    (fact,) = facts_of(graph_of(component("server", inputs=inputs))).models
+    (fact,) = overview_of(graph_of(component("server", inputs=inputs))).models
     assert (fact.model, fact.settings) == (model, settings)
 
 
@@ -81,13 +81,13 @@ def test_a_component_names_a_model_once_whatever_it_calls_it(inputs: dict, model
 )
 def test_models_on_command_lines(container: dict[str, Any], model: str | None) -> None:
     pod = kubernetes_object("core/v1:Pod", "p", spec={"containers": [container]})
-    assert [fact.model for fact in facts_of(graph_of(pod)).models] == ([model] if model else [])
+    assert [fact.model for fact in overview_of(graph_of(pod)).models] == ([model] if model else [])
 
 
 def test_leader_and_workers_of_a_set_are_counted() -> None:
     pod = {"spec": {"containers": [{"resources": {"limits": {"aws.amazon.com/neuron": 16}}}]}}
     spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "leaderTemplate": pod, "workerTemplate": pod}}
-    found = facts_of(graph_of(kubernetes_object("leaderworkerset.x-k8s.io/v1:LeaderWorkerSet", "pair", spec=spec))).workloads
+    found = overview_of(graph_of(kubernetes_object("leaderworkerset.x-k8s.io/v1:LeaderWorkerSet", "pair", spec=spec))).workloads
     assert [(w.part, w.replicas, w.pods) for w in found] == [("leader", "2", 2), ("worker", "2 × 2", 4)]
     assert requested(found) == {"aws.amazon.com/neuron": 96}
 
@@ -110,10 +110,10 @@ def test_leader_and_workers_of_a_set_are_counted() -> None:
 )
 def test_who_reaches_a_service(spec: Any, annotations: Any, outside: bool, type_: str) -> None:
     service = kubernetes_object("core/v1:Service", "s", spec=spec, metadata={"name": "s", "annotations": annotations})
-    (endpoint,) = facts_of(graph_of(service)).endpoints
+    (endpoint,) = overview_of(graph_of(service)).endpoints
     assert (endpoint.outside, endpoint.type) == (outside, type_)
 
 
 def test_a_cluster_is_public_unless_told_otherwise() -> None:
-    found = facts_of(graph_of(Resource(urn("k"), "eks:index:Cluster", "k", custom=False, remote=True))).clusters
+    found = overview_of(graph_of(Resource(urn("k"), "eks:index:Cluster", "k", custom=False, remote=True))).clusters
     assert [cluster.access for cluster in found] == ["endpoint public to 0.0.0.0/0"]
