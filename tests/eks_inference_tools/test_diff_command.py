@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
 PROGRAM = '''
@@ -474,7 +474,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
 def test_files_of_another_schema_are_refused(tmp_path):
     from stackgraph.graph.saved import read_graph
 
-    with pytest.raises(PreviewError, match="another schema"):
+    with pytest.raises(ProblemsFound, match="another schema"):
         read_graph({"schema": 99, "resources": []}, "x.json")
-    with pytest.raises(PreviewError, match="a resource without 'urn'"):
+    with pytest.raises(ProblemsFound, match="a resource without 'urn'"):
         read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [{}]}, "x.json")

@@ -34,7 +34,7 @@ from eks_inference_tools.loadtest_report.readers.llmperf import itl_basis
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 DATA = Path(__file__).parents[1] / "data" / "loadtest"
 OWN = DATA / "20261121T133449Z-0d7df4b21e"
@@ -94,7 +94,7 @@ def rendered(*arguments: str | Path) -> str:
 
 
 def problems_of(*arguments: str | Path) -> list[str]:
-    with pytest.raises(PreviewError) as caught:
+    with pytest.raises(ProblemsFound) as caught:
         rendered(*arguments)
     return [problem.render() for problem in caught.value.problems]
 
@@ -574,7 +574,7 @@ def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Ran
     path = written(tmp_path, found)
     try:
         text = rendered(path, DATA / "vllm-0.33.0-2-users.json")
-    except PreviewError as error:
+    except ProblemsFound as error:
         refused = {problem.file for problem in error.problems}
     else:
         refused = set()

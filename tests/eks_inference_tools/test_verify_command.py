@@ -23,7 +23,7 @@ from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unkn
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 KUBECTL = Path(stand_in_kubectl.__file__)
 
@@ -72,7 +72,7 @@ class Cli:
 
     def refused(self, *arguments: str) -> str:
         """What is printed when nothing could be looked at: the command's entry point makes exit code 2 of it."""
-        with pytest.raises(PreviewError) as error:
+        with pytest.raises(ProblemsFound) as error:
             self.run(*arguments)
         return str(error.value)
 

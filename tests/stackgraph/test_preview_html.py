@@ -23,9 +23,9 @@ import browser
 from demo_program import SECRETS
 from odd_graphs import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
 from stackgraph.domain import Domain, Part, Section
-from stackgraph.graph.composition import Composition
 from stackgraph.graph.describe import identity, is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import plain, text
 from stackgraph.presentation.markup import Markup, element, raw, together
 from stackgraph.views.layers import Layers, division, layers
@@ -145,7 +145,7 @@ def test_the_pages_of_shipped_stacks(shipped: Graph) -> None:
     page = render_html(shipped)
     document = assert_is_a_page(page)
     assert len(page.encode()) < 1_500_000
-    assert f"Would create {len(Composition(shipped).parent)} resources" in document.shown()
+    assert f"Would create {len(Structure(shipped).parent)} resources" in document.shown()
 
 
 def test_a_program_that_makes_nothing() -> None:
@@ -211,7 +211,7 @@ def written(markup: Markup) -> str:
 def test_everything_of_every_resource_is_in_the_page(graph: Graph) -> None:
     document = Document(page_of_demo())
     shown = document.shown()
-    for of_urn in Composition(graph).parent:
+    for of_urn in Structure(graph).parent:
         resource = graph.by_urn[of_urn]
         for value in (resource.urn, resource.type, resource.name, identity(resource).rpartition("/")[2], resource.source):
             assert value in shown, resource.urn
@@ -220,7 +220,7 @@ def test_everything_of_every_resource_is_in_the_page(graph: Graph) -> None:
 def test_inputs_are_yaml_that_loads_as_what_was_recorded(graph: Graph) -> None:
     compared = 0
     for resource in graph.resources:
-        if [r.name for r in graph.resources].count(resource.name) > 1 or resource.urn not in Composition(graph).parent:
+        if [r.name for r in graph.resources].count(resource.name) > 1 or resource.urn not in Structure(graph).parent:
             continue
         found = particulars(page_of_demo(), resource)
         kubernetes = is_kubernetes_object(resource)
@@ -404,8 +404,8 @@ def test_what_is_joined_to_markup_is_escaped() -> None:
 
 
 def test_arrows_lead_from_what_must_exist_first(graph: Graph) -> None:
-    composition = Composition(graph)
-    found = layers(composition, division(composition))
+    structure = Structure(graph)
+    found = layers(structure, division(structure))
     names = [[graph.by_urn[of_urn].name for of_urn in layer] for layer in found.layers]
     assert names == [["net"], ["demo"], ["core", "inf2"], ["small", "servers"]]
     edges = {(graph.by_urn[first].name, graph.by_urn[second].name) for first, second in found.edges}

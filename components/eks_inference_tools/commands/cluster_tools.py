@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when something cannot be built."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when something cannot be built."""
     from eks_inference_tools.simulate.control_plane.tool_build import build
     from eks_inference_tools.simulate.control_plane.toolchain import installed
 

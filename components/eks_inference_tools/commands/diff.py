@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to compare."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when there is nothing to compare."""
     from eks_inference_tools.interrupts import ending_cleanly
 
     with ending_cleanly():
@@ -90,10 +90,10 @@ def _are_files(options: argparse.Namespace) -> bool:
 def _of_files(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.reading.domain import EKS
     from stackgraph.diff.report import Recorded, Report, Revision, StackReport
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     if options.base or options.head or options.program:
-        raise PreviewError([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
+        raise ProblemsFound([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
     base, head = (_graph(Path(name)) for name in options.stacks)
     names = [Revision(name) for name in options.stacks]
     stack = StackReport(head.stack, Recorded(base), Recorded(head), EKS)
@@ -104,15 +104,15 @@ def _graph(file: Path) -> "Graph":
     import json
 
     from stackgraph.graph.saved import read_graph
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     hint = f"write one with: {COMMAND} preview STACK --format json -o FILE"
     try:
         return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file), hint)
     except OSError as error:
-        raise PreviewError([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
+        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
     except ValueError as error:
-        raise PreviewError([Problem(f"not JSON: {error}", file=str(file))]) from error
+        raise ProblemsFound([Problem(f"not JSON: {error}", file=str(file))]) from error
 
 
 # -- output ----------------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from stackgraph.github import comment
     from stackgraph.github.api import GitHub
     from stackgraph.github.report import Run, check_pull_request, left_by
@@ -73,21 +73,21 @@ def body(report: "Report", run: "Run") -> str:
 
 
 def _event() -> Any:
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     path = Path(_variable("GITHUB_EVENT_PATH"))
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise PreviewError([Problem(f"cannot be read: {error}", file=str(path), key="GITHUB_EVENT_PATH")]) from error
+        raise ProblemsFound([Problem(f"cannot be read: {error}", file=str(path), key="GITHUB_EVENT_PATH")]) from error
 
 
 def _variable(name: str) -> str:
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     # A secret that was pasted often ends with a newline.
     value = os.environ.get(name, "").strip()
     if not value:
         hint = "env: GITHUB_TOKEN: ${{ github.token }}" if name == "GITHUB_TOKEN" else "GitHub sets it in every job"
-        raise PreviewError([Problem("not set", key=name, hint=hint)])
+        raise ProblemsFound([Problem("not set", key=name, hint=hint)])
     return value

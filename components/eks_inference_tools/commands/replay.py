@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.replay.plot import render_plot

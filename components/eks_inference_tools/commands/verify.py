@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2 before anything was seen."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2 before anything was seen."""
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of

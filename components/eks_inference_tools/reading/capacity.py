@@ -15,7 +15,8 @@ from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_
 from eks_inference_tools.reading.scalars import span
 from eks_inference_tools.reading.words import taint
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, is_token, joined, table, text, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, joined, table, text, unique
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from eks_inference_tools.reading.words import endpoint_access
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, text
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"

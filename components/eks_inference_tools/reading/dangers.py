@@ -11,7 +11,8 @@ from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.domain import Danger, Weight
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, table, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text, texts
 
 CLUSTER_TYPES = ("eks:index:Cluster", "aws:eks/cluster:Cluster")
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stackgraph.graph.composition import is_read
 from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import Graph, is_read
 from stackgraph.graph.values import at, items, joined, table, text, unique
 
 _SCHEME_ANNOTATIONS = (

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eks_inference_tools.reading.workloads import Workload
-from stackgraph.graph.composition import Composition, is_component
 from stackgraph.graph.describe import short_type
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import Graph, is_component
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, plain, text
 
 # What tells most comes first: of several keys that stand together, it names the model, and the others say how it is called.
@@ -41,11 +41,11 @@ class ModelFact:
 
 def models(graph: Graph, running: tuple[Workload, ...]) -> Iterator[ModelFact]:
     """``running`` are the graph's workloads. A model that a component names is not told of its pods again."""
-    composition = Composition(graph)
+    structure = Structure(graph)
     named = {r.urn: tuple(_named_models(plain(r.inputs))) for r in graph.resources if is_component(r) or r.remote}
     known = set()
     for urn, found in named.items():
-        deeper = {model for below in composition.inside(urn) for model, _ in named.get(below.urn, ())}
+        deeper = {model for below in structure.inside(urn) for model, _ in named.get(below.urn, ())}
         component = graph.by_urn[urn]
         for model, settings in found:
             known.add(model)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stackgraph.graph.describe import Words
-from stackgraph.graph.values import at, is_token, joined, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, joined, text, texts, unique
 
 if TYPE_CHECKING:
     from eks_inference_tools.reading.capacity import NodeCapacity

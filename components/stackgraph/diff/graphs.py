@@ -10,8 +10,8 @@ from typing import Any, Literal
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import Sealed, redacted
 from stackgraph.graph.values import plain
 
@@ -280,10 +280,10 @@ def components(diff: StackDiff) -> Mapping[str, tuple[Resource, ...]]:
     for graph, side in ((diff.base, "before"), (diff.head, "after")):
         if graph is None:
             continue
-        composition = Composition(graph)
+        structure = Structure(graph)
         for change in diff.changes:
             resource = getattr(change, side)
-            if resource is not None and resource.urn in composition.parent:
-                chain = [graph.by_urn[urn] for urn in composition.above(resource.urn)]
+            if resource is not None and resource.urn in structure.parent:
+                chain = [graph.by_urn[urn] for urn in structure.above(resource.urn)]
                 found[change.urn] = tuple(one for one in chain[:-1] if not one.custom)
     return found

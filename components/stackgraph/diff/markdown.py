@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report, StackReport
-from stackgraph.graph.values import shorten, text
+from stackgraph.graph.values import text
+from stackgraph.graph.wording import shorten
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 40

@@ -9,10 +9,11 @@ from typing import Any
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.graphs import Kind, ResourceChange, components
 from stackgraph.diff.report import Report, StackReport
-from stackgraph.graph.composition import is_component
 from stackgraph.graph.describe import describe, identity, short_component_type, short_type
-from stackgraph.graph.document import STACK_TYPE
-from stackgraph.graph.values import Sealed, at, items, plain, shorten, text
+from stackgraph.graph.document import STACK_TYPE, is_component
+from stackgraph.graph.tokens import Sealed
+from stackgraph.graph.values import at, items, plain, text
+from stackgraph.graph.wording import shorten
 
 NO_COMPONENT = "Outside of components"
 _ORDER: tuple[Kind, ...] = ("replace", "delete", "create", "update", "move")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from stackgraph.github.api import GitHub
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 NUMBER, TEXT, DIFF = "pull-request", "comment.md", "diff.json"
 """The artifact's files that are read: the number of the pull request, the comment, the comparison."""
@@ -36,14 +36,14 @@ class Run:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Run":
-        """Raises ``PreviewError`` for any other event."""
+        """Raises ``ProblemsFound`` for any other event."""
         try:
             run = event["workflow_run"]
             repository = (run["head_repository"] or {}).get("full_name", "")
             return cls(int(run["id"]), run["event"], run["head_sha"], repository, run["html_url"])
         except (KeyError, TypeError, ValueError) as error:
             problem = Problem("not the event of a finished run", key="GITHUB_EVENT_PATH", allowed="on: workflow_run")
-            raise PreviewError([problem]) from error
+            raise ProblemsFound([problem]) from error
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Report:
 def left_by(github: GitHub, run: Run, artifact: str, tool: str) -> Report | None:
     """The report of a tool in the artifact of that name; None when the run left none.
 
-    Raises ``PreviewError`` when it cannot be one.
+    Raises ``ProblemsFound`` when it cannot be one.
     """
     found = github.get(f"/actions/runs/{run.id}/artifacts", name=artifact, per_page=100)["artifacts"]
     # A run that was repeated has one for each attempt.
@@ -96,7 +96,7 @@ def read(archive: bytes, tool: str) -> Report | None:
 def check_pull_request(github: GitHub, run: Run, number: int) -> bool:
     """Whether the run's commit still is the head of that pull request; false when a newer one is.
 
-    Raises ``PreviewError`` when the pull request is of another repository: then the artifact names one that is not its own.
+    Raises ``ProblemsFound`` when the pull request is of another repository: then the artifact names one that is not its own.
     """
     head = github.get(f"/pulls/{number}")["head"]
     if not run.head_repository or (head["repo"] or {}).get("full_name") != run.head_repository:
@@ -126,4 +126,4 @@ def _files(archive: bytes) -> dict[str, bytes]:
 
 
 def _refuse(message: str, *, given: str = "", allowed: str = "") -> NoReturn:
-    raise PreviewError([Problem(message, key="artifact", given=given, allowed=allowed)])
+    raise ProblemsFound([Problem(message, key="artifact", given=given, allowed=allowed)])

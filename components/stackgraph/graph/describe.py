@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stackgraph.graph.document import CHART_TYPE, PROVIDER_PREFIX, Resource
-from stackgraph.graph.values import at, is_token, items, joined, table, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, table, text, texts, unique
 
 Words = Mapping[str, Callable[[Mapping[str, Any]], str]]
 """By resource type: what makes of a resource's inputs the words that tell it from others of its type."""

@@ -4,12 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stackgraph.graph.tokens import SECRET as SECRET
-from stackgraph.graph.tokens import UNKNOWN as UNKNOWN
-from stackgraph.graph.tokens import Sealed as Sealed
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.wording import ELLIPSIS as ELLIPSIS
-from stackgraph.graph.wording import shorten as shorten
 
 
 def at(value: Any, *path: str) -> Any:

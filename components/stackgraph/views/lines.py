@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from stackgraph.domain import Row
-from stackgraph.graph.values import ELLIPSIS, shorten, unique
+from stackgraph.graph.values import unique
+from stackgraph.graph.wording import ELLIPSIS, shorten
 from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40

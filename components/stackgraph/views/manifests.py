@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
-from stackgraph.graph.composition import Composition, is_opaque, is_read
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import redacted
 from stackgraph.graph.values import at, plain, text
 
@@ -22,11 +22,11 @@ def render_manifests(graph: Graph) -> str:
     program wrote into a Secret as plain text; outputs of other resources read ``<name.property>``. Charts are comments with their
     values: what is inside them is only known on a cluster.
     """
-    composition = Composition(graph)
-    shown = [graph.by_urn[urn] for urn in composition.parent]
+    structure = Structure(graph)
+    shown = [graph.by_urn[urn] for urn in structure.parent]
     objects = sorted((r for r in shown if is_kubernetes_object(r) and not is_read(r)), key=lambda r: _place(graph, r))
     charts = sorted((r for r in shown if _is_opaque_kubernetes(r)), key=lambda r: _place(graph, r))
-    documents = [*(_document(composition, r) for r in objects), *(_chart(composition, r) for r in charts)]
+    documents = [*(_document(structure, r) for r in objects), *(_chart(structure, r) for r in charts)]
     return "".join(f"---\n{document}" for document in documents)
 
 
@@ -54,18 +54,18 @@ def _place(graph: Graph, resource: Resource) -> tuple[str, ...]:
     return (provider.name if provider else "", *(text(part) for part in found), resource.name, resource.urn)
 
 
-def _comment(composition: Composition, resource: Resource) -> str:
-    chain = [text(composition.graph.by_urn[urn].name) for urn in composition.above(resource.urn)]
+def _comment(structure: Structure, resource: Resource) -> str:
+    chain = [text(structure.graph.by_urn[urn].name) for urn in structure.above(resource.urn)]
     source = f"  ({text(resource.source)})" if resource.source else ""
     patch = "  patches an existing object" if resource.type.endswith("Patch") else ""
     return f"# {' / '.join(chain)}{source}{patch}\n"
 
 
-def _document(composition: Composition, resource: Resource) -> str:
-    return _comment(composition, resource) + _yaml(manifest(resource))
+def _document(structure: Structure, resource: Resource) -> str:
+    return _comment(structure, resource) + _yaml(manifest(resource))
 
 
-def _chart(composition: Composition, resource: Resource) -> str:
+def _chart(structure: Structure, resource: Resource) -> str:
     inputs = redacted(resource.type, plain(resource.inputs))
     if resource.type == CHART_TYPE:
         title = "A chart: what it makes is known on a cluster."
@@ -75,7 +75,7 @@ def _chart(composition: Composition, resource: Resource) -> str:
     else:
         title = f"A remote component ({short_component_type(resource.type)}): what it makes is known to its plugin."
     body = _yaml(inputs) if inputs else ""
-    return _comment(composition, resource) + "".join(f"# {line}".rstrip() + "\n" for line in (title, *body.splitlines()))
+    return _comment(structure, resource) + "".join(f"# {line}".rstrip() + "\n" for line in (title, *body.splitlines()))
 
 
 # -- YAML ------------------------------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from functools import cached_property
 
 from stackgraph.domain import NO_DOMAIN, Cell, Domain, Form
 from stackgraph.domain import Section as DomainSection
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
-from stackgraph.graph.wording import counted
+from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import joined, plain, text
+from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import branches, division, layers
@@ -38,7 +38,7 @@ class _Page:
     def __init__(self, graph: Graph, domain: Domain) -> None:
         self._graph = graph
         self._domain = domain
-        self._composition = Composition(graph)
+        self._composition = Structure(graph)
         self._opaque = opaque(graph, domain.words)
         self._division = division(self._composition)
         self._layers = layers(self._composition, self._division)

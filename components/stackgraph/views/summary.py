@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import Words, describe, short_type
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, text
 from stackgraph.graph.wording import counted
 
@@ -32,9 +32,9 @@ class Counts:
     asides: tuple[str, ...]
 
 
-def counts(composition: Composition) -> Counts:
-    resources = composition.graph.resources
-    shown = [composition.graph.by_urn[urn] for urn in composition.parent]
+def counts(structure: Structure) -> Counts:
+    resources = structure.graph.resources
+    shown = [structure.graph.by_urn[urn] for urn in structure.parent]
     made = [resource for resource in shown if not is_read(resource)]
     kinds = Counter(family(resource) for resource in made)
     asides = []

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stackgraph.domain import NO_DOMAIN, Domain, Section
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
 from stackgraph.graph.describe import (
     Words,
     describe,
@@ -17,9 +16,11 @@ from stackgraph.graph.describe import (
     short_type,
     tells_all,
 )
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
-from stackgraph.graph.wording import counted
+from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import joined, plain, text, unique
+from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.terminal import Paragraph, drawn, words
 from stackgraph.views.layers import branches, division
 from stackgraph.views.lines import (
@@ -44,14 +45,14 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
     No line is longer than ``width`` (at least 40 are taken); ``colour`` adds ANSI colours.
     """
     width = max(width, LEAST_WIDTH)
-    composition = Composition(graph)
+    structure = Structure(graph)
     titled = {section.title: _section(section, width) for section in domain.sections(graph)}
     titled |= {
         "Outputs": _outputs(graph, width),
         "Not seen inside": _opaque(graph, domain.words, width),
         "Warnings": _warnings(graph, width),
     }
-    sections = [list(_headline(graph, composition, width)), list(_Tree(composition, domain.words, width).inside("", ""))]
+    sections = [list(_headline(graph, structure, width)), list(_Tree(structure, domain.words, width).inside("", ""))]
     sections += [[fitted([Span(title, "section")], width), *found] for title, lines in titled.items() if (found := list(lines))]
     first, *others = [section for section in sections if section]
     shown = drawn([*first, *(line for section in others for line in ("", *section))], width=width, colour=colour)
@@ -62,9 +63,9 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
 
-def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Line]:
+def _headline(graph: Graph, structure: Structure, width: int) -> Iterator[Line]:
     yield fitted([Span(text(graph.stack), "bold"), Span(f"{GAP}project {text(graph.project)}", "dim")], width)
-    found = counts(composition)
+    found = counts(structure)
     parts = [f"{number} {words}" for number, words in found.families.values()]
     head = f"would create {counted(found.made, 'resource')}"
     yield flowing(parts, f"{head}: " if parts else head, "bold")
@@ -79,21 +80,21 @@ _LABEL_WIDTH = 34
 
 @dataclass(frozen=True)
 class _Tree:
-    composition: Composition
+    structure: Structure
     words: Words
     width: int
 
     @cached_property
     def spacious(self) -> str:
         """Where blank lines set components apart."""
-        return division(self.composition)
+        return division(self.structure)
 
     def inside(self, parent: str, prefix: str) -> Iterator[Line]:
         """Lines for everything inside a resource."""
-        leaves, branches = _rows(self.composition, parent)
+        leaves, branches = _rows(self.structure, parent)
         column = min(max((len(_label(members)) for members in leaves), default=0), _LABEL_WIDTH)
         rows = [*leaves, *((branch,) for branch in branches)]
-        owner = self.composition.graph.by_urn[parent].name if parent else ""
+        owner = self.structure.graph.by_urn[parent].name if parent else ""
         for number, members in enumerate(rows):
             final = number == len(rows) - 1
             if number and parent == self.spacious and number >= len(leaves):
@@ -107,7 +108,7 @@ class _Tree:
             yield from self.inside(members[0].urn, below)
 
     def _branch(self, lead: Span, resource: Resource) -> Line:
-        count = sum(not is_read(below) for below in self.composition.inside(resource.urn))
+        count = sum(not is_read(below) for below in self.structure.inside(resource.urn))
         kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
         facts = "" if is_component(resource) else describe(resource, self.words)
         spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
@@ -142,12 +143,12 @@ class _Tree:
             yield fitted([Span(start, "dim"), Span(abridged(more, self.width - len(start)))], self.width)
 
 
-def _rows(composition: Composition, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
+def _rows(structure: Structure, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
     """Resources with nothing inside, those of a type together, then components and other resources with something inside."""
     leaves: dict[str, list[Resource]] = {}
-    below = branches(composition, parent)
+    below = branches(structure, parent)
     urns = {resource.urn for resource in below}
-    for resource in composition.ordered(parent):
+    for resource in structure.ordered(parent):
         if resource.urn not in urns:
             alone = is_opaque(resource) or is_read(resource) or resource.is_provider
             leaves.setdefault(resource.urn if alone else resource.type, []).append(resource)

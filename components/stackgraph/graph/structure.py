@@ -5,12 +5,9 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.document import is_component as is_component
-from stackgraph.graph.document import is_opaque as is_opaque
-from stackgraph.graph.document import is_read as is_read
 
 
-class Composition:
+class Structure:
     """Views of one graph that several renderings need. Also of graphs no engine would make: a circle of parents or dependencies
     leaves its members at the root, or in the order of their names.
     """
