@@ -2,7 +2,12 @@
 PYTHON ?= python3
 STACK  ?= inf2-llama3
 
+# Tests start hundreds of interpreters; without bytecode each of them compiles the library anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
+# Neighbouring tests share what they made, so each process gets a part of the list and takes from others in the end.
+WORKERS := -n auto --maxprocesses 4 --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
 .PHONY: preview client test cluster-tools cluster lint checkov format bench golden clean
@@ -16,7 +21,7 @@ client: ## Run the client of the deployed STACK once more: its test, then its me
 	@echo "kubectl --context $(STACK) -n triton-client logs --follow job/$(job) --all-containers"
 
 test: .venv/.dev ## All tests that need Python only
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 cluster-tools: .venv/.runtime ## Build the Kubernetes binaries of `simulate` from pinned Go modules, once
 	@$(BIN)/eks-inference cluster-tools
@@ -43,7 +48,7 @@ bench: .venv/.dev cluster-tools ## Speed and memory of preview, rules, diff and 
 	$(BIN)/python bench/simulate.py
 
 golden: .venv/.dev ## Write golden files anew and print what changed
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest $(WORKERS)
 	git diff --stat -- tests/golden stacks/schema.json
 
 clean:

@@ -60,7 +60,12 @@ def test_the_two_commands_are_targets_that_ci_runs():
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_the_preview_looks_as_shown(clone, capsys):
+@pytest.fixture
+def project_folder(monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_the_preview_looks_as_shown(project_folder, capsys):
     """An excerpt: what stands between two lines of […] is the command's own output, in its order."""
     shown, _ = (b.text for b in blocks() if (b.language, b.heading) == ("text", "See it"))
     assert main(["preview", STACK]) == 0
@@ -74,10 +79,12 @@ COMMANDS = [line for heading in ("See it", "Check it", "Change it") for line in 
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_of_the_preview_work(clone, capsys, line):
-    _, *arguments = line.split()
+def test_the_commands_of_the_preview_work(project_folder, tmp_path, capsys, line):
+    _, *words = line.split()
+    arguments = [str(tmp_path / Path(word).name) if before == "-o" else word for before, word in pairwise(["", *words])]
     assert main(arguments) == 0
-    written = [Path(after) for before, after in pairwise(arguments) if before == "-o"]
+    written = [*tmp_path.iterdir()]
+    assert len(written) == words.count("-o")
     assert all(file.stat().st_size for file in written)
     assert written or capsys.readouterr().out
 

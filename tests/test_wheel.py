@@ -58,7 +58,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_its_types_its_data_and_no_plugin(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert "eks_inference/py.typed" in names
+    assert {"eks_inference/py.typed", "eks_inference/__init__.pyi"} <= set(names)
     assert json.loads(zipfile.ZipFile(wheel).read("eks_inference/pulumi-plugin.json")) == {"resource": False}
     for data in (ROOT / "components").rglob("*"):
         ours = data.is_file() and not {"__pycache__", "eks_inference.egg-info"} & set(data.parts)

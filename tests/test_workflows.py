@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from eks_inference_tools import COMMAND
 from eks_inference_tools.cli import main
 from github_api import BOT, REPOSITORY, GitHubApi, zipped
 from stackgraph.github import report
@@ -197,7 +198,7 @@ def test_the_documents_tell_what_a_comment_is_found_by():
     marker = "<!-- eks-inference diff -->"
     assert marker in (ROOT / "docs" / "ci.md").read_text()
     archive = zipped({report.NUMBER: "1", report.TEXT: f"{marker}\n", report.DIFF: '{"changed": true, "failed": []}'})
-    assert report.read(archive) == report.Report(1, marker, f"{marker}\n", True)
+    assert report.read(archive, COMMAND) == report.Report(1, marker, f"{marker}\n", True)
 
 
 def test_one_name_of_the_artifact(capsys):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 
@@ -76,6 +76,10 @@ class Placement:
 
     def tolerations(self) -> list[dict[str, str]]:
         return [taint.toleration() for taint in self.taints]
+
+    def scheduling(self) -> dict[str, Any]:
+        """Node selector and tolerations, as pods and values of charts spell them."""
+        return {"nodeSelector": dict(self.node_selector), "tolerations": self.tolerations()}
 
 
 class Pool(Protocol):

@@ -20,7 +20,7 @@ class _FrozenModels(type(BaseModel)):
 class Spec(BaseModel, metaclass=_FrozenModels):
     """Frozen, and strict about unknown keys: a typo is an error with its key path, not a setting silently ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"

@@ -11,7 +11,7 @@ from eks_inference_tools.interrupts import EXIT_CODE
 
 if TYPE_CHECKING:
     from eks_inference_tools.commands import Command
-    from stackgraph.problems import PreviewError
+    from stackgraph.problems import ProblemsFound
 
 COMMANDS = (
     "preview",
@@ -46,11 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     # The modules of the other commands are loaded only to show help, or to say what there is.
     options = parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
-    from stackgraph.problems import PreviewError
+    from stackgraph.problems import ProblemsFound
 
     try:
         return options.run(options)
-    except PreviewError as error:
+    except ProblemsFound as error:
         _report(error)
         return 2
     except KeyboardInterrupt:
@@ -100,7 +100,7 @@ class _Parser(argparse.ArgumentParser):
         super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
 
 
-def _report(error: "PreviewError") -> None:
+def _report(error: "ProblemsFound") -> None:
     count = len(error.problems)
     for problem in error.problems:
         print(f"error: {problem.render()}", file=sys.stderr)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
 from eks_inference_tools.presentation.progress import Progress
-from stackgraph.problems import PreviewError, Problem, ProgramError
-from stackgraph.recorder.collector import collector_off
+from stackgraph.problems import Problem, ProblemsFound, ProgramError
+from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
 
 if TYPE_CHECKING:
@@ -40,22 +40,22 @@ class StackProgram:
         return self.document.path.name.split(".", 1)[1].rpartition(".")[0]
 
     def spec(self) -> "StackSpec":
-        """The stack object. Raises ``PreviewError`` with every fault, each with its line."""
+        """The stack object. Raises ``ProblemsFound`` with every fault, each with its line."""
         from eks_inference.stack.reading import parse_stack
 
         try:
             return parse_stack(self.config.values[STACK_KEY])
         except SpecError as error:
-            raise PreviewError(self.problems(error.faults)) from error
+            raise ProblemsFound(self.problems(error.faults)) from error
 
     def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None) -> "Graph":
-        """Run the program against the recorder. Raises ``PreviewError``; faults of the stack object have their line.
+        """Run the program against the recorder. Raises ``ProblemsFound``; faults of the stack object have their line.
 
         With ``digest`` secrets read ``[secret]`` and carry what the function makes of them.
         """
         from stackgraph.recorder.lazy_sdk import lazy_sdks
 
-        with ending_at_once(), collector_off(), lazy_sdks():
+        with ending_at_once(), garbage_collection_off(), lazy_sdks():
             return self._record(strict, digest)
 
     def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":
@@ -111,12 +111,12 @@ class StackProgram:
 def programs(stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False) -> Iterator[StackProgram]:
     """The named stacks of the project in or around ``folder`` (default: where the command runs); all of them when none is named.
 
-    Raises ``PreviewError`` where there is no such project or stack, or a stack file cannot be read.
+    Raises ``ProblemsFound`` where there is no such project or stack, or a stack file cannot be read.
     """
     project = project_in(folder)
     names = stacks or project.stacks()
     if not names:
-        raise PreviewError([Problem("no stack has a file yet", file=str(project.root))])
+        raise ProblemsFound([Problem("no stack has a file yet", file=str(project.root))])
     return (_read(project, folder is None, name, debug) for name in names)
 
 
@@ -125,15 +125,15 @@ def program(stack: str | None, folder: Path | None = None, *, debug: bool = Fals
     project = project_in(folder)
     names = project.stacks()
     if stack is None and len(names) != 1:
-        raise PreviewError([Problem("name a stack", allowed=", ".join(names) or "none has a file yet")])
+        raise ProblemsFound([Problem("name a stack", allowed=", ".join(names) or "none has a file yet")])
     return _read(project, folder is None, stack or names[0], debug)
 
 
 def project_in(folder: Path | None) -> Project:
-    """The project in or around a folder (default: where the command runs). Raises ``PreviewError`` where there is none."""
+    """The project in or around a folder (default: where the command runs). Raises ``ProblemsFound`` where there is none."""
     if folder is not None and not folder.is_dir():
         allowed = "the folder of a Pulumi Python project, which has a Pulumi.yaml"
-        raise PreviewError([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
+        raise ProblemsFound([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
     return find_project(folder or Path.cwd())
 
 

@@ -27,13 +27,13 @@ class Problem:
         return "\n".join([head, *(f"    {label}: {text}" for label, text in details if text)])
 
 
-class PreviewError(Exception):
-    """A preview that cannot be made; ``problems`` holds every reason found."""
+class ProblemsFound(Exception):
+    """What was asked for cannot be done. ``problems`` holds every reason found, each one for whoever asked."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(problem.render() for problem in self.problems))
 
 
-class ProgramError(PreviewError):
+class ProgramError(ProblemsFound):
     """The program itself failed. ``__cause__`` is its exception."""

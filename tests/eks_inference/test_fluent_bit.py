@@ -166,7 +166,7 @@ def test_it_has_no_account_with_the_api_server() -> None:
 
 def test_who_may_talk_to_whom() -> None:
     policies = policies_of(fluent_bit())
-    agent = Pod("fluent-bit", plan.LABELS)
+    agent = Pod("fluent-bit", {"app.kubernetes.io/name": "fluent-bit"})
     assert passes(policies, agent, Outside("52.94.1.1"), 443)
     assert passes(policies, agent, Outside("169.254.170.23"), 80)
     assert not passes(policies, agent, Pod("default"), 80)

@@ -18,7 +18,7 @@ from eks_inference.scaling.plan import adapter_rules
 from eks_inference.serving.node_share import room
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
-from eks_inference_tools.reading.facts import facts_of
+from eks_inference_tools.reading.overview import overview_of
 from graphs import children_of, kind, of_kind, stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.project import find_project
@@ -184,7 +184,7 @@ def test_a_server_has_its_node_to_itself_but_for_daemons(graph: Graph) -> None:
 
 
 def test_gpu_nodes_are_labelled_and_kept_for_pods_that_ask_for_a_gpu(graph: Graph) -> None:
-    (gpu,) = [pool for pool in facts_of(graph).capacity if pool.instance_types == ("g4dn.xlarge",)]
+    (gpu,) = [pool for pool in overview_of(graph).capacity if pool.instance_types == ("g4dn.xlarge",)]
     assert gpu.size == "4"
     assert gpu.labels["nvidia.com/gpu.present"] == "true"
     assert gpu.taints == ("nvidia.com/gpu=true:NoSchedule",)

@@ -2,26 +2,23 @@
 
 import json
 
-from conftest import ROOT, STACKS, recorded
+from conftest import PROJECT, STACKS, record_once, recorded
 from graphs import children_of, kubernetes
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.recorder.project import find_project
-from stackgraph.recorder.recording import record
 
 CLIENTS = {"OpenWebUI": "SERVING_API_KEY", "SmokeTest": "OPENAI_API_KEY", "LoadTest": "OPENAI_API_KEY"}
 SERVERS = {"RayServeVllm": "VLLM_API_KEY", "VllmServer": "VLLM_API_KEY"}
 
 
 def with_key(stack: str) -> Graph:
-    project = find_project(ROOT)
-    config = {**project.config(project.stack_file(stack)).values, "eks-inference:servingApiKey": "geheim"}
-    return record(
-        project.main,
-        project=project.name,
+    config = {**PROJECT.config(PROJECT.stack_file(stack)).values, "eks-inference:servingApiKey": "geheim"}
+    return record_once(
+        PROJECT.main,
+        project=PROJECT.name,
         stack=stack,
         config=config,
         secret_keys=["eks-inference:servingApiKey"],
-        root=project.root,
+        root=PROJECT.root,
     )
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ STACK = "inf2-llama3"
 STACK_FILE = f"stacks/Pulumi.{STACK}.yaml"
 BASE = yaml.safe_load((ROOT / STACK_FILE).read_text())["config"]["eks-inference:stack"]
 PLANTED = "hf_PlantedSecretThatMustNotAppear"
+YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @pytest.fixture
@@ -280,15 +282,19 @@ def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, caps
             assert REPORTED.search(report), f"{command}: {mutation.kind} at {mutation.path}: {said}"
 
 
+@cache
+def shipped_config(stack: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
+
+
 def shipped_object(stack: str) -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]["eks-inference:stack"]
+    return shipped_config(stack)["eks-inference:stack"]
 
 
 def write(clone: Path, stack: str, changed: dict[str, Any]) -> None:
     """Put a changed stack object into the stack file."""
-    file = clone / "stacks" / f"Pulumi.{stack}.yaml"
-    config = yaml.safe_load((ROOT / "stacks" / file.name).read_text())["config"]
-    file.write_text(yaml.safe_dump({"config": {**config, "eks-inference:stack": changed}}, sort_keys=False))
+    document = {"config": {**shipped_config(stack), "eks-inference:stack": changed}}
+    (clone / "stacks" / f"Pulumi.{stack}.yaml").write_text(yaml.dump(document, Dumper=YAML_DUMPER, sort_keys=False))
 
 
 def concerns(reported: str, mutation: Mutation) -> bool:

@@ -15,7 +15,7 @@ from conftest import ROOT
 from eks_inference_tools import commands
 from eks_inference_tools.cli import COMMANDS, main, parser
 from eks_inference_tools.presentation.output import write
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 OWN_WORDS = {
     "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
@@ -181,7 +181,7 @@ def required(words: tuple[str, ...]) -> list[str]:
 
 
 def test_a_folder_that_goes_away_meanwhile_is_one_line(tmp_path):
-    with pytest.raises(PreviewError, match="cannot write here"):
+    with pytest.raises(ProblemsFound, match="cannot write here"):
         write("text", tmp_path / "gone" / "file")
 
 

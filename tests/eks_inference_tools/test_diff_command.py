@@ -2,17 +2,22 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
+from conftest import ROOT
 from eks_inference_tools.cli import main
-from stackgraph.problems import PreviewError
+from eks_inference_tools.revisions import recorder, recorders
+from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
 PROGRAM = '''
@@ -32,6 +37,27 @@ config:
   demo:owner: {owner}
   demo:buckets: {buckets}
 """
+
+
+@pytest.fixture
+def in_processes() -> None:
+    """For tests of what processes of their own are for; they take twenty times as long."""
+
+
+@pytest.fixture(autouse=True)
+def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Revisions are recorded in this process, one after the other, where a test does not ask for ``in_processes``."""
+    one_at_a_time = Lock()
+
+    def ask(asking: object, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        with one_at_a_time, monkeypatch.context() as meanwhile:
+            meanwhile.chdir(asked["tree"])
+            meanwhile.setattr(sys, "path", [*sys.path])
+            meanwhile.setattr(sys, "dont_write_bytecode", True)
+            return json.loads(json.dumps(recorder.record(asked)))
+
+    if "in_processes" not in request.fixturenames:
+        monkeypatch.setattr(recorders._Recorders, "ask", ask)
 
 
 class Repo:
@@ -93,7 +119,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return json.loads(out)
 
 
-def test_two_revisions_stack_by_stack(repo, capsys, tmp_path):
+def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     repo.stack("one", "team-b", "second", "third")
     head = repo.commit("head")
     outputs = {name: tmp_path / f"report.{name}" for name in ("markdown", "json", "html")}
@@ -152,7 +178,7 @@ def test_a_stack_on_one_side_only(repo, capsys):
     assert "two: the stack file is gone: 1 resources are no longer described by anything" in out
 
 
-def test_a_revision_that_fails_fails_its_stack_only(repo, capsys):
+def test_a_revision_that_fails_fails_its_stack_only(repo, in_processes, capsys):
     repo.write("Pulumi.one.yaml", "config:\n  aws:region: eu-west-1\n  demo:owner: x\n")
     repo.stack("two", "team-c", "first")
     code, out, _ = diff(capsys, "--base", "HEAD", "--markdown", "comment.md")
@@ -249,7 +275,7 @@ aws.ssm.Parameter("two", type="SecureString", value=pulumi.Config().require_secr
 SEALED = "config:\n  aws:region: eu-west-1\n  demo:token:\n    secure: {text}\n"
 
 
-def test_secrets_never_leave_but_a_rotation_shows(repo, capsys, own_cache):
+def test_secrets_never_leave_but_a_rotation_shows(repo, in_processes, capsys, own_cache, tmp_path):
     (repo.root / "Pulumi.two.yaml").unlink()
     repo.write("__main__.py", SECRETS.format(value="hunter2-first"))
     repo.write("Pulumi.one.yaml", SEALED.format(text="v1:AAAAAAAA"))
@@ -259,12 +285,10 @@ def test_secrets_never_leave_but_a_rotation_shows(repo, capsys, own_cache):
     assert not own_cache.exists() or list(own_cache.iterdir()) == [], "what tells secrets apart is not stored"
     repo.write("__main__.py", SECRETS.format(value="hunter2-second"))
     repo.write("Pulumi.one.yaml", SEALED.format(text="v1:BBBBBBBB"))
-    said = []
-    for name in ("text", "markdown", "json", "html"):
-        _, out, err = diff(capsys, "--base", "HEAD", "--format", name)
-        assert "hunter2" not in out + err
-        assert "AAAAAAAA" not in out + err
-        said.append(out)
+    files = {name: tmp_path / name for name in ("markdown", "json", "html")}
+    _, out, err = diff(capsys, "--base", "HEAD", *(f"--{name}={file}" for name, file in files.items()))
+    said = [out, *(file.read_text() for file in files.values())]
+    assert not [words for words in ("hunter2", "AAAAAAAA") if words in "".join((*said, err))]
     assert said[0].count("+ value: [secret] (another one)") == 2 or "ssm.Parameter one, two" in said[0]
     assert "the encrypted value of demo:token is another" in said[0]
     assert json.loads(said[2])["stacks"][0]["rotatedConfig"] == ["demo:token"]
@@ -307,7 +331,7 @@ def test_sources_lead_to_the_head_where_the_remote_is_known(repo, capsys):
     assert "](https://git.example.com/x/__main__.py#L9)" in diff(capsys, *arguments, "--link", "https://git.example.com/x")[1]
 
 
-def test_libraries_of_the_repository_are_taken_from_each_revision(repo, capsys, monkeypatch, tmp_path):
+def test_libraries_of_the_repository_are_taken_from_each_revision(repo, in_processes, capsys, monkeypatch, tmp_path):
     repo.write("lib/house/__init__.py", "import pulumi_aws as aws\n\ndef bucket(name):\n    aws.s3.Bucket(name)\n")
     repo.write("installed/name_of.py", "NAME = 'one'\n")
     repo.write(".gitignore", "installed/\n")
@@ -320,6 +344,46 @@ def test_libraries_of_the_repository_are_taken_from_each_revision(repo, capsys, 
     _, out, _ = diff(capsys, "--base", "HEAD", "one")
     assert "+ forceDestroy: true" in out
     assert "lib/house/__init__.py:4" in out
+
+
+def test_a_base_whose_library_is_laid_out_otherwise(repo):
+    """The recorder is ours, the library is the base's: its rules and its list of secrets are not where ours are."""
+    (repo.root / "Pulumi.two.yaml").unlink()
+    repo.write("Pulumi.one.yaml", "config:\n  aws:region: eu-west-1\n")
+    repo.write("Pulumi.yaml", "name: eks-inference\nruntime: python\n")
+    repo.write("__main__.py", "from eks_inference.buckets import bucket\n\nbucket('first')\n")
+    repo.write("components/eks_inference/__init__.py", "")
+    library = "import pulumi_aws as aws\n\n\ndef bucket(name):\n    aws.s3.Bucket(name{more})\n"
+    repo.write("components/eks_inference/buckets.py", library.format(more=""))
+    repo.commit("a package of another layout")
+    shutil.copytree(
+        ROOT / "components",
+        repo.root / "components",
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+    )
+    repo.write("components/eks_inference/buckets.py", library.format(more=", force_destroy=True"))
+    done = subprocess.run(
+        [sys.executable, "-m", "eks_inference_tools", "diff", "--base", "HEAD"],
+        env={**os.environ, "PYTHONPATH": str(repo.root / "components")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 of 1 stack changes: ~1" in done.stdout
+    assert "+ forceDestroy: true" in done.stdout
+    assert "findings of check are not compared: the base has no rules that can be run from here" in done.stdout
+
+
+def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, capsys):
+    repo.write("__main__.py", "def deep():\n    {}['absent']\n\ndeep()\n")
+    assert diff(capsys, "--base", "HEAD", "one")[0] == 2
+    assert main(["diff", "--base", "HEAD", "one", "--debug"]) == 2
+    said = capsys.readouterr()
+    assert "one: head failed: __main__.py:2: KeyError: 'absent'" in said.out
+    assert "Traceback" in said.err
+    assert ", line 2, in deep" in said.err
 
 
 THIRD_PARTY = """
@@ -370,7 +434,7 @@ def test_a_program_of_others_in_a_folder_of_its_own(repo, capsys):
     assert out.startswith("<!-- eks-inference diff: theirs -->")
 
 
-def test_the_same_program_in_one_process_and_in_others(repo, capsys, tmp_path):
+def test_the_same_program_in_one_process_and_in_others(repo, in_processes, capsys, tmp_path):
     """What the processes answer is what the recorder says here."""
     repo.git("checkout", "-q", "-b", "copy")
     values = {"demo:buckets": '["first","second"]', "demo:owner": "team-a", "aws:region": "eu-west-1"}
@@ -410,7 +474,7 @@ def test_nothing_is_left_behind_when_it_is_ended(repo, tmp_path, how):
 def test_files_of_another_schema_are_refused(tmp_path):
     from stackgraph.graph.saved import read_graph
 
-    with pytest.raises(PreviewError, match="another schema"):
+    with pytest.raises(ProblemsFound, match="another schema"):
         read_graph({"schema": 99, "resources": []}, "x.json")
-    with pytest.raises(PreviewError, match="a resource without 'urn'"):
+    with pytest.raises(ProblemsFound, match="a resource without 'urn'"):
         read_graph({"schema": 1, "project": "p", "stack": "s", "resources": [{}]}, "x.json")

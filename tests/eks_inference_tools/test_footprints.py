@@ -22,8 +22,7 @@ from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.releases import addon_workloads, release_workloads
 from pod_standards import breaches
-from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at
 from vectors.graph import graph, resource
 

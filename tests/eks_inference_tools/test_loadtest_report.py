@@ -27,14 +27,14 @@ from eks_inference_tools.cli import parser
 from eks_inference_tools.commands import loadtest as command
 from eks_inference_tools.loadtest_report import plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report, compare
-from eks_inference_tools.loadtest_report.page import render_page
+from eks_inference_tools.loadtest_report.page import render_html
 from eks_inference_tools.loadtest_report.published import published
 from eks_inference_tools.loadtest_report.readers.detection import read_all
 from eks_inference_tools.loadtest_report.readers.llmperf import itl_basis
 from eks_inference_tools.loadtest_report.record import METRICS, STATISTICS, Run
 from eks_inference_tools.loadtest_report.table import WIDTH, render_table
 from golden import assert_golden
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 DATA = Path(__file__).parents[1] / "data" / "loadtest"
 OWN = DATA / "20261121T133449Z-0d7df4b21e"
@@ -94,7 +94,7 @@ def rendered(*arguments: str | Path) -> str:
 
 
 def problems_of(*arguments: str | Path) -> list[str]:
-    with pytest.raises(PreviewError) as caught:
+    with pytest.raises(ProblemsFound) as caught:
         rendered(*arguments)
     return [problem.render() for problem in caught.value.problems]
 
@@ -574,7 +574,7 @@ def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Ran
     path = written(tmp_path, found)
     try:
         text = rendered(path, DATA / "vllm-0.33.0-2-users.json")
-    except PreviewError as error:
+    except ProblemsFound as error:
         refused = {problem.file for problem in error.problems}
     else:
         refused = set()
@@ -684,7 +684,7 @@ def test_every_plot_says_in_words_what_it_shows():
 def test_colours_of_plots_are_those_of_the_palette():
     folder = Path(plots.__file__).parent
     used = set(re.findall(r"var\((--[a-z-]+)\)", (folder / "assets" / "report.css").read_text()))
-    palette = (folder.parents[1] / "stackgraph" / "views" / "assets" / "preview.css").read_text()
+    palette = (folder.parents[1] / "stackgraph" / "presentation" / "assets" / "base.css").read_text()
     assert used - {"--mark"} == {name for name in used if f"  {name}: #" in palette}
 
 
@@ -718,7 +718,7 @@ def test_plots_stay_as_they_are():
         plots.bars("b", "Bars", [("x", "run", 3.0), ("y", "published", 0.0)]),
         plots.curves("c", "Curves", series),
     ]
-    assert_golden("loadtest/report-plots.svg", "\n\n".join(each.replace("><", ">\n<") for each in drawn))
+    assert_golden("loadtest/report-plots.svg", "\n\n".join(str(each).replace("><", ">\n<") for each in drawn))
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=15))
@@ -773,6 +773,6 @@ def test_the_page_plots_what_more_users_do():
     assert "Time to first token, ms, p50" not in titles(*both, "--chips", "1", "--chips", "2")
 
 
-@pytest.mark.parametrize("render", [render_table, render_page])
+@pytest.mark.parametrize("render", [render_table, render_html])
 def test_a_run_of_which_nothing_is_known_renders(render: Callable[[Report], str]):
     assert "nothing" in render(compare([[Run(tool="LLMPerf", label="nothing")]], published(), any_model=True))

@@ -27,7 +27,7 @@ from eks_inference_tools.simulate.replay.text import render_text
 from eks_inference_tools.simulate.replay.triton import SUCCESS, Exporters, Fleet
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 STACK = "gpu-opt350m"
 SUBJECT = subject_of(recorded(STACK))
@@ -56,7 +56,7 @@ def test_its_rules_are_verbatim() -> None:
 
 @pytest.mark.parametrize("stack", ["inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])
 def test_other_stacks_are_refused_with_a_word(stack: str) -> None:
-    with pytest.raises(PreviewError, match="kind hpa"):
+    with pytest.raises(ProblemsFound, match="kind hpa"):
         subject_of(recorded(stack))
 
 
@@ -76,7 +76,7 @@ def changed(type_: str, change) -> Graph:
 def test_keda_is_refused_and_the_reason_said() -> None:
     graph = recorded(STACK)
     keda = [replace(r, type="kubernetes:keda.sh/v1alpha1:ScaledObject") if r.type == HPA_TYPE else r for r in graph.resources]
-    with pytest.raises(PreviewError, match=r"KEDA scales here \(triton-server/triton-server\)"):
+    with pytest.raises(ProblemsFound, match=r"KEDA scales here \(triton-server/triton-server\)"):
         subject_of(replace(graph, resources=tuple(keda)))
 
 
@@ -88,7 +88,7 @@ def metric(name: str):
 
 
 def test_a_metric_that_the_simulated_servers_do_not_have_is_refused() -> None:
-    with pytest.raises(PreviewError, match="tells nothing that vllm_time_to_first_token_ms is made of"):
+    with pytest.raises(ProblemsFound, match="tells nothing that vllm_time_to_first_token_ms is made of"):
         subject_of(changed(HPA_TYPE, metric("vllm_time_to_first_token_ms")))
 
 
@@ -330,12 +330,12 @@ def test_names_and_labels_in_the_adapters_other_spellings() -> None:
 
 @pytest.mark.parametrize("query", ["<<.LabelValuesByName>>", "<< range .GroupBySlice >>"])
 def test_a_query_that_cannot_be_filled_in_is_refused(query: str) -> None:
-    with pytest.raises(PreviewError, match="cannot fill in"):
+    with pytest.raises(ProblemsFound, match="cannot fill in"):
         adapter_rule(RULE | {"metricsQuery": query})
 
 
 def test_a_rule_without_a_label_for_pods_is_refused() -> None:
-    with pytest.raises(PreviewError, match="no label"):
+    with pytest.raises(ProblemsFound, match="no label"):
         adapter_rule(RULE | {"resources": {"overrides": {"ns": {"resource": "namespace"}}}})
 
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import STACKS, recorded
 from eks_inference_tools.simulate.rollout.replicas import most_replicas, with_replicas
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.recording import record
 
 RAY = "vllm/vllm-llama3-inf2"
@@ -24,7 +24,7 @@ def named(objects: tuple[ClusterObject, ...], name: str) -> dict[str, Any]:
 
 
 def problems(objects: tuple[ClusterObject, ...], **wanted: int) -> tuple[Problem, ...]:
-    with pytest.raises(PreviewError) as error:
+    with pytest.raises(ProblemsFound) as error:
         with_replicas(objects, {name.replace("_", "/"): count for name, count in wanted.items()})
     return error.value.problems
 

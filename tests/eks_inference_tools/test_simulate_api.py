@@ -65,7 +65,7 @@ def test_apply_is_the_strict_server_side_one(server: KubernetesApi, api: Api):
     assert api.apply(DEPLOYMENT)["applied"]
     (request,) = server.requests
     assert request.query == {"fieldManager": "eks-inference", "force": "true", "fieldValidation": "Strict"}
-    assert request.headers["Content-Type"] == "application/apply-patch+yaml"
+    assert request.headers["content-type"] == "application/apply-patch+yaml"
     assert request.body == DEPLOYMENT
     api.apply(DEPLOYMENT, dry_run=True, manager="someone")
     assert server.requests[1].query == {**request.query, "fieldManager": "someone", "dryRun": "All"}
@@ -80,7 +80,7 @@ def test_create_posts_to_the_collection(server: KubernetesApi, api: Api):
     assert first.query == {"fieldManager": "eks-inference", "fieldValidation": "Strict"}
     assert second.query == {**first.query, "dryRun": "All"}
     assert first.body == pod
-    assert first.headers["Content-Type"] == "application/json"
+    assert first.headers["content-type"] == "application/json"
 
 
 def test_subresources_are_posted_beside_their_object(server: KubernetesApi, api: Api):
@@ -101,7 +101,7 @@ def test_patches_say_of_what_kind_they_are(server: KubernetesApi, api: Api, kind
     server.answers("PATCH", "/api/v1/nodes/n-1/status", (200, NODE))
     api.patch(NODE, {"status": {}}, subresource="status", kind=kind)
     (request,) = server.requests
-    assert request.headers["Content-Type"] == content
+    assert request.headers["content-type"] == content
     assert request.query == {"fieldManager": "eks-inference"}
 
 
@@ -160,7 +160,7 @@ def test_every_request_carries_the_token_and_nothing_of_the_environment(
         monkeypatch.delenv(name, raising=False)
     client = Api(server.url, "its-token", NO_FILE)
     client.get("pods", "one", "demo")
-    assert server.requests[0].headers["Authorization"] == "Bearer its-token"
+    assert server.requests[0].headers["authorization"] == "Bearer its-token"
 
 
 # -- what is answered ------------------------------------------------------------------------------------------------------------

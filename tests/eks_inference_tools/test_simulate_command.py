@@ -23,7 +23,7 @@ from eks_inference_tools.simulate.report import Report
 from eks_inference_tools.simulate.text import render_text
 from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 # -- options ---------------------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(monkeypatch: pytest.MonkeyPatch, recorded_once: None) -> Stage:
     acting = Stage(WELL)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))
@@ -156,7 +156,7 @@ def test_it_is_kept_until_something_ends(stage: Stage, capsys: pytest.CaptureFix
 
     def alive() -> None:
         assert stage.running
-        raise PreviewError([Problem("etcd ended")])
+        raise ProblemsFound([Problem("etcd ended")])
 
     stage.alive = alive
     assert main(["simulate", "inf2-llama2", "--keep"]) == 2

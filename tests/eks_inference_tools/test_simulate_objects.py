@@ -22,7 +22,7 @@ from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cl
 from eks_inference_tools.simulate.world.placeholders import ACCOUNT, SECRET_TEXT
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
 
@@ -261,7 +261,7 @@ def test_two_resources_that_make_the_same_object_are_refused() -> None:
         for name in ("one", "two"):
             k8s.core.v1.ConfigMap(name, metadata={"name": "same", "namespace": "demo"})
 
-    with pytest.raises(PreviewError, match=r"two resources make ConfigMap demo/same(?s:.*)one and two"):
+    with pytest.raises(ProblemsFound, match=r"two resources make ConfigMap demo/same(?s:.*)one and two"):
         cluster_objects(graph_of(program))
 
 

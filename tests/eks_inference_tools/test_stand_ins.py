@@ -34,7 +34,7 @@ from eks_inference_tools.simulate.world.objects import cluster_objects
 from eks_inference_tools.verify.ray import ray_service as judged
 from eks_inference_tools.verify.verdicts import Finding
 from stackgraph.graph.document import Graph
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 Object = dict[str, Any]
 Edit = Callable[[Object], object]
@@ -424,7 +424,7 @@ def test_the_address_of_the_leader_is_the_one_that_the_servers_were_told(pair: O
 def test_what_the_stand_in_does_not_know_it_says(pair: Object, edit: Edit, word: str):
     edit(pair)
     objects = {resource: [] for resource in LeaderWorkerSets.reads} | {LeaderWorkerSets.reads[0]: [pair]}
-    with pytest.raises(PreviewError, match=word):
+    with pytest.raises(ProblemsFound, match=word):
         LeaderWorkerSets().reconcile(objects, RecordingApi())  # type: ignore[arg-type]
 
 

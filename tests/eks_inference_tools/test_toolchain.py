@@ -31,8 +31,8 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     installed,
     tools,
 )
-from stackgraph.problems import PreviewError
-from stackgraph.user_cache import user_cache
+from eks_inference_tools.user_cache import user_cache
+from stackgraph.problems import ProblemsFound
 
 GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time
@@ -123,7 +123,7 @@ def build_quietly() -> list[Step]:
 
 
 def refused() -> str:
-    with pytest.raises(PreviewError) as error:
+    with pytest.raises(ProblemsFound) as error:
         build_quietly()
     return str(error.value)
 
@@ -200,10 +200,10 @@ def test_a_key_changes_with_all_that_changes_what_is_built(tmp_path: Path):
 def test_what_is_missing_is_told_in_full(machine: Machine):
     found = installed("etcd", "kwok", DEFINITIONS)
     assert found.missing().startswith("not on this machine: etcd, kwok, definitions; `eks-inference cluster-tools` builds")
-    with pytest.raises(PreviewError) as error:
+    with pytest.raises(ProblemsFound) as error:
         found.path("kwok")
     assert "not on this machine: etcd, kwok, definitions\n    hint: run `eks-inference cluster-tools`" in str(error.value)
-    with pytest.raises(PreviewError, match=r"not on this machine: definitions\n"):
+    with pytest.raises(ProblemsFound, match=r"not on this machine: definitions\n"):
         found.definitions()
 
 
@@ -306,7 +306,7 @@ def test_what_is_remembered_may_be_damaged(machine: Machine, asked: list[Path], 
 def test_definitions_that_are_damaged_are_told(machine: Machine):
     definitions_file().parent.mkdir(parents=True)
     definitions_file().write_text("[{")
-    with pytest.raises(PreviewError, match="delete it and run"):
+    with pytest.raises(ProblemsFound, match="delete it and run"):
         installed().definitions()
 
 

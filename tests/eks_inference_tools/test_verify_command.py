@@ -23,7 +23,7 @@ from eks_inference_tools.verify.verdicts import Check, failed, ok, overall, unkn
 from golden import assert_golden
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 KUBECTL = Path(stand_in_kubectl.__file__)
 
@@ -45,8 +45,8 @@ class Cli:
         self.bin.mkdir()
         self.states.mkdir()
         kubectl = self.bin / "kubectl"
-        # -S: without site-packages an interpreter starts in a third of the time.
-        kubectl.write_text(f"#!{sys.executable} -S\n{KUBECTL.read_text()}")
+        # Without site-packages an interpreter starts in a third of the time.
+        kubectl.write_text(f"#!{sys.executable} -IS\n{KUBECTL.read_text()}")
         kubectl.chmod(0o755)
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text("the stand-in does not read it")
@@ -59,7 +59,10 @@ class Cli:
 
     def answer(self, *states: dict[str, Any]) -> None:
         for number, state in enumerate(states):
-            (self.states / f"{number}.json").write_text(json.dumps(state))
+            objects = state.get("objects", {})
+            (self.states / f"{number}.json").write_text(json.dumps({key: state[key] for key in state if key != "objects"}))
+            for kind, items in objects.items():
+                (self.states / f"{number}.{kind}").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
     def run(self, *arguments: str) -> int:
         options = parser(["verify"]).parse_args(["verify", "inf2-llama3", *arguments])
@@ -69,7 +72,7 @@ class Cli:
 
     def refused(self, *arguments: str) -> str:
         """What is printed when nothing could be looked at: the command's entry point makes exit code 2 of it."""
-        with pytest.raises(PreviewError) as error:
+        with pytest.raises(ProblemsFound) as error:
             self.run(*arguments)
         return str(error.value)
 

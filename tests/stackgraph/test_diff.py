@@ -1,6 +1,7 @@
 """What changes between two graphs: kinds of change, what is the same however it is written, moves, replacements, dangers."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from stackgraph.diff.comparing import ABSENT, differences, opened
 from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
 from stackgraph.diff.merging import property_lines
+from stackgraph.domain import Danger, Domain, Weight
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.recorder.recording import record
 from variants import recorded_with
@@ -326,12 +328,6 @@ def test_config_maps_are_replaced_unless_the_provider_says_otherwise(mutable, ki
     assert change_of(one, replace(one, inputs={"data": {"a": "2"}}), provider).kind == kind
 
 
-def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
-    diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
-    assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0
-    assert {danger.kind for danger in dangers(diff)} == {"nodes-rolled"}
-
-
 # -- dangers ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -340,65 +336,44 @@ def kinds_of_danger(before: Resource | None, after: Resource | None, *others: Re
     return [danger.kind for danger in dangers(diff)]
 
 
-def test_data_stores_clusters_and_nodes_are_told_by_name():
+def test_data_stores_are_told_by_name_and_all_others_together():
     bucket = resource("one", inputs={"bucket": "one"})
     assert kinds_of_danger(bucket, replace(bucket, inputs={"bucket": "two"})) == ["data-replaced"]
     assert kinds_of_danger(bucket, None) == ["data-deleted"]
-    cluster = resource("c", "eks:index:Cluster", inputs={"name": "c", "endpointPublicAccess": False}, custom=False, remote=True)
-    assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "name": "d"})) == ["cluster-replaced"]
-    nodes = resource("n", NODE_GROUP, inputs={"instanceTypes": ["a"], "scalingConfig": {"desiredSize": 3}})
-    assert kinds_of_danger(nodes, replace(nodes, inputs={**nodes.inputs, "instanceTypes": ["b"]})) == [
-        "nodes-replaced",
-        "instance-type-changed",
+    gone = compare(graph(bucket, resource("two", "aws:ec2/vpc:Vpc")), graph())
+    assert [danger.what for danger in dangers(gone)] == [
+        "s3.Bucket one is deleted, with what it holds",
+        "ec2.Vpc two is deleted",
     ]
-    fewer = replace(nodes, inputs={**nodes.inputs, "scalingConfig": {"desiredSize": 2}})
-    assert kinds_of_danger(nodes, fewer) == ["capacity-down"]
-    assert kinds_of_danger(nodes, None) == ["nodes-deleted"]
 
 
-def test_a_control_plane_goes_one_version_up_at_a_time():
-    cluster = resource("c", "eks:index:Cluster", inputs={"version": "1.34", "endpointPublicAccess": False}, remote=True)
-    for version, expected in (("1.35", []), ("1.36", ["refused"]), ("1.33", ["refused"])):
-        assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "version": version})) == expected
+def test_a_domain_says_what_is_lost_and_it_is_not_said_again():
+    queue, vpc = resource("one", "aws:sqs/queue:Queue"), resource("two", "aws:ec2/vpc:Vpc")
 
+    def work(diff: StackDiff) -> Iterator[Danger]:
+        yield Danger("work-changed", "another worker")
+        yield Danger("work-lost", "all work is lost", queue.urn, Weight.DELETED)
 
-def test_nodes_of_a_template_that_changes_are_exchanged():
-    diff = compare(recorded("gpu-opt350m"), recorded_with({"pools": {"core": {"root_volume_gib": 120}}}, "gpu-opt350m"))
-    (danger,) = dangers(diff)
-    assert danger.kind == "nodes-rolled"
-    assert "gpu-opt350m-core-nodes" in danger.what
-    assert "launch template" in danger.what
-
-
-def test_other_images_and_fewer_pods_of_what_has_accelerators():
-    def server(image: str, replicas: int) -> Resource:
-        container = {"name": "a", "image": image, "resources": {"limits": {"nvidia.com/gpu": 1}}}
-        template = {"spec": {"containers": [container]}}
-        return resource("one", DEPLOYMENT, inputs={"spec": {"replicas": replicas, "template": template}})
-
-    assert kinds_of_danger(server("a:1", 2), server("a:2", 2)) == ["image-changed"]
-    assert kinds_of_danger(server("a:1", 2), server("a:1", 0)) == ["capacity-down"]
-    assert kinds_of_danger(server("a:1", 2), server("a:1", 3)) == []
+    found = dangers(compare(graph(queue, vpc), graph()), Domain(dangers=work))
+    assert [(danger.kind, danger.what) for danger in found] == [
+        ("work-lost", "all work is lost"),
+        ("deleted", "ec2.Vpc two is deleted"),
+        ("work-changed", "another worker"),
+    ]
 
 
 def test_lost_protection_is_a_danger():
     one = resource("one", inputs={"bucket": "one"}, options={"protect": True, "retainOnDelete": True})
     assert kinds_of_danger(one, replace(one, options={})) == ["protection-removed"] * 2
-    cluster = resource("c", "eks:index:Cluster", inputs={"deletionProtection": True, "endpointPublicAccess": False}, remote=True)
-    assert kinds_of_danger(cluster, replace(cluster, inputs={"endpointPublicAccess": False})) == ["protection-removed"]
+    cluster = resource("c", "aws:rds/cluster:Cluster", inputs={"deletionProtection": True})
+    assert kinds_of_danger(cluster, replace(cluster, inputs={})) == ["protection-removed"]
 
 
 def test_what_is_opened_to_everybody_is_a_danger():
-    closed = resource("c", "eks:index:Cluster", inputs={"endpointPublicAccess": False}, remote=True)
-    opened_ = replace(closed, inputs={"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]})
-    assert kinds_of_danger(closed, opened_) == ["opened"]
-    assert kinds_of_danger(closed, replace(closed, inputs={})) == ["opened"], "EKS opens what nothing is said of"
-    narrow = replace(closed, inputs={"endpointPublicAccess": True, "publicAccessCidrs": ["203.0.113.0/24"]})
-    assert kinds_of_danger(closed, narrow) == []
     rule = resource("r", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", inputs={"cidrIpv4": "10.0.0.0/8"})
     assert kinds_of_danger(rule, replace(rule, inputs={"cidrIpv4": "0.0.0.0/0"})) == ["opened"]
-    service = resource("s", "kubernetes:core/v1:Service", inputs={"spec": {"type": "ClusterIP"}})
-    assert kinds_of_danger(service, replace(service, inputs={"spec": {"type": "LoadBalancer"}})) == ["opened"]
+    narrow = replace(rule, inputs={"cidrIpv4": "203.0.113.0/24"})
+    assert kinds_of_danger(rule, narrow) == []
 
 
 @pytest.mark.parametrize(("cidr", "wide"), [("0.0.0.0/0", True), ("::/0", True), ("10.0.0.0/8", False), ("8.8.8.0/24", False)])

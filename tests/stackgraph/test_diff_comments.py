@@ -1,98 +1,34 @@
-"""The comment for three changes of the shipped stacks, kept in docs/diff/ as it is posted; and what comments are never."""
+"""The report of a comparison in every format: what it tells, what it cuts, and what it never is."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_preview_views import PLANTED, odd_graphs
 
-from conftest import STACKS, recorded
-from eks_inference_tools.commands.diff import GITHUB_LIMIT
-from golden import assert_golden
-from stackgraph.diff.document import document, render_json
+from conftest import recorded
+from odd_graphs import PLANTED, odd_graphs
+from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
-from stackgraph.diff.merging import sections
-from stackgraph.diff.page import render_page
+from stackgraph.diff.page import render_html
 from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
 from stackgraph.diff.text import render_text
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import Problem
-from variants import recorded_with
 
-BUCKET = "aws:s3/bucket:Bucket"
-HEAD = "5d0f4b1c9a7e36288b40f19d2c6e5a7710f3b482"
-LINK = f"https://github.com/example/models/blob/{HEAD}"
-
-UPGRADED = ("gpu-opt350m", "inf2-llama2", "inf2-llama3")
-CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "more-gpu-nodes": {
-        "gpu-opt350m": {
-            "pools": {"gpu": {"size": 6}},
-            "servers": {"triton-server": {"autoscaling": {"kind": "hpa", "min": 2, "max": 6, "target": 10}}},
-        }
-    },
-    "model-swap": {
-        "inf2-llama2": {"servers": {"llama2-b": {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}}}},
-    },
-    "kubernetes-upgrade": {stack: {"cluster": {"version": "1.36"}} for stack in UPGRADED},
-}
-
-
-def side(graph: Graph, findings: tuple[FindingText, ...] = ()) -> Recorded:
-    """What one revision says. All sources are on the first line: the comments shall not change with every edit of the library."""
-    resources = tuple(replace(r, source=re.sub(r":\d+$", ":1", r.source)) for r in graph.resources)
-    places = {source: source for r in resources if (source := r.source.rpartition(":")[0])}
-    return Recorded(replace(graph, resources=resources), findings=findings, places=places)
-
-
-def report_of(change: str) -> Report:
-    edits = CHANGES[change]
-    stacks = []
-    for stack in STACKS:
-        base = recorded(stack)
-        head = recorded_with(edits[stack], stack) if stack in edits else base
-        stacks.append(StackReport(stack, side(base), side(head)))
-    return Report("eks-inference", Revision("main", "a" * 40), Revision(change, HEAD), stacks, link=LINK)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_the_comment_for_a_realistic_change(change):
-    comment = render_markdown(report_of(change), GITHUB_LIMIT)
-    assert_golden(f"../../docs/diff/{change}.md", comment)
-    assert len(comment) < GITHUB_LIMIT // 2
-
-
-def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
-    report = report_of("more-gpu-nodes")
-    assert report.counts["replace"] == report.counts["delete"] == 0
-    assert [stack.stack for stack in report.stacks if stack.changed] == ["gpu-opt350m"]
-    assert "| 4 × g4dn.xlarge" in render_markdown(report, GITHUB_LIMIT)
-
-
-def test_another_model_is_a_danger():
-    found = document(report_of("model-swap"))["danger"]
-    assert {danger["kind"] for danger in found} >= {"model-changed"}
-
-
-def test_an_upgrade_of_all_stacks_is_told_once():
-    report = report_of("kubernetes-upgrade")
-    (cluster,) = [e for section in sections(report) for e in section.entries if e.type == "eks.Cluster"]
-    assert cluster.stacks == UPGRADED
-    assert report.counts["replace"] == 0
+LIMIT = 65_536
+"""Characters in a comment on GitHub."""
 
 
 def test_new_and_cured_findings():
     graph = recorded("gpu-opt350m")
     old = FindingText("AWS001", "warning", "cluster.endpoint", "anybody may knock")
     new = FindingText("NEU008", "error", "servers.a", "it does not fit")
-    stack = StackReport("gpu-opt350m", side(graph, (old,)), side(graph, (new,)))
+    stack = StackReport("gpu-opt350m", Recorded(graph, findings=(old,)), Recorded(graph, findings=(new,)))
     report = Report("p", Revision("a"), Revision("b"), [stack])
     assert report.changed
-    text, comment, page = render_text(report), render_markdown(report, GITHUB_LIMIT), render_page(report)
+    text, comment, page = render_text(report), render_markdown(report, LIMIT), render_html(report)
     assert "new error: gpu-opt350m: NEU008: servers.a: it does not fit" in text
     assert "cured: gpu-opt350m: AWS001" in text
     assert "new error `NEU008`" in comment
@@ -108,7 +44,7 @@ def test_what_cannot_be_told_is_said():
 
     before, after = graph(1), graph(2)
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(before), Recorded(after))])
-    for shown in (render_text(report), render_markdown(report, GITHUB_LIMIT), render_page(report)):
+    for shown in (render_text(report), render_markdown(report, LIMIT), render_html(report)):
         assert shown.count("replacement is not ruled out") == 2
         assert shown.count("a remote component") == 1
         assert "1 chart or remote component whose" in shown
@@ -134,11 +70,11 @@ def huge(count: int = 3000) -> Report:
     return Report("p", Revision("a"), Revision("b"), [stack])
 
 
-@pytest.mark.parametrize("limit", [GITHUB_LIMIT, 5000, 1500])
+@pytest.mark.parametrize("limit", [LIMIT, 5000, 1500])
 def test_a_comment_never_outgrows_the_limit_and_says_what_was_cut(limit):
     comment = render_markdown(huge(), limit)
     assert len(comment.encode("utf-16-le")) // 2 <= limit
-    assert comment.startswith("<!-- eks-inference diff: p -->\n")
+    assert comment.startswith("<!-- stackgraph diff: p -->\n")
     assert "3000" in comment
     assert "Cut:" in comment
     assert "drift" in comment, "what it is not is never cut"
@@ -153,8 +89,8 @@ def test_a_limit_that_nothing_fits_into():
 def test_a_failed_stack_is_told_with_its_reason():
     stack = StackReport("s", Recorded(problems=(Problem("it broke", file="a.py", line=3),)), None)
     report = Report("p", Revision("a"), Revision("b"), [stack])
-    assert "a.py:3: it broke" in render_markdown(report, GITHUB_LIMIT)
-    assert "a.py:3: it broke" in render_page(report)
+    assert "a.py:3: it broke" in render_markdown(report, LIMIT)
+    assert "a.py:3: it broke" in render_html(report)
     assert "1 could not be compared" in render_text(report)
 
 
@@ -196,8 +132,8 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
     report = Report(
         "p", Revision(planted), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))], [planted]
     )
-    assert "<script>alert" not in render_page(report)
-    outside = re.sub(r"(?ms)^(`{3,})[^\n]*\n.*?^\1$|(`+)[^\n]*?\2", "", render_markdown(report, GITHUB_LIMIT))
+    assert "<script>alert" not in render_html(report)
+    outside = re.sub(r"(?ms)^(`{3,})[^\n]*\n.*?^\1$|(`+)[^\n]*?\2", "", render_markdown(report, LIMIT))
     assert "<script" not in outside
     assert "@everyone" not in outside
     assert "](javascript" not in outside
@@ -208,7 +144,7 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))])
-    shown = [render_text(report), render_markdown(report, GITHUB_LIMIT), render_json(report), render_page(report)]
+    shown = [render_text(report), render_markdown(report, LIMIT), render_json(report), render_html(report)]
     assert PLANTED not in "".join(shown)
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]))])

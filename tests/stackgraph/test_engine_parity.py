@@ -21,6 +21,7 @@ import pytest
 from engine import cli
 
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
+from stackgraph.graph import tokens
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from stackgraph.recorder import wire
 from stackgraph.recorder.project import Project, find_project
@@ -174,14 +175,14 @@ def _planned(
 def _plain(value: Any) -> Any:
     """A value of a plan as graphs hold it."""
     if value == wire.UNKNOWN:
-        return wire.UNKNOWN_TEXT
+        return tokens.UNKNOWN
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
     signature = value.get(wire.SIGNATURE)
     if signature == wire.SECRET:
-        return wire.SECRET_TEXT
+        return tokens.SECRET
     if signature == wire.RESOURCE:
         return {"resource": value["urn"]}
     if signature in (wire.ASSET, wire.ARCHIVE):

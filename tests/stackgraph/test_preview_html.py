@@ -18,22 +18,25 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_preview_views import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
 
 import browser
 from demo_program import SECRETS
-from stackgraph.graph.composition import Composition
+from odd_graphs import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
+from stackgraph.domain import Domain, Part, Section
 from stackgraph.graph.describe import identity, is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import plain, text
+from stackgraph.presentation.markup import Markup, element, raw, together
 from stackgraph.views.layers import Layers, division, layers
 from stackgraph.views.manifests import manifest
-from stackgraph.views.markup import Markup, element, raw, together
 from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
 
-ASSETS = Path(render_html.__code__.co_filename).parent / "assets"
+VIEWS = Path(render_html.__code__.co_filename).parent
+SCRIPT = VIEWS / "assets" / "preview.js"
+STYLE = VIEWS.parent / "presentation" / "assets" / "base.css"
 VOID = {"input", "link", "meta"}
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "style", "body", "script", "header", "nav", "main", "footer", "section", "figure"),
@@ -126,8 +129,8 @@ def assert_is_a_page(page: str) -> Document:
     assert {name for _, attributes in document.elements for name in attributes} <= ATTRIBUTES
     scripts = [data for tag, data in document.texts if tag == "script"]
     styles = [data for tag, data in document.texts if tag == "style"]
-    assert scripts == [(ASSETS / "preview.js").read_text()]
-    assert styles == [(ASSETS / "preview.css").read_text()]
+    assert scripts == [SCRIPT.read_text()]
+    assert styles == [STYLE.read_text()]
     return document
 
 
@@ -142,7 +145,7 @@ def test_the_pages_of_shipped_stacks(shipped: Graph) -> None:
     page = render_html(shipped)
     document = assert_is_a_page(page)
     assert len(page.encode()) < 1_500_000
-    assert f"Would create {len(Composition(shipped).parent)} resources" in document.shown()
+    assert f"Would create {len(Structure(shipped).parent)} resources" in document.shown()
 
 
 def test_a_program_that_makes_nothing() -> None:
@@ -151,8 +154,8 @@ def test_a_program_that_makes_nothing() -> None:
 
 
 def test_the_assets_load_nothing() -> None:
-    style = (ASSETS / "preview.css").read_text()
-    script = (ASSETS / "preview.js").read_text()
+    style = STYLE.read_text()
+    script = SCRIPT.read_text()
     assert not re.search(r"@import|@font-face|url\(", style)
     assert not re.search(r"fetch|XMLHttpRequest|import\s*\(|https?:|innerHTML|outerHTML|insertAdjacentHTML|eval", script)
 
@@ -163,8 +166,8 @@ def test_the_policy_allows_these_two_and_nothing_else(graph: Graph) -> None:
     ]
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
-    for name in ("preview.css", "preview.js"):
-        digest = b64encode(sha256((ASSETS / name).read_bytes()).digest()).decode()
+    for file in (STYLE, SCRIPT):
+        digest = b64encode(sha256(file.read_bytes()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
 
@@ -208,7 +211,7 @@ def written(markup: Markup) -> str:
 def test_everything_of_every_resource_is_in_the_page(graph: Graph) -> None:
     document = Document(page_of_demo())
     shown = document.shown()
-    for of_urn in Composition(graph).parent:
+    for of_urn in Structure(graph).parent:
         resource = graph.by_urn[of_urn]
         for value in (resource.urn, resource.type, resource.name, identity(resource).rpartition("/")[2], resource.source):
             assert value in shown, resource.urn
@@ -217,7 +220,7 @@ def test_everything_of_every_resource_is_in_the_page(graph: Graph) -> None:
 def test_inputs_are_yaml_that_loads_as_what_was_recorded(graph: Graph) -> None:
     compared = 0
     for resource in graph.resources:
-        if [r.name for r in graph.resources].count(resource.name) > 1 or resource.urn not in Composition(graph).parent:
+        if [r.name for r in graph.resources].count(resource.name) > 1 or resource.urn not in Structure(graph).parent:
             continue
         found = particulars(page_of_demo(), resource)
         kubernetes = is_kubernetes_object(resource)
@@ -244,20 +247,28 @@ def test_dependencies_lead_both_ways(graph: Graph) -> None:
     assert "ec2.Vpc · vpcId" in stands[: stands.index("URN")]
 
 
-def test_facts_lead_to_their_resources(graph: Graph) -> None:
+def test_sections_of_a_domain_are_tables_that_lead_to_resources() -> None:
+    bucket = Resource(urn("a"), "aws:s3/bucket:Bucket", "a")
+
+    def sections(graph: Graph) -> Iterator[Section]:
+        rows = [((Part(("<a>",), urn=one.urn), Part(("store",), "note")), (Part(("x", "y"), "chip"),)) for one in graph.resources]
+        yield Section("Kept data", [], ("Name", "Labels"), rows, ("all in all", "3 GiB"))
+        yield Section("Nothing", [], ("Name",), [])
+
+    page = render_html(graph_of(bucket), Domain(sections=sections))
+    document = assert_is_a_page(page)
+    content = page[page.index('<section id="kept-data"') :].partition("</section>")[0]
+    assert '<a href="#r-a">&lt;a&gt;</a><div class="quiet">store</div>' in content
+    assert '<code class="chip">x</code> <code class="chip">y</code>' in content
+    assert "All in all: <b>3 GiB</b>" in content
+    assert "nothing" not in document.values("id")
+
+
+def test_warnings_and_what_is_not_seen_inside_are_in_the_page() -> None:
     page = page_of_demo()
-    for section, links in {
-        "clusters": ["r-demo-cluster"],
-        "capacity": ["r-core-nodes", "r-inf2-nodes", "r-small-pool"],
-        "workloads": ["r-servers-deployment", "r-servers-ray"],
-        "endpoints": ["r-servers-service"],
-        "not-seen": ["r-demo-cluster", "r-small-karpenter"],
-    }.items():
-        content = page[page.index(f'<section id="{section}"') :].partition("</section>")[0]
-        assert not [link for link in links if f'href="#{link}"' not in content], section
+    content = page[page.index('<section id="not-seen"') :].partition("</section>")[0]
+    assert not [link for link in ("r-demo-cluster", "r-small-karpenter") if f'href="#{link}"' not in content]
     assert "the model has no revision; its weights may change" in page
-    assert ">outside the cluster<" in page
-    assert "5 aws.amazon.com/neuron" in page
 
 
 def test_resources_of_one_name_have_their_own_addresses() -> None:
@@ -362,7 +373,10 @@ yaml_texts = st.sampled_from(
 
 @given(
     st.recursive(
-        odd_values | yaml_texts, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=20) | yaml_texts, inner)
+        odd_values | yaml_texts,
+        # Small ones: values are written one inside the other, and large ones cost 10 s to draw.
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20) | yaml_texts, inner, max_size=4),
+        max_leaves=20,
     )
 )
 @settings(max_examples=300, deadline=None)
@@ -377,10 +391,11 @@ def test_a_policy_in_one_line_is_laid_out() -> None:
     )
 
 
-def test_what_is_joined_to_markup_is_no_markup() -> None:
+def test_what_is_joined_to_markup_is_escaped() -> None:
     markup = element("b", "&", title='"')
-    assert markup == '<b title="&quot;">&amp;</b>'
-    assert together(markup + "<i>") == "&lt;b title=&quot;&amp;quot;&quot;&gt;&amp;amp;&lt;/b&gt;&lt;i&gt;"
+    assert markup == '<b title="&#34;">&amp;</b>'
+    assert together(markup + "<i>", f"{markup}") == f"{markup}&lt;i&gt;&lt;b title=&#34;&amp;#34;&#34;&gt;&amp;amp;&lt;/b&gt;"
+    assert together("\x00\ud800") == "��"
     with pytest.raises(ValueError, match="script"):
         raw("script", "'</script>'")
 
@@ -389,8 +404,8 @@ def test_what_is_joined_to_markup_is_no_markup() -> None:
 
 
 def test_arrows_lead_from_what_must_exist_first(graph: Graph) -> None:
-    composition = Composition(graph)
-    found = layers(composition, division(composition))
+    structure = Structure(graph)
+    found = layers(structure, division(structure))
     names = [[graph.by_urn[of_urn].name for of_urn in layer] for layer in found.layers]
     assert names == [["net"], ["demo"], ["core", "inf2"], ["small", "servers"]]
     edges = {(graph.by_urn[first].name, graph.by_urn[second].name) for first, second in found.edges}
@@ -442,7 +457,7 @@ def test_boxes_never_overlap_and_all_are_within_the_drawing(drawing: tuple[Layer
 
 
 def schemes() -> Iterator[tuple[str, dict[str, str]]]:
-    blocks = re.findall(r":root \{(.*?)\}", (ASSETS / "preview.css").read_text(), re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", STYLE.read_text(), re.DOTALL)
     for name, block in zip(("light", "dark"), blocks, strict=False):
         yield name, dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
 
@@ -476,10 +491,24 @@ def tab() -> Iterator[browser.Page]:
         yield tab
 
 
+def node_groups(graph: Graph) -> Iterator[Section]:
+    """A section with every form that a cell can have."""
+    rows = [
+        [
+            (Part((group.name,), urn=group.urn), Part(("a group of nodes",), "note")),
+            (Part((group.urn, group.type), "line"), Part(("image/" * 12,), "code")),
+            (Part(tuple(f"{key}={value}" for key, value in group.inputs["labels"].items()) * 9, "chip"),),
+            (Part(("taint=" * 9,), "warning chip"), Part(("strong",), "strong"), Part(("outside",), "warning")),
+        ]
+        for group in graph.of_type("aws:eks/nodeGroup:NodeGroup")
+    ]
+    yield Section("Node groups", [], ("Name", "About", "Labels", "Else"), rows, ("in all", str(len(rows))))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "demo.html").write_text(page_of_demo())
+    (folder / "demo.html").write_text(render_html(recorded(), Domain(sections=node_groups)))
     (folder / "hostile.html").write_text(render_html(hostile_graph()))
     return folder
 
@@ -588,7 +617,7 @@ def test_a_type_can_be_chosen(demo: browser.Page) -> None:
 def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     demo.press("/")
     demo.type("no such thing")
-    demo.run("document.querySelector('#capacity a[href=\"#r-core-nodes\"]').focus()")
+    demo.run("document.querySelector('#node-groups a[href=\"#r-core-nodes\"]').focus()")
     demo.press("Enter")
     demo.run("new Promise((done) => setTimeout(done, 100))")
     assert demo.run("document.getElementById('r-core-nodes').checkVisibility()") is True

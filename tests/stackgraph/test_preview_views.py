@@ -5,8 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from demo_program import SECRETS, program
-from eks_inference_tools.reading.facts import facts_of
-from eks_inference_tools.reading.workloads import requested
+from demo_program import SECRETS
 from golden import assert_golden
-from stackgraph.graph import describe, values
+from odd_graphs import PLANTED, component, graph_of, kubernetes_object, odd_graphs, recorded, urn
+from stackgraph.domain import Domain, Listing, Section
+from stackgraph.graph import describe
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.recorder import wire
-from stackgraph.recorder.recording import record
-from stackgraph.views.lines import braced
+from stackgraph.views.lines import Row, braced
 from stackgraph.views.manifests import manifest, render_manifests
 from stackgraph.views.mermaid import render_mermaid
 from stackgraph.views.tree import render_tree
-
-
-@cache
-def recorded() -> Graph:
-    root = Path(__file__).parents[2]
-    return record(program, project="demo", stack="test", config={"aws:region": "us-west-2"}, root=root)
 
 
 @pytest.fixture
@@ -43,10 +34,6 @@ def graph() -> Graph:
 
 
 # -- renderings a reviewer wants to see ------------------------------------------------------------------------------------------
-
-
-def test_tree(graph: Graph) -> None:
-    assert_golden("preview/tree.txt", render_tree(graph))
 
 
 def test_manifests(graph: Graph) -> None:
@@ -75,10 +62,6 @@ def test_no_view_shows_a_secret(graph: Graph, render: Callable[[Graph], str]) ->
 def test_plain_texts_in_a_secret_object_are_hidden_and_its_keys_shown() -> None:
     text = render_manifests(graph_of(kubernetes_object("core/v1:Secret", "a", data={"token": "aGVsbG8="})))
     assert yaml.safe_load(text)["data"] == {"token": "[secret]"}
-
-
-def test_placeholders_are_those_of_the_recorder() -> None:
-    assert (values.SECRET, values.UNKNOWN) == (wire.SECRET_TEXT, wire.UNKNOWN_TEXT)
 
 
 # -- manifests -------------------------------------------------------------------------------------------------------------------
@@ -181,111 +164,7 @@ def test_a_large_graph_shows_outer_components_only() -> None:
     assert not found["box"]
 
 
-# -- facts -----------------------------------------------------------------------------------------------------------------------
-
-
-def test_capacity(graph: Graph) -> None:
-    core, accelerated, small = facts_of(graph).capacity
-    assert (core.size, core.nodes, core.instance_types, core.interfaces) == ("2", 2, ("m6i.large",), "")
-    assert (accelerated.size, accelerated.interfaces) == ("1 (1–3)", "8 EFA interfaces")
-    assert accelerated.taints == small.taints == ("aws.amazon.com/neuron=true:NoSchedule",)
-    assert (small.manager, small.families, small.capacity_types) == ("Karpenter", ("inf2",), ("spot", "on-demand"))
-    assert (small.root_disk, small.requirements) == ("500Gi gp3 root disk", ("instance-size not 48xlarge",))
-
-
-def test_workloads(graph: Graph) -> None:
-    chat, worker, head = facts_of(graph).workloads
-    assert (chat.title, chat.replicas, chat.accelerators) == (
-        "Deployment demo/chat",
-        "1–4 by HPA",
-        {"aws.amazon.com/neuron": "4"},
-    )
-    assert (chat.cpu, chat.memory) == ("40.1", "100Gi")
-    assert (worker.part, worker.replicas, worker.pods) == ("worker inf2", "1–3 by Ray", 1)
-    assert (head.part, head.accelerators) == ("head", {})
-    assert requested((chat, worker, head)) == {"aws.amazon.com/neuron": 5}
-
-
-def test_models_of_components_and_of_pods_each_once(graph: Graph) -> None:
-    found = {fact.model: (fact.owner, fact.owner_type) for fact in facts_of(graph).models}
-    assert found == {
-        "meta-llama/Llama-2-7b-hf": ("servers", "Servers"),
-        "NousResearch/Meta-Llama-3-8B-Instruct": ("demo/llama", "RayService"),
-    }
-
-
-def test_a_model_belongs_to_the_innermost_component_that_names_it() -> None:
-    found = graph_of(
-        component("platform", inputs={"servers": {"a": {"model": "org/m"}}}),
-        component("server", parent="platform", inputs={"model": {"id": "org/m"}, "max_model_len": 4096}),
-    )
-    (fact,) = facts_of(found).models
-    assert (fact.owner, fact.settings) == ("server", {"max_model_len": "4096"})
-
-
-@pytest.mark.parametrize(
-    ("inputs", "model", "settings"),
-    [
-        ({"model": {"id": "org/m", "revision": "v1"}, "model_name": "m"}, "org/m", {"revision": "v1", "model_name": "m"}),
-        ({"modelName": "m", "modelId": "org/m", "dtype": "auto"}, "org/m", {"dtype": "auto", "modelName": "m"}),
-        ({"model_name": "org/m", "model": "org/m"}, "org/m", {}),
-        ({"model_name": "m"}, "m", {}),
-    ],
-)
-def test_a_component_names_a_model_once_whatever_it_calls_it(inputs: dict, model: str, settings: dict[str, str]) -> None:
-    (fact,) = facts_of(graph_of(component("server", inputs=inputs))).models
-    assert (fact.model, fact.settings) == (model, settings)
-
-
-@pytest.mark.parametrize(
-    ("container", "model"),
-    [
-        ({"args": ["--model", "org/m", "--port=8000"]}, "org/m"),
-        ({"args": ["--model=org/m"]}, "org/m"),
-        ({"command": ["bash", "-c", "exec vllm serve 'org/m' --port 8000"]}, "org/m"),
-        ({"env": [{"name": "MODEL_ID", "value": "org/m"}]}, "org/m"),
-        ({"env": [{"name": "MODEL_ID", "value": "[secret]"}]}, None),
-        ({"command": ["bash", "-c", 'vllm serve "$MODEL" --port 8000']}, None),
-    ],
-)
-def test_models_on_command_lines(container: dict[str, Any], model: str | None) -> None:
-    pod = kubernetes_object("core/v1:Pod", "p", spec={"containers": [container]})
-    assert [fact.model for fact in facts_of(graph_of(pod)).models] == ([model] if model else [])
-
-
-def test_leader_and_workers_of_a_set_are_counted() -> None:
-    pod = {"spec": {"containers": [{"resources": {"limits": {"aws.amazon.com/neuron": 16}}}]}}
-    spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "leaderTemplate": pod, "workerTemplate": pod}}
-    found = facts_of(graph_of(kubernetes_object("leaderworkerset.x-k8s.io/v1:LeaderWorkerSet", "pair", spec=spec))).workloads
-    assert [(w.part, w.replicas, w.pods) for w in found] == [("leader", "2", 2), ("worker", "2 × 2", 4)]
-    assert requested(found) == {"aws.amazon.com/neuron": 96}
-
-
-@pytest.mark.parametrize(
-    ("spec", "annotations", "outside", "type_"),
-    [
-        ({}, {}, False, "ClusterIP"),
-        ({"clusterIP": "None"}, {}, False, "headless"),
-        ({"type": "NodePort"}, {}, True, "NodePort"),
-        ({"type": "LoadBalancer"}, {}, True, "LoadBalancer"),
-        (
-            {"type": "LoadBalancer"},
-            {"service.beta.kubernetes.io/aws-load-balancer-scheme": "internal"},
-            True,
-            "LoadBalancer, internal",
-        ),
-        ("<unknown>", "[secret]", True, "<unknown>"),
-    ],
-)
-def test_who_reaches_a_service(spec: Any, annotations: Any, outside: bool, type_: str) -> None:
-    service = kubernetes_object("core/v1:Service", "s", spec=spec, metadata={"name": "s", "annotations": annotations})
-    (endpoint,) = facts_of(graph_of(service)).endpoints
-    assert (endpoint.outside, endpoint.type) == (outside, type_)
-
-
-def test_a_cluster_is_public_unless_told_otherwise() -> None:
-    found = facts_of(graph_of(Resource(urn("k"), "eks:index:Cluster", "k", custom=False, remote=True))).clusters
-    assert [cluster.access for cluster in found] == ["endpoint public to 0.0.0.0/0"]
+# -- words -----------------------------------------------------------------------------------------------------------------------
 
 
 def test_every_aws_type_that_is_described_exists() -> None:
@@ -298,6 +177,22 @@ def test_every_aws_type_that_is_described_exists() -> None:
 # -- tree ------------------------------------------------------------------------------------------------------------------------
 
 
+def test_a_domain_adds_sections_and_words() -> None:
+    bucket = Resource(urn("a"), "aws:s3/bucket:Bucket", "a", inputs={"bucket": "kept"})
+
+    def sections(graph: Graph) -> Iterator[Section]:
+        rows = [Row((one.name, "1 GiB"), {"holds": ["x", "y"]}) for one in graph.resources]
+        yield Section("Data", [Listing(("STORE", "SIZE"), rows)], ("Store",), [], ("all in all", "3 GiB"))
+        yield Section("Nothing", [Listing(("STORE",), [])], ("Store",), [])
+
+    domain = Domain(words={bucket.type: lambda inputs: f"holds {inputs['bucket']}"}, sections=sections)
+    tree = render_tree(graph_of(bucket), domain)
+    assert "s3.Bucket  a  holds kept" in tree
+    assert "\n\nData\n  STORE  SIZE\n  a      1 GiB\n      holds x, y\n  all in all: 3 GiB\n" in tree
+    assert "Nothing" not in tree
+    assert "s3.Bucket  a  kept" in render_tree(graph_of(bucket))
+
+
 def test_the_headline_adds_up(graph: Graph) -> None:
     headline = render_tree(graph).split("\n\n")[0]
     total, *parts = [int(number) for number in re.findall(r"(?<![.\d])\d+(?= )", headline.partition("\nreads")[0])]
@@ -307,7 +202,7 @@ def test_the_headline_adds_up(graph: Graph) -> None:
 
 
 def test_every_resource_is_in_the_tree_or_counted(graph: Graph) -> None:
-    tree = render_tree(graph, width=400).split("\n\nClusters")[0]
+    tree = render_tree(graph, width=400).split("\n\nOutputs")[0]
     counts = Counter(r.type for r in graph.resources if not r.is_default_provider and r.type != STACK_TYPE)
     for type_, count in counts.items():
         label = describe.short_component_type(type_) if type_.startswith("demo:") else describe.short_type(type_)
@@ -356,87 +251,6 @@ def test_views_need_neither_pulumi_nor_the_rest_of_the_library() -> None:
 
 # -- any graph -------------------------------------------------------------------------------------------------------------------
 
-PLANTED = "Tr0ub4dor-planted"
-_NAMES = ("a", "b", "net", "net-vpc", 'q"<>&|', "end", "é-ü", "", "x" * 120)
-_INPUTS: tuple[str, ...] = ("spec", "metadata", "model", "data", "values", "kind")
-_TOKENS = ("<unknown>", "[secret]", "<a.b>")
-_KNOWN_TYPES = (
-    *describe._WORDS,
-    *describe._PATHS,
-    "aws:lb/loadBalancer:LoadBalancer",
-    "demo:index:Component",
-    "kubernetes:apps/v1:DaemonSet",
-    "kubernetes:apps/v1:Deployment",
-    "kubernetes:autoscaling/v2:HorizontalPodAutoscaler",
-    "kubernetes:batch/v1:CronJob",
-    "kubernetes:core/v1:Secret",
-    "kubernetes:core/v1:Service",
-    "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass",
-    "kubernetes:karpenter.sh/v1:NodePool",
-    "kubernetes:keda.sh/v1alpha1:ScaledObject",
-    "kubernetes:leaderworkerset.x-k8s.io/v1:LeaderWorkerSet",
-    "kubernetes:networking.k8s.io/v1:Ingress",
-    "kubernetes:ray.io/v1:RayService",
-    "odd",
-    "pulumi:providers:aws",
-    STACK_TYPE,
-)
-
-odd_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(_TOKENS) | st.binary(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@st.composite
-def odd_graphs(draw: st.DrawFn) -> Graph:
-    """Recorded resources with anything at some place of their inputs, and resources of known types with anything as inputs.
-
-    Parents and dependencies may be missing or lead in circles. Whatever stands in a Secret is planted.
-    """
-    resources = []
-    for number in range(draw(st.integers(0, 6))):
-        if draw(st.booleans()):
-            found = draw(st.sampled_from(recorded().resources))
-            inputs: dict[str, Any] = {key: _with_odd_places(draw, value) for key, value in found.inputs.items()}
-            type_, custom, remote = found.type, found.custom, found.remote
-        else:
-            type_, custom, remote = draw(st.sampled_from(_KNOWN_TYPES)), draw(st.booleans()), draw(st.booleans())
-            inputs = draw(st.dictionaries(st.sampled_from(_INPUTS), odd_values))
-        if type_ == "kubernetes:core/v1:Secret":
-            inputs = {**inputs, "data": {"key": PLANTED}, "stringData": PLANTED}
-        others = st.sampled_from([urn(str(other)) for other in range(7)])
-        resources.append(
-            Resource(
-                urn(str(number)),
-                type_,
-                draw(st.sampled_from(_NAMES)),
-                parent=draw(st.just("") | others),
-                custom=custom,
-                remote=remote,
-                provider=draw(st.just("") | others),
-                inputs=inputs,
-                dependencies=tuple(draw(st.lists(others, max_size=3))),
-                property_dependencies={"launchTemplate": tuple(draw(st.lists(others, max_size=1)))},
-                options=draw(st.sampled_from(({}, {}, {"read": "id"}, {"protect": True}))),
-                source=draw(st.sampled_from(("", "infra/__main__.py:3"))),
-            )
-        )
-    outputs = draw(st.dictionaries(st.text(max_size=8), odd_values, max_size=3))
-    return Graph("p", draw(st.sampled_from(_NAMES)), tuple(resources), outputs, tuple(draw(st.lists(st.text(), max_size=2))))
-
-
-def _with_odd_places(draw: st.DrawFn, value: Any) -> Any:
-    """The value with one place inside, or itself, replaced."""
-    if isinstance(value, dict) and value and draw(st.integers(0, 4)):
-        key = draw(st.sampled_from(sorted(value)))
-        return {**value, key: _with_odd_places(draw, value[key])}
-    if isinstance(value, list) and value and draw(st.integers(0, 4)):
-        place = draw(st.integers(0, len(value) - 1))
-        return [*value[:place], _with_odd_places(draw, value[place]), *value[place + 1 :]]
-    return draw(odd_values)
-
 
 @given(odd=odd_graphs(), width=st.integers(20, 160))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -452,25 +266,6 @@ def test_any_graph_can_be_drawn(odd: Graph, width: int) -> None:
     assert len(documents) == len(objects)
     expected = [json.loads(json.dumps(manifest(resource))) for resource in objects]
     assert sorted(map(canonical, documents)) == sorted(map(canonical, expected))
-
-
-# -- graphs made by hand ---------------------------------------------------------------------------------------------------------
-
-
-def urn(name: str) -> str:
-    return f"urn:pulumi:s::p::t::{name}"
-
-
-def component(name: str, *, parent: str = "", type_: str = "demo:index:Part", inputs: dict[str, Any] | None = None) -> Resource:
-    return Resource(urn(name), type_, name, parent=urn(parent) if parent else "", custom=False, inputs=inputs or {})
-
-
-def kubernetes_object(type_: str, name: str, *, options: dict[str, Any] | None = None, **inputs: Any) -> Resource:
-    return Resource(urn(name), f"kubernetes:{type_}", name, inputs=inputs, options=options or {})
-
-
-def graph_of(*resources: Resource, outputs: dict[str, Any] | None = None, warnings: tuple[str, ...] = ()) -> Graph:
-    return Graph("p", "s", resources, outputs or {}, warnings)
 
 
 def canonical(value: Any) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.project import Project, StackConfig, find_project
 
 
@@ -85,7 +85,7 @@ def test_an_environment_is_said_to_be_missing(tmp_path):
     ],
 )
 def test_a_project_that_cannot_be_run_says_why(tmp_path, text, said):
-    with pytest.raises(PreviewError, match=said):
+    with pytest.raises(ProblemsFound, match=said):
         project(tmp_path, text)
 
 
@@ -100,5 +100,5 @@ def test_a_project_that_cannot_be_run_says_why(tmp_path, text, said):
     ],
 )
 def test_a_stack_file_that_cannot_be_read_says_where(tmp_path, stack, said):
-    with pytest.raises(PreviewError, match=said):
+    with pytest.raises(ProblemsFound, match=said):
         config(tmp_path, stack, "name: app\nruntime: python\nconfig:\n  size: {type: integer, default: 2}\n")

@@ -12,26 +12,16 @@ a comment that is too long, and artifacts as a redirect to another host.
 import io
 import json
 import re
-import threading
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, cast
-from urllib.parse import parse_qs, urlsplit
+
+from loopback import Handler, Request, Server
 
 REPOSITORY = "team/stacks"
 BOT = "github-actions[bot]"
-
-
-@dataclass(frozen=True)
-class Request:
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: Any
 
 
 @dataclass
@@ -62,18 +52,15 @@ class GitHubApi:
         self._artifacts: dict[int, list[dict[str, Any]]] = {}
         self._faults: list[Fault] = []
         self._number = 1000
-        self._servers = [_Server(("127.0.0.1", 0), handler) for handler in (_Api, _Store)]
-        for server in self._servers:
-            server.owner = self
-        self._threads = [threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True) for one in self._servers]
+        self._servers = [Server(self, handler) for handler in (_Api, _Store)]
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._servers[0].server_address[1]}"
+        return f"http://{self._servers[0].address}"
 
     @property
     def store(self) -> str:
-        return f"http://127.0.0.1:{self._servers[1].server_address[1]}"
+        return f"http://{self._servers[1].address}"
 
     @property
     def writes(self) -> list[tuple[str, str]]:
@@ -183,15 +170,13 @@ class GitHubApi:
         return next((one for comments in self.comments.values() for one in comments if one["id"] == identity), None)
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        for server in self._servers:
+            server.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for server, thread in zip(self._servers, self._threads, strict=True):
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        for server in self._servers:
+            server.stop()
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:
@@ -220,42 +205,18 @@ _ROUTES: list[tuple[str, str, Callable[[GitHubApi, Request, int], tuple[int, Any
 ]
 
 
-class _Server(ThreadingHTTPServer):
-    owner: GitHubApi
-    daemon_threads = True
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     @property
     def owner(self) -> GitHubApi:
-        return cast(_Server, self.server).owner
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def _request(self) -> Request:
-        parts = urlsplit(self.path)
-        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        length = int(self.headers.get("Content-Length", 0))
-        body = json.loads(self.rfile.read(length)) if length else None
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        return Request(self.command, parts.path, query, headers, body)
-
-    def _send(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        # GitHub writes the names of headers in small letters.
-        for name, value in {"content-length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        return cast(Server, self.server).owner
 
 
 class _Api(_Handler):
     def _answer(self) -> None:
-        owner, request = self.owner, self._request()
+        owner, request = self.owner, self.received()
         owner.requests.append(request)
         if request.headers.get("authorization") != f"Bearer {owner.token}":
-            self._send(401, b'{"message": "Bad credentials"}')
+            self.send(401, b'{"message": "Bad credentials"}')
             return
         fault = owner.fault(request.method, request.path)
         status, content = owner.answer(request) if fault is None or fault.done else (0, None)
@@ -263,11 +224,11 @@ class _Api(_Handler):
             self.close_connection = True
             self.connection.close()
         elif fault is not None:
-            self._send(fault.status, fault.body, fault.headers)
+            self.send(fault.status, fault.body, fault.headers)
         elif status == 302:
-            self._send(302, headers={"location": str(content)})
+            self.send(302, headers={"location": str(content)})
         else:
-            self._send(status, b"" if content is None else json.dumps(content).encode(), {"content-type": "application/json"})
+            self.send(status, b"" if content is None else json.dumps(content).encode(), {"content-type": "application/json"})
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer
 
@@ -276,6 +237,6 @@ class _Store(_Handler):
     """Where artifacts are kept: another host, that must not see the token."""
 
     def do_GET(self) -> None:
-        request = self._request()
+        request = self.received()
         self.owner.downloads.append(request)
-        self._send(200, self.owner.archives[int(request.path.strip("/"))])
+        self.send(200, self.owner.archives[int(request.path.strip("/"))])

@@ -11,24 +11,12 @@ with a Status. Answers of one request are given in turn, the last one again and 
 
 import json
 import ssl
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
-from urllib.parse import parse_qsl, urlsplit
 
-
-@dataclass(frozen=True)
-class Request:
-    """One request as it came; ``body`` is None where it has none."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: Any
+from loopback import Handler, Request, Server
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:
@@ -48,17 +36,15 @@ class KubernetesApi:
     def __post_init__(self) -> None:
         self._groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self._answers: dict[tuple[str, str], list[tuple[int, Any]]] = {}
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.owner = self
+        self._server = _Server(self, _Handler)
         if self.certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate, self.certificate.with_suffix(".key"))
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{'https' if self.certificate else 'http'}://{self._server.address}"
 
     def serves(self, group: str, version: str, *, cluster: bool = False, **plural_of: str) -> None:
         """Adds kinds to what discovery tells. The first version of a group is the one it prefers."""
@@ -77,7 +63,7 @@ class KubernetesApi:
         return [f"{request.method} {request.path}" for request in self.requests]
 
     def answer(self, request: Request) -> tuple[int, Any]:
-        if request.path in ("/api", "/apis") and "APIGroupDiscoveryList" in request.headers["Accept"]:
+        if request.path in ("/api", "/apis") and "APIGroupDiscoveryList" in request.headers["accept"]:
             self.discoveries += request.path == "/apis"
             return 200, self._discovery(core=request.path == "/api")
         self.requests.append(request)
@@ -96,7 +82,7 @@ class KubernetesApi:
         return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items}
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -104,39 +90,18 @@ class KubernetesApi:
 
     def stop(self) -> None:
         """Takes no connection any more, and ends those there are."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
+        self._server.stop()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-    owner: KubernetesApi
-
+class _Server(Server):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that does not trust the certificate goes away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    timeout = 20
-
+class _Handler(Handler):
     def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length", 0))
-        url = urlsplit(self.path)
-        body = json.loads(self.rfile.read(length)) if length else None
-        request = Request(self.command, url.path, dict(parse_qsl(url.query)), dict(self.headers), body)
-        code, content = cast(_Server, self.server).owner.answer(request)
+        code, content = cast(KubernetesApi, cast(Server, self.server).owner).answer(self.received())
         sent = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "text/plain" if isinstance(content, bytes) else "application/json")
-        self.send_header("Content-Length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
+        self.send(code, sent, {"content-type": "text/plain" if isinstance(content, bytes) else "application/json"})
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from eks_inference.clients.spec import OpenWebUISpec
 from eks_inference.kubernetes.network_policy import DNS, Rule, allow_to, namespace
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
-
-APP_LABEL = "app.kubernetes.io/name"
 
 WEB_UI_NAME = "open-webui"
 WEB_UI_PORT = 8080

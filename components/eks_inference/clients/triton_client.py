@@ -69,15 +69,15 @@ class TritonClient(pulumi.ComponentResource):
             opts=inside,
         )
         before: list[pulumi.Resource] = [script, network, *secret]
-        pod = {"image": image, "placement": placement, "token_env": secret_env("HF_TOKEN", token)}
+        work = plan.job_spec(name, spec, told, target, image=image, placement=placement, token_env=secret_env("HF_TOKEN", token))
         k8s.batch.v1.CronJob(
             f"{name}-again",
-            **plan.again(name, spec, told, target, **pod),
+            **plan.again(name, spec, work),
             opts=on_cluster(cluster, self, *before, *placement.ready),
         )
         job = k8s.batch.v1.Job(
             f"{name}-job",
-            **plan.job(name, spec, told, target, **pod),
+            **plan.job(name, spec, told, work),
             # Two at once would measure each other.
             opts=on_cluster(cluster, self, *before, *placement.ready, *server.ready, delete_before_replace=True),
         )

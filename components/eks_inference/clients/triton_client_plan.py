@@ -13,7 +13,8 @@ from typing import Any
 
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.kubernetes import network_policy as policy
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
+from eks_inference.kubernetes.workloads import job_pod
 from eks_inference.placement import Placement
 
 CLIENT_LABEL = "eks-inference/triton-client"
@@ -115,17 +116,8 @@ def config_map(name: str, spec: TritonClientSpec, told: Mapping[str, Any]) -> di
     }
 
 
-def job(
-    name: str,
-    spec: TritonClientSpec,
-    told: Mapping[str, Any],
-    target: Target,
-    *,
-    image: str,
-    placement: Placement,
-    token_env: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the Job that runs with a deployment; nothing waits for it."""
+def job(name: str, spec: TritonClientSpec, told: Mapping[str, Any], work: Mapping[str, Any]) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the Job that runs with a deployment; nothing waits for it. ``work`` is its ``job_spec``."""
     return {
         # A failed test is no failed deployment, and `pulumi up` need not last as long as the measurement.
         "metadata": {
@@ -133,11 +125,19 @@ def job(
             "namespace": spec.namespace,
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
-        "spec": _job(name, spec, told, target, image, placement, token_env),
+        "spec": work,
     }
 
 
-def again(
+def again(name: str, spec: TritonClientSpec, work: Mapping[str, Any]) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of a CronJob that never runs by itself: the template of further Jobs."""
+    return {
+        "metadata": {"name": name, "namespace": spec.namespace},
+        "spec": {"suspend": True, "schedule": "0 0 1 1 *", "jobTemplate": {"spec": work}},
+    }
+
+
+def job_spec(
     name: str,
     spec: TritonClientSpec,
     told: Mapping[str, Any],
@@ -147,26 +147,8 @@ def again(
     placement: Placement,
     token_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of a CronJob that never runs by itself: the template of further Jobs."""
-    return {
-        "metadata": {"name": name, "namespace": spec.namespace},
-        "spec": {
-            "suspend": True,
-            "schedule": "0 0 1 1 *",
-            "jobTemplate": {"spec": _job(name, spec, told, target, image, placement, token_env)},
-        },
-    }
+    """``spec`` of a Job that asks the questions and then measures."""
 
-
-def _job(
-    name: str,
-    spec: TritonClientSpec,
-    told: Mapping[str, Any],
-    target: Target,
-    image: str,
-    placement: Placement,
-    token_env: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
     def container(role: str) -> dict[str, Any]:
         return {
             "name": role,
@@ -196,12 +178,7 @@ def _job(
                 "annotations": {"karpenter.sh/do-not-disrupt": "true"},
             },
             "spec": {
-                "restartPolicy": "Never",
-                "automountServiceAccountToken": False,
-                "enableServiceLinks": False,
-                "nodeSelector": dict(placement.node_selector),
-                "tolerations": placement.tolerations(),
-                "securityContext": restricted_pod(_USER),
+                **job_pod(placement, _USER),
                 "initContainers": [container("test")],
                 "containers": [container("perf")],
                 "volumes": [

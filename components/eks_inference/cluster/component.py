@@ -1,5 +1,7 @@
 """The resources of a cluster: its control plane, and the add-ons it needs once nodes have joined."""
 
+from collections.abc import Collection
+
 import pulumi
 import pulumi_aws as aws
 import pulumi_eks as eks
@@ -9,6 +11,7 @@ from eks_inference.aws import iam
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
@@ -45,7 +48,42 @@ class EksCluster(pulumi.ComponentResource):
         self.settings = settings
         self.service_cidr = spec.service_cidr
 
-        # A role of ours: that of pulumi-eks takes no permissions boundary, and its name may exceed IAM's 64 characters.
+        self.control_plane = self._control_plane(spec, network, zones)
+        cluster = self.control_plane.eks_cluster
+        self.endpoint: pulumi.Output[str] = cluster.endpoint
+        self.certificate_authority: pulumi.Output[str] = cluster.certificate_authority.data
+        # With the default groups skipped this is the group EKS makes (pulumi-eks, nodejs/eks/cluster/cluster.ts).
+        self.security_group_id = self.control_plane.cluster_security_group_id
+        self.provider = kubernetes_provider(
+            f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
+        )
+        self.ready: tuple[pulumi.Resource, ...] = tuple(
+            eks_addon(
+                f"{name}-{addon.name}",
+                addon,
+                cluster_name=name,
+                settings=settings,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[self.control_plane]),
+            )
+            for addon in plan.addons_before_pools(spec).values()
+        )
+        self.kubeconfig_command = plan.kubeconfig_command(name, settings.region, settings.profile)
+        self.register_outputs(
+            {
+                "name": name,
+                "version": spec.version,
+                "endpoint": self.endpoint,
+                "securityGroupId": self.security_group_id,
+                "kubeconfigCommand": self.kubeconfig_command,
+            }
+        )
+
+    def _service_role(self) -> tuple[aws.iam.Role, aws.iam.RolePolicyAttachment]:
+        """The role of the control plane, and what it may do.
+
+        Not that of pulumi-eks, which takes no permissions boundary, and whose name may exceed IAM's 64 characters.
+        """
+        name, settings = self.name, self.settings
         role = aws.iam.Role(
             f"{name}-service-role",
             description=f"Control plane of the EKS cluster {name}",
@@ -60,7 +98,12 @@ class EksCluster(pulumi.ComponentResource):
             policy_arn=iam.managed_policy_arn("AmazonEKSClusterPolicy", settings.partition),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self.control_plane = eks.Cluster(
+        return role, policy
+
+    def _control_plane(self, spec: ClusterSpec, network: Network, zones: Collection[str]) -> eks.Cluster:
+        name, settings = self.name, self.settings
+        role, policy = self._service_role()
+        return eks.Cluster(
             f"{name}-control-plane",
             name=name,
             version=spec.version,
@@ -101,34 +144,6 @@ class EksCluster(pulumi.ComponentResource):
             coredns_addon_options=eks.CoreDnsAddonOptionsArgs(enabled=False),
             tags={**settings.tags, "Name": name},
             opts=pulumi.ResourceOptions(parent=self, depends_on=[policy, *network.ready]),
-        )
-        cluster = self.control_plane.eks_cluster
-        self.endpoint: pulumi.Output[str] = cluster.endpoint
-        self.certificate_authority: pulumi.Output[str] = cluster.certificate_authority.data
-        # With the default groups skipped this is the group EKS makes (pulumi-eks, nodejs/eks/cluster/cluster.ts).
-        self.security_group_id = self.control_plane.cluster_security_group_id
-        self.provider = kubernetes_provider(
-            f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
-        )
-        self.ready: tuple[pulumi.Resource, ...] = tuple(
-            eks_addon(
-                f"{name}-{addon.name}",
-                addon,
-                cluster_name=name,
-                settings=settings,
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[self.control_plane]),
-            )
-            for addon in plan.addons_before_pools(spec).values()
-        )
-        self.kubeconfig_command = plan.kubeconfig_command(name, settings.region, settings.profile)
-        self.register_outputs(
-            {
-                "name": name,
-                "version": spec.version,
-                "endpoint": self.endpoint,
-                "securityGroupId": self.security_group_id,
-                "kubeconfigCommand": self.kubeconfig_command,
-            }
         )
 
 
@@ -209,7 +224,7 @@ class ClusterAddons(pulumi.ComponentResource):
             volume_binding_mode=manifest["volumeBindingMode"],
             allow_volume_expansion=manifest["allowVolumeExpansion"],
             reclaim_policy=manifest["reclaimPolicy"],
-            opts=pulumi.ResourceOptions(parent=self, provider=self.provider, depends_on=[storage_driver]),
+            opts=on_cluster(cluster, self, storage_driver),
         )
         # DNS and volumes. Not metrics-server: no pod needs it to start. The storage class stands for its driver.
         self.ready: tuple[pulumi.Resource, ...] = (coredns, storage_class)

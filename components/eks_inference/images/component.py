@@ -65,32 +65,7 @@ class ImageBuild(pulumi.ComponentResource):
         repository = self._repository(name, spec, cluster)
         identity = self._identity(name, repository, bases, cluster)
         namespace = namespace_object(f"{name}-namespace", self.namespace, plan.POD_SECURITY, cluster=cluster, parent=self)
-        inside = on_cluster(cluster, self, namespace)
-        before: list[pulumi.Resource] = [
-            k8s.core.v1.ServiceAccount(
-                f"{name}-account",
-                metadata={"name": plan.SERVICE_ACCOUNT, "namespace": self.namespace},
-                automount_service_account_token=False,
-                opts=inside,
-            ),
-            k8s.networking.v1.NetworkPolicy(
-                f"{name}-network",
-                **network_policy("image-build", self.namespace, selector={}, ingress=[], egress=plan.EGRESS),
-                opts=inside,
-            ),
-            k8s.core.v1.ConfigMap(
-                f"{name}-recipe",
-                metadata={"name": plan.recipe_config_map(self.tag), "namespace": self.namespace},
-                data=plan.context(spec),
-                opts=inside,
-            ),
-            k8s.core.v1.ConfigMap(
-                f"{name}-scripts",
-                metadata={"name": plan.SCRIPTS_CONFIG_MAP, "namespace": self.namespace},
-                data=plan.scripts(),
-                opts=inside,
-            ),
-        ]
+        before = self._inside(name, spec, on_cluster(cluster, self, namespace))
         job = k8s.batch.v1.Job(
             f"{name}-job",
             metadata={
@@ -147,6 +122,34 @@ class ImageBuild(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         return repository
+
+    def _inside(self, name: str, spec: InClusterImage, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+        """What the build's pods need in their namespace."""
+        return [
+            k8s.core.v1.ServiceAccount(
+                f"{name}-account",
+                metadata={"name": plan.SERVICE_ACCOUNT, "namespace": self.namespace},
+                automount_service_account_token=False,
+                opts=opts,
+            ),
+            k8s.networking.v1.NetworkPolicy(
+                f"{name}-network",
+                **network_policy("image-build", self.namespace, selector={}, ingress=[], egress=plan.EGRESS),
+                opts=opts,
+            ),
+            k8s.core.v1.ConfigMap(
+                f"{name}-recipe",
+                metadata={"name": plan.recipe_config_map(self.tag), "namespace": self.namespace},
+                data=plan.context(spec),
+                opts=opts,
+            ),
+            k8s.core.v1.ConfigMap(
+                f"{name}-scripts",
+                metadata={"name": plan.SCRIPTS_CONFIG_MAP, "namespace": self.namespace},
+                data=plan.scripts(),
+                opts=opts,
+            ),
+        ]
 
     def _identity(
         self, name: str, repository: aws.ecr.Repository, bases: Sequence[PrivateRepository], cluster: Cluster

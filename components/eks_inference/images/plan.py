@@ -18,6 +18,7 @@ from eks_inference.images.dockerfile import PrivateRepository
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, Rule, addresses, allow_to
 from eks_inference.kubernetes.pod_security import Level
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 from eks_inference.spec import dns_label_faults
@@ -25,7 +26,7 @@ from eks_inference.spec import dns_label_faults
 SERVICE_ACCOUNT = "image-build"
 SCRIPTS_CONFIG_MAP = "image-build-scripts"
 SCRIPT_FILES = ("prepare.sh", "build.sh")
-LABELS = {"app.kubernetes.io/name": "image-build"}
+LABELS = {APP_LABEL: "image-build"}
 
 POD_SECURITY: Level = "privileged"
 """Pod Security of the build's namespace, and why it is not "restricted".
@@ -45,6 +46,10 @@ _LAST_WORDS_SECONDS = 60
 _STATE = "/build"
 _RECIPE = "/recipe"
 _SCRIPTS = "/scripts"
+_STATE_AND_SCRIPTS = (
+    {"name": "state", "mountPath": _STATE},
+    {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
+)
 
 # Ubuntu's package archives are plain HTTP. Link-local addresses (instance metadata above all) are not for a Dockerfile.
 _HTTP: Rule = allow_to(addresses("0.0.0.0/0", but=["169.254.0.0/16"]), tcp=[80])
@@ -167,13 +172,6 @@ def job(
     buildkit_image: str,
 ) -> Any:
     """``spec`` of the Job, in Kubernetes spelling. ``image`` is the reference to make, known once the repository is there."""
-    state = [{"name": "state", "mountPath": _STATE}, {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}]
-    environment = [
-        {"name": "IMAGE", "value": image},
-        {"name": "STATE", "value": _STATE},
-        {"name": "DOCKER_CONFIG", "value": f"{_STATE}/docker"},
-    ]
-    storage = {"ephemeral-storage": f"{spec.ephemeral_storage_gib}Gi"}
     return {
         # No ttlSecondsAfterFinished: a Job that disappears is built again by the next `pulumi up`.
         "backoffLimit": _BACKOFF_LIMIT,
@@ -194,65 +192,11 @@ def job(
                 "serviceAccountName": SERVICE_ACCOUNT,
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
-                "nodeSelector": dict(placement.node_selector),
-                "tolerations": placement.tolerations(),
+                **placement.scheduling(),
                 # No fsGroup: its setgid bit on the volume would find its way into folders of the image.
                 "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER},
-                "initContainers": [
-                    {
-                        "name": "prepare",
-                        "image": cli_image,
-                        "command": ["/bin/sh", f"{_SCRIPTS}/prepare.sh"],
-                        "env": [
-                            *environment,
-                            {"name": "RECIPE", "value": _RECIPE},
-                            {"name": "REGISTRIES", "value": " ".join(registries)},
-                            # The user has no home in this image.
-                            {"name": "HOME", "value": _STATE},
-                        ],
-                        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "256Mi"}},
-                        "terminationMessagePolicy": "FallbackToLogsOnError",
-                        "securityContext": {
-                            "allowPrivilegeEscalation": False,
-                            "capabilities": {"drop": ["ALL"]},
-                            "readOnlyRootFilesystem": True,
-                            "seccompProfile": {"type": "RuntimeDefault"},
-                        },
-                        "volumeMounts": [*state, {"name": "recipe", "mountPath": _RECIPE, "readOnly": True}],
-                    }
-                ],
-                "containers": [
-                    {
-                        "name": "build",
-                        "image": buildkit_image,
-                        "command": ["/bin/sh", f"{_SCRIPTS}/build.sh"],
-                        "args": [
-                            argument
-                            for name, value in build_arguments.items()
-                            for argument in ("--opt", _literal(f"build-arg:{name}={value}"))
-                        ],
-                        "env": [
-                            *environment,
-                            # A pod's /proc is masked, so a RUN step cannot have one of its own and shares the daemon's.
-                            {"name": "BUILDKITD_FLAGS", "value": "--oci-worker-no-process-sandbox"},
-                            # Of growing length, 40 s in all; the 10 it would try are 3 s.
-                            {"name": "BUILDCTL_CONNECT_RETRIES_MAX", "value": "60"},
-                        ],
-                        "resources": {
-                            "requests": {"cpu": spec.cpu, "memory": spec.memory, **storage},
-                            "limits": {"memory": spec.memory, **storage},
-                        },
-                        "terminationMessagePolicy": "FallbackToLogsOnError",
-                        "securityContext": {
-                            # For newuidmap, which is setuid, and for the mounts of each RUN step. See POD_SECURITY.
-                            "allowPrivilegeEscalation": True,
-                            "privileged": False,
-                            "seccompProfile": {"type": "Unconfined"},
-                            "appArmorProfile": {"type": "Unconfined"},
-                        },
-                        "volumeMounts": [*state, {"name": "buildkit", "mountPath": "/home/user/.local/share/buildkit"}],
-                    }
-                ],
+                "initContainers": [_prepare_container(cli_image, image, registries)],
+                "containers": [_build_container(buildkit_image, image, spec, build_arguments)],
                 "volumes": [
                     {"name": "recipe", "configMap": {"name": recipe_config_map(tag)}},
                     {"name": "scripts", "configMap": {"name": SCRIPTS_CONFIG_MAP}},
@@ -262,6 +206,71 @@ def job(
             },
         },
     }
+
+
+def _prepare_container(cli_image: str, image: Any, registries: Sequence[str]) -> dict[str, Any]:
+    """Logs in, and looks whether the image is there already."""
+    return {
+        "name": "prepare",
+        "image": cli_image,
+        "command": ["/bin/sh", f"{_SCRIPTS}/prepare.sh"],
+        "env": [
+            *_environment(image),
+            {"name": "RECIPE", "value": _RECIPE},
+            {"name": "REGISTRIES", "value": " ".join(registries)},
+            # The user has no home in this image.
+            {"name": "HOME", "value": _STATE},
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "256Mi"}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [*_STATE_AND_SCRIPTS, {"name": "recipe", "mountPath": _RECIPE, "readOnly": True}],
+    }
+
+
+def _build_container(buildkit_image: str, image: Any, spec: InClusterImage, build_arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Builds and pushes the image, unless it is there."""
+    storage = {"ephemeral-storage": f"{spec.ephemeral_storage_gib}Gi"}
+    options = [_literal(f"build-arg:{name}={value}") for name, value in build_arguments.items()]
+    return {
+        "name": "build",
+        "image": buildkit_image,
+        "command": ["/bin/sh", f"{_SCRIPTS}/build.sh"],
+        "args": [argument for option in options for argument in ("--opt", option)],
+        "env": [
+            *_environment(image),
+            # A pod's /proc is masked, so a RUN step cannot have one of its own and shares the daemon's.
+            {"name": "BUILDKITD_FLAGS", "value": "--oci-worker-no-process-sandbox"},
+            # Of growing length, 40 s in all; the 10 it would try are 3 s.
+            {"name": "BUILDCTL_CONNECT_RETRIES_MAX", "value": "60"},
+        ],
+        "resources": {
+            "requests": {"cpu": spec.cpu, "memory": spec.memory, **storage},
+            "limits": {"memory": spec.memory, **storage},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            # For newuidmap, which is setuid, and for the mounts of each RUN step. See POD_SECURITY.
+            "allowPrivilegeEscalation": True,
+            "privileged": False,
+            "seccompProfile": {"type": "Unconfined"},
+            "appArmorProfile": {"type": "Unconfined"},
+        },
+        "volumeMounts": [*_STATE_AND_SCRIPTS, {"name": "buildkit", "mountPath": "/home/user/.local/share/buildkit"}],
+    }
+
+
+def _environment(image: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": "IMAGE", "value": image},
+        {"name": "STATE", "value": _STATE},
+        {"name": "DOCKER_CONFIG", "value": f"{_STATE}/docker"},
+    ]
 
 
 def faults(name: str, placement: Placement) -> list[Fault]:

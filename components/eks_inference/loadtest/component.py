@@ -12,7 +12,7 @@ from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.loadtest import plan
+from eks_inference.loadtest import guidellm_plan, plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
 from eks_inference.placement import Placement
 from eks_inference.serving.handle import ModelServer
@@ -63,7 +63,7 @@ class LoadTest(pulumi.ComponentResource):
         settings = cluster.settings
         self.namespace = spec.namespace
         tool = settings.image(spec.image or versions.image("guidellm"))
-        configuration = plan.configuration(name, spec, targets, tool)
+        configuration = guidellm_plan.configuration(name, spec, targets, tool)
         self.log_command = plan.log_command(name, spec, configuration) if spec.enabled else None
         self.copy_commands: Sequence[str] = plan.copy_commands(name, spec)
 
@@ -123,12 +123,12 @@ class LoadTest(pulumi.ComponentResource):
 
 def _targets(
     name: str, spec: LoadTestSpec, servers: Mapping[str, ModelServer], hardware: Mapping[str, Hardware]
-) -> dict[str, plan.Target]:
+) -> dict[str, guidellm_plan.Target]:
     """The servers under test, in the order they are tested."""
     faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=MAX_NAME_LENGTH)
     if not servers:
         faults.append(Fault((), "there is no model server to test"))
-    targets: dict[str, plan.Target] = {}
+    targets: dict[str, guidellm_plan.Target] = {}
     for position, server_name in enumerate(spec.servers or servers):
         server = servers.get(server_name)
         if server is None:
@@ -142,7 +142,7 @@ def _targets(
             message = f"server '{server_name}' calls its model by a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue
-        targets[server_name] = plan.Target(
+        targets[server_name] = guidellm_plan.Target(
             namespace=server.namespace,
             endpoint=server.endpoint,
             model=server.model_id,

@@ -1,138 +1,32 @@
-"""A load test as data: what GuideLLM is told, and the Kubernetes objects around it. Pure functions; no pulumi.
+"""The Kubernetes objects around a load test. Pure functions; no pulumi.
 
-The tool is GuideLLM (vllm-project/guidellm): maintained, recommended by vLLM's own documents, published as an image that can be
-pulled without an account. LLMPerf, which the source system uses, is no longer maintained, and its inter-token latency contains
-the time to first token: do not compare the two.
-
-Sources: GuideLLM v0.7.3 (Containerfile: user 1001, /opt/app-root/bin, tar; docs/guides; schemas of scenario and report), run
-against tests/openai_server.py; Kubernetes documentation for Job, CronJob and Pod Security "restricted".
+Sources: GuideLLM v0.7.3 (Containerfile: user 1001, /opt/app-root/bin, tar); Kubernetes documentation for Job, CronJob and Pod
+Security "restricted".
 """
 
-import hashlib
 import json
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.resources import files
 from typing import Any
-from urllib.parse import urlsplit
 
 from eks_inference.kubernetes import network_policy as policy
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
-from eks_inference.merge import merged
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
+from eks_inference.kubernetes.workloads import job_pod
+from eks_inference.loadtest.guidellm_plan import SCRIPT_FILE, Target, ready_timeout_seconds, script
+from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.placement import Placement
-from eks_inference.serving.hardware import Hardware
-
-SCHEMA = 1
-"""Version of the configuration and of the records in the results (``assets/load_test.py``)."""
 
 TEST_LABEL = "eks-inference/load-test"
 RESULTS_FOLDER = "/results"
 READER_SECONDS = 3600
 
 _CONFIG_FOLDER = "/load-test"
-_SCRIPT_FILE = "load_test.py"
 _CONFIG_FILE = "config.json"
 _PYTHON = "/opt/app-root/bin/python"  # the interpreter GuideLLM is installed in
 _START_SECONDS = 600  # of the pod: its image and its volume
-_SILENCE_SECONDS = 600  # of a server in the middle of an answer, and before its first token: then the request has failed
 _GRACE_SECONDS = 900  # what assets/load_test.py gives the tool beyond the measurement
-
-_NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # or told otherwise
 
 _USER = 1001
 _CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
-
-
-@dataclass(frozen=True)
-class Target:
-    """One model server under test. ``tokenizer`` is what counts its prompts; ``hardware`` is None where nobody said."""
-
-    namespace: str
-    endpoint: str
-    model: str
-    startup_seconds: int
-    tokenizer: HubTokenizer
-    hardware: Hardware | None = None
-
-    @property
-    def port(self) -> int:
-        address = urlsplit(self.endpoint)
-        return address.port or (443 if address.scheme == "https" else 80)
-
-
-def script() -> str:
-    """What runs in the pod."""
-    return files("eks_inference.loadtest").joinpath("assets", _SCRIPT_FILE).read_text("utf-8")
-
-
-def configuration(name: str, spec: LoadTestSpec, targets: Mapping[str, Target], image: str) -> dict[str, Any]:
-    """All that ``assets/load_test.py`` is told. ``digest`` stands for the rest of it and for the script."""
-    content = {
-        "schema": SCHEMA,
-        "name": name,
-        "tool": "guidellm",
-        "image": image,
-        "ready_timeout_seconds": ready_timeout_seconds(spec, targets),
-        "spec": spec.model_dump(mode="json", exclude_none=True, exclude=_NOT_MEASURED),
-        "servers": {server: _about(target) for server, target in targets.items()},
-        "measurements": [
-            {
-                "server": server,
-                "users": users,
-                "requests": users * spec.requests_per_user,
-                "timeout_seconds": spec.timeout_seconds,
-                "scenario": scenario(spec, server, target, users),
-            }
-            for server, target in targets.items()
-            for users in spec.users
-        ],
-    }
-    digest = hashlib.sha256((json.dumps(content, sort_keys=True) + script()).encode()).hexdigest()
-    return {"digest": digest[:10], **content}
-
-
-def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dict[str, Any]:
-    """A scenario file of GuideLLM: one measurement."""
-    tokenizer: dict[str, Any] = {"kind": "huggingface_auto", "model": target.tokenizer.id}
-    if target.tokenizer.revision:
-        tokenizer["load_kwargs"] = {"revision": target.tokenizer.revision}
-    ours = {
-        "backend": {
-            "kind": "openai_http",
-            "target": target.endpoint,
-            "model": target.model,
-            "request_format": "/v1/chat/completions",
-            # It would ask for /health, which Ray Serve and routers need not have; the wait before has seen an answer.
-            "validate_backend": False,
-            "timeout": _SILENCE_SECONDS,
-            **({"extras": {"body": spec.sampling}} if spec.sampling else {}),
-        },
-        "profile": {"kind": "concurrent", "streams": [users]},
-        "constraints": [
-            {"kind": "max_requests", "count": users * spec.requests_per_user},
-            {"kind": "max_duration", "seconds": spec.timeout_seconds},
-        ],
-        "tokenizer": tokenizer,
-        "data": [
-            {
-                "kind": "synthetic_text",
-                **_lengths("prompt_tokens", spec.input_tokens),
-                **_lengths("output_tokens", spec.output_tokens),
-            }
-        ],
-        # Other prompts in every run and measurement: a server's prefix cache must not know them.
-        "seed": {"kind": "static", "value": zlib.crc32(f"{spec.run}/{server}/{users}".encode()) >> 1},
-        # The figures of every request, without its texts: they are noise.
-        "metrics": {"kind": "generative", "sample_size": 0},
-    }
-    return {"spec": merged(ours, spec.guidellm)}
-
-
-def ready_timeout_seconds(spec: LoadTestSpec, targets: Mapping[str, Target]) -> int:
-    """One budget for all servers: they start at the same time."""
-    return spec.ready_timeout_seconds or max(target.startup_seconds for target in targets.values())
 
 
 def deadline_seconds(spec: LoadTestSpec, targets: Mapping[str, Target]) -> int:
@@ -148,7 +42,7 @@ def config_map(name: str, spec: LoadTestSpec, configuration: Mapping[str, Any]) 
     """Script and configuration, under a name of their own for each content."""
     return {
         "metadata": {"name": job_name(name, configuration), "namespace": spec.namespace},
-        "data": {_SCRIPT_FILE: script(), _CONFIG_FILE: json.dumps(configuration, indent=1) + "\n"},
+        "data": {SCRIPT_FILE: script(), _CONFIG_FILE: json.dumps(configuration, indent=1) + "\n"},
         "immutable": True,
     }
 
@@ -182,7 +76,7 @@ def job(
 ) -> dict[str, Any]:
     """The Job. ``secret_env`` is for what talks to the servers, ``token_env`` for what asks the Hub."""
     full_name = job_name(name, configuration)
-    script_path, config_path = f"{_CONFIG_FOLDER}/{_SCRIPT_FILE}", f"{_CONFIG_FOLDER}/{_CONFIG_FILE}"
+    script_path, config_path = f"{_CONFIG_FOLDER}/{SCRIPT_FILE}", f"{_CONFIG_FOLDER}/{_CONFIG_FILE}"
     scratch = {"name": "scratch", "mountPath": "/tmp"}
     config = {"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}
     environment = {
@@ -207,7 +101,7 @@ def job(
                     "annotations": {"karpenter.sh/do-not-disrupt": "true"},
                 },
                 "spec": {
-                    **_pod(placement),
+                    **job_pod(placement, _USER),
                     "initContainers": [
                         {
                             "name": "wait-for-models",
@@ -262,7 +156,7 @@ def reader(name: str, spec: LoadTestSpec, image: str, placement: Placement) -> d
                     "template": {
                         "metadata": {"labels": {TEST_LABEL: name}},
                         "spec": {
-                            **_pod(placement),
+                            **job_pod(placement, _USER),
                             "terminationGracePeriodSeconds": 1,  # the first process of a container ignores the request to end
                             "containers": [
                                 {
@@ -325,28 +219,6 @@ def copy_commands(name: str, spec: LoadTestSpec) -> list[str]:
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------------------
-
-
-def _about(target: Target) -> dict[str, Any]:
-    about: dict[str, Any] = {"endpoint": target.endpoint, "model": target.model, "tokenizer": target.tokenizer.id}
-    if on := target.hardware:
-        about |= asdict(on) | ({"devices": on.devices} if on.devices else {})
-    return about
-
-
-def _lengths(key: str, tokens: TokenCounts) -> dict[str, int]:
-    return {key: tokens.mean, **({f"{key}_stdev": tokens.stddev} if tokens.stddev else {})}
-
-
-def _pod(placement: Placement) -> dict[str, Any]:
-    return {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
-        "securityContext": restricted_pod(_USER),
-    }
 
 
 def _results_volume(name: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ Source: NVIDIA/dcgm-exporter 4.5.3-4.8.2 (manifest, chart).
 from typing import Any
 
 from eks_inference.accelerators.nvidia.plan import ALL_GPUS, on_gpu_nodes
+from eks_inference.kubernetes import workloads
 from eks_inference.observability.prometheus_plan import node_labels
 
 NAME = "dcgm-exporter"
 PORT = 9400
-LABELS = {"app.kubernetes.io/name": NAME}
 
 KUBELET_PODS = "/var/lib/kubelet/pod-resources"
 """Where the kubelet tells which pod has which device."""
@@ -44,22 +44,13 @@ def daemon_set(namespace: str, image: str) -> dict[str, Any]:
         },
         "volumeMounts": [{"name": "pod-resources", "mountPath": KUBELET_PODS, "readOnly": True}],
     }
-    return {
-        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
-        "spec": {
-            "selector": {"matchLabels": LABELS},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": LABELS},
-                "spec": {
-                    "automountServiceAccountToken": False,
-                    **on_gpu_nodes(),
-                    "containers": [container],
-                    "volumes": [{"name": "pod-resources", "hostPath": {"path": KUBELET_PODS, "type": "Directory"}}],
-                },
-            },
-        },
+    pod = {
+        "automountServiceAccountToken": False,
+        **on_gpu_nodes(),
+        "containers": [container],
+        "volumes": [{"name": "pod-resources", "hostPath": {"path": KUBELET_PODS, "type": "Directory"}}],
     }
+    return workloads.daemon_set(NAME, namespace, pod)
 
 
 def endpoints() -> list[dict[str, Any]]:

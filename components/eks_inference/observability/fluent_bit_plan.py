@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.aws import iam
+from eks_inference.kubernetes import workloads
 from eks_inference.observability.spec import FluentBitSpec
 
 NAME = "fluent-bit"
 """Of DaemonSet, ConfigMap and service account."""
 
-LABELS = {"app.kubernetes.io/name": NAME}
 CONFIG_FILE = "fluent-bit.conf"
 PORT = 2020
 """Where Fluent Bit answers about itself."""
@@ -116,30 +116,22 @@ def _lines(keys: Mapping[str, str | tuple[str, ...]]) -> Iterator[str]:
 
 def daemon_set(spec: FluentBitSpec, config: str, image: str) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the DaemonSet, on all nodes whatever their taints."""
-    return {
-        "metadata": {"name": NAME, "namespace": spec.namespace, "labels": LABELS},
-        "spec": {
-            "selector": {"matchLabels": LABELS},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "20%"}},
-            "template": {
-                # Fluent Bit reads the file once: another file is another pod.
-                "metadata": {"labels": LABELS, "annotations": {"eks-inference/config": _digest(config)}},
-                "spec": {
-                    "serviceAccountName": NAME,
-                    "automountServiceAccountToken": False,
-                    "tolerations": [{"operator": "Exists"}],
-                    "terminationGracePeriodSeconds": 45,
-                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-                    "containers": [_container(image)],
-                    "volumes": [
-                        {"name": "config", "configMap": {"name": NAME}},
-                        {"name": "logs", "hostPath": {"path": LOGS, "type": "Directory"}},
-                        {"name": "state", "hostPath": {"path": STATE, "type": "DirectoryOrCreate"}},
-                    ],
-                },
-            },
-        },
+    pod = {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 45,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(image)],
+        "volumes": [
+            {"name": "config", "configMap": {"name": NAME}},
+            {"name": "logs", "hostPath": {"path": LOGS, "type": "Directory"}},
+            {"name": "state", "hostPath": {"path": STATE, "type": "DirectoryOrCreate"}},
+        ],
     }
+    # Fluent Bit reads the file once: another file is another pod.
+    annotations = {"eks-inference/config": _digest(config)}
+    return workloads.daemon_set(NAME, spec.namespace, pod, annotations=annotations, max_unavailable="20%")
 
 
 def _container(image: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
 from eks_inference.accelerators.nodes import on_every_node
+from eks_inference.kubernetes import workloads
 from eks_inference.observability.prometheus_plan import node_labels
 
 NAME = "neuron-monitor"
 PORT = 8000
-LABELS = {"app.kubernetes.io/name": NAME}
 
 
 def daemon_set(namespace: str, image: str) -> dict[str, Any]:
@@ -30,21 +30,12 @@ def daemon_set(namespace: str, image: str) -> dict[str, Any]:
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}},
         "securityContext": {"privileged": True},
     }
-    return {
-        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
-        "spec": {
-            "selector": {"matchLabels": LABELS},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": LABELS},
-                "spec": {
-                    "automountServiceAccountToken": False,
-                    **on_every_node(neuron_instance_types()),
-                    "containers": [container],
-                },
-            },
-        },
+    pod = {
+        "automountServiceAccountToken": False,
+        **on_every_node(neuron_instance_types()),
+        "containers": [container],
     }
+    return workloads.daemon_set(NAME, namespace, pod)
 
 
 def endpoints() -> list[dict[str, Any]]:

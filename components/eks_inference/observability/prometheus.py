@@ -10,6 +10,7 @@ from eks_inference.cluster.objects import chart_release, namespace_object, on_cl
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec
@@ -80,19 +81,7 @@ class PrometheusStack(pulumi.ComponentResource):
             namespace=spec.namespace,
             opts=inside,
         )
-        boards = [
-            k8s.core.v1.ConfigMap(
-                f"{name}-dashboard-{dashboard}",
-                metadata={
-                    "name": f"dashboard-{dashboard}",
-                    "namespace": spec.namespace,
-                    "labels": plan.DASHBOARD_LABELS,
-                },
-                data={f"{dashboard}.json": plan.dashboard(dashboard)},
-                opts=inside,
-            )
-            for dashboard in dashboards
-        ]
+        boards = [self._dashboard(name, dashboard, inside) for dashboard in dashboards]
         release = chart_release(
             f"{name}-release",
             plan.RELEASE,
@@ -117,12 +106,28 @@ class PrometheusStack(pulumi.ComponentResource):
                 *placement.ready,
             ),
         )
+        rules, kuberay = self._read_and_judged(name, spec, on_cluster(cluster, self, release))
+        self.ready: Sequence[pulumi.Resource] = (release, rules, kuberay)
+        self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
+
+    def _dashboard(self, name: str, dashboard: str, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        return k8s.core.v1.ConfigMap(
+            f"{name}-dashboard-{dashboard}",
+            metadata={"name": f"dashboard-{dashboard}", "namespace": self.namespace, "labels": plan.DASHBOARD_LABELS},
+            data={f"{dashboard}.json": plan.dashboard(dashboard)},
+            opts=opts,
+        )
+
+    def _read_and_judged(
+        self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions
+    ) -> tuple[pulumi.Resource, pulumi.Resource]:
+        """Our recording and alerting rules, and a PodMonitor of the KubeRay operators."""
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
             **plan.PROMETHEUS_RULE,
             metadata={"name": "eks-inference", "namespace": spec.namespace},
             spec=plan.rules(),
-            opts=on_cluster(cluster, self, release),
+            opts=opts,
         )
         kuberay = k8s.apiextensions.CustomResource(
             f"{name}-kuberay",
@@ -131,14 +136,13 @@ class PrometheusStack(pulumi.ComponentResource):
                 "kuberay-operator",
                 spec.namespace,
                 labels={},
-                selector={"app.kubernetes.io/name": "kuberay-operator"},
+                selector={APP_LABEL: "kuberay-operator"},
                 endpoints=plan.kuberay_endpoints(),
                 any_namespace=True,
             ),
-            opts=on_cluster(cluster, self, release),
+            opts=opts,
         )
-        self.ready: Sequence[pulumi.Resource] = (release, rules, kuberay)
-        self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
+        return rules, kuberay
 
 
 class ServerMetrics(pulumi.ComponentResource):

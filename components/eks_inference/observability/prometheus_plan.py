@@ -87,7 +87,7 @@ def chart_values(
 def _ours(
     spec: PrometheusSpec, placement: Placement, settings: StackSettings, cluster: str, grafana_password: tuple[Any, str] | None
 ) -> dict[str, Any]:
-    here: dict[str, Any] = {"nodeSelector": dict(placement.node_selector), "tolerations": placement.tolerations()}
+    here = placement.scheduling()
     interval = f"{spec.scrape_interval_seconds}s"
     values: dict[str, Any] = {
         # The chart's definitions come in its crds folder, which Helm installs once and never updates or deletes.
@@ -319,7 +319,7 @@ def _target_label(source: str, target: str) -> dict[str, Any]:
 
 def rules() -> dict[str, Any]:
     """Recording and alerting rules: a Prometheus rule file, and ``spec`` of a PrometheusRule."""
-    return yaml.safe_load(_asset("rules.yaml"))
+    return yaml.load(_asset("rules.yaml"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def dashboard(name: str) -> str:

@@ -57,11 +57,11 @@ _LAYOUTS: Mapping[EfaLayout, _Layout] = {
 
 def interfaces(instance: InstanceType, efa: EfaSpec) -> tuple[Interface, ...]:
     """The interfaces of a node, primary one first. Raises as ``efa_count``."""
-    cards = range(instance.first_efa_card + efa_count(instance, efa))
+    layout, cards = _LAYOUTS[efa.layout], instance.first_efa_card + efa_count(instance, efa)
     return tuple(
         Interface(card, device, kind)
-        for card in cards
-        for device, kind in _slots(instance, _LAYOUTS[efa.layout], card)
+        for card in range(cards)
+        for device, kind in _slots(instance, layout, card)
         if kind != "interface" or card % instance.ip_card_step == 0
     )
 

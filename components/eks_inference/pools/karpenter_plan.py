@@ -12,7 +12,8 @@ from eks_inference.placement import (
     Placement,
 )
 from eks_inference.pools import plan
-from eks_inference.pools.spec import KarpenterPoolSpec, ReleaseAmi
+from eks_inference.pools.ami_spec import ReleaseAmi
+from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.settings import StackSettings
 
 NAMESPACE = "kube-system"  # Karpenter's install guide: the API server has a priority of its own for service accounts there

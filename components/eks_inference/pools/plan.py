@@ -10,8 +10,9 @@ from eks_inference.catalog import amis, versions, zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import POOL_LABEL, Placement, Taint, place
+from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.interfaces import efa_count
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, ReleaseAmi
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 
 # The taints AWS uses in its own examples for these devices (EKS user guide; Neuron documentation, "EKS setup").
 _ACCELERATOR_TAINTS = {

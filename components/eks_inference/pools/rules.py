@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from eks_inference.catalog import zones
 from eks_inference.kubernetes.quantity import amount, cpu_millis
+from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.interfaces import efa_count
-from eks_inference.pools.spec import ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec, ReleaseAmi
+from eks_inference.pools.spec import ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, rule
 
 

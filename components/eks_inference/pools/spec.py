@@ -1,16 +1,16 @@
 """Specs of node pools: groups that EKS manages at a fixed size, and pools that Karpenter fills on demand."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
+from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.spec import Quantity, Spec, ZoneId
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -49,19 +49,6 @@ def _not_empty(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _refuse_al2(value: Any) -> Any:
-    """Sources: research notes on AMIs; awslabs/amazon-eks-ami#2545; Neuron release notes."""
-    texts = value.values() if isinstance(value, dict) else [value]
-    if any(isinstance(text, str) and re.match(r"AL2_|.*amazon-linux-2(?!023)", text) for text in texts):
-        fault = (
-            f"given: {value!r}; Amazon Linux 2 is refused: EKS publishes no AL2 image since 26 November 2025, 1.32 was the last "
-            "Kubernetes version with one, and the Neuron runtime left it in SDK 2.20. Use {kind: release}, which is AL2023 with "
-            "the driver of the pool's accelerator"
-        )
-        raise PydanticCustomError("NEU016", "{fault}", {"fault": fault})
-    return value
-
-
 InstanceTypeName = Annotated[str, AfterValidator(_known_instance_type), Field(description="EC2 instance type.")]
 InstanceFamily = Annotated[str, AfterValidator(_known_family), Field(description="EC2 instance family, e.g. inf2.")]
 
@@ -75,46 +62,6 @@ class TaintSpec(Spec):
 
     def taint(self) -> Taint:
         return Taint(self.key, self.value, self.effect)
-
-
-class ReleaseAmi(Spec):
-    """An AL2023 image that EKS publishes; which one follows from the accelerator of the pool's instance types."""
-
-    kind: Literal["release"] = "release"
-    release_version: str | None = Field(
-        default=None,
-        pattern=r"^1\.\d\d\.\d+-\d{8}$",
-        description="EKS AMI release, e.g. 1.35.6-20260714: it decides the Neuron or NVIDIA driver. Default: the catalog's pin.",
-    )
-
-
-class ImageIdAmi(Spec):
-    """An image of your own, built from the AL2023 EKS recipe: nodeadm must be in it."""
-
-    kind: Literal["image_id"]
-    id: str = Field(pattern=r"^ami-[0-9a-f]{8,17}$", description="Image id in the stack's region.")
-
-
-class SsmParameterAmi(Spec):
-    """An image of your own whose id stands in a parameter of your account, read at each deployment.
-
-    Parameters that AWS publishes (``/aws/service/…``) cannot be read this way; ``{kind: release}`` covers what they name.
-    """
-
-    kind: Literal["ssm_parameter"]
-    name: str = Field(pattern=r"^[A-Za-z0-9_./-]+$", description="Parameter name; not under /aws/.")
-
-    @model_validator(mode="after")
-    def _own_parameter(self) -> Self:
-        if self.name.startswith(("/aws/", "aws/")):
-            raise ValueError(f"given: {self.name}; parameters under /aws/ are AWS's own: use {{kind: release}}")
-        return self
-
-
-ManagedAmi = Annotated[
-    Annotated[ReleaseAmi | ImageIdAmi | SsmParameterAmi, Field(discriminator="kind")], BeforeValidator(_refuse_al2)
-]
-KarpenterAmi = Annotated[Annotated[ReleaseAmi | ImageIdAmi, Field(discriminator="kind")], BeforeValidator(_refuse_al2)]
 
 
 class _PoolBase(Spec):

@@ -103,8 +103,7 @@ def _values(cluster: str, placement: Placement, settings: StackSettings) -> dict
     images = {key: settings.image(image).split("/", 1) for key, image in _IMAGES.items()}
     return {
         "clusterName": cluster,
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
+        **placement.scheduling(),
         "image": {
             **{key: {"registry": registry, "repository": repository} for key, (registry, repository) in images.items()},
             # The chart would ask the registry at each start.

@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
+from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.merge import merged
 from eks_inference.observability.prometheus_plan import PROMETHEUS_RULE
 from eks_inference.placement import Placement
@@ -64,7 +65,7 @@ class PrometheusAdapter(pulumi.ComponentResource):
             **network_policy(
                 RELEASE,
                 metrics.namespace,
-                selector={"app.kubernetes.io/name": RELEASE},
+                selector={APP_LABEL: RELEASE},
                 ingress=[allow_from(tcp=[PORT])],
                 egress=[DNS, HTTPS, allow_to(pods({}))],
             ),
@@ -96,8 +97,7 @@ class PrometheusAdapter(pulumi.ComponentResource):
 def _values(url: str, scrape_interval_seconds: int, placement: Placement, settings: StackSettings) -> dict[str, Any]:
     return {
         "image": {"repository": settings.image(_IMAGE)},
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
+        **placement.scheduling(),
         # The address has the port; the chart would append one of its own.
         "prometheus": {"url": url, "port": 0},
         "metricsRelistInterval": f"{plan.relist_seconds(scrape_interval_seconds)}s",

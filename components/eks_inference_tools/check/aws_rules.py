@@ -10,10 +10,10 @@ from eks_inference_tools.reading.graph_facts import GraphFacts, name_of, title_o
 from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.security_groups import GroupRule
-from stackgraph.graph.composition import is_read
 from stackgraph.graph.describe import short_type
-from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, text, texts, unique
+from stackgraph.graph.document import Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text, texts, unique
 
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from stackgraph.graph.values import is_token
+from stackgraph.graph.tokens import is_token
 
 # Semantic Versioning 2.0.0; charts may have a leading v.
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")

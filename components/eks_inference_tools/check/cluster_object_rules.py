@@ -11,7 +11,8 @@ from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import is_true, whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, items, table, text, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text, texts, unique
 
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 

@@ -11,7 +11,8 @@ from eks_inference_tools.reading.node_groups import LaunchTemplate, NodeGroup
 from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.reading.security_groups import GroupRule
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, texts, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, texts, unique
 
 
 @rule(

@@ -10,7 +10,8 @@ from eks_inference_tools.reading.device_plugins import NEURON_CHART
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import number
-from stackgraph.graph.values import at, is_token, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text
 
 # Alias of the device that the plugin no longer offers.
 _REMOVED_RESOURCE = "aws.amazon.com/neurondevice"

@@ -9,7 +9,8 @@ from eks_inference_tools.reading.graph_facts import GraphFacts, title_of
 from eks_inference_tools.reading.node_groups import NodeGroup
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.document import Resource
-from stackgraph.graph.values import at, is_token, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text
 
 
 @rule(

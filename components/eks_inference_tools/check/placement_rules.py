@@ -11,7 +11,8 @@ from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.reading.scheduling import nearest, obstacles
-from stackgraph.graph.values import is_token, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import unique
 
 
 @rule(

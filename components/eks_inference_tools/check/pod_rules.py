@@ -11,7 +11,8 @@ from eks_inference_tools.reading.graph_facts import GraphFacts, walk
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import quantity, whole
-from stackgraph.graph.values import at, is_token, items, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text
 
 # Tags that people move to another image, alone or as the first word ("nightly-py311"); "…-latest" moves, too.
 _MOVING = frozenset(

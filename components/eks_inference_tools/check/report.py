@@ -7,7 +7,7 @@ from eks_inference.rules import Finding, Judgement, ReadRule, Rule
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference_tools.check.registry import check_graph, unknown_ids
 from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def judge(program: StackProgram) -> StackReport:
     nothing = Verdict((), (), {})
     try:
         spec = program.spec() if STACK_KEY in program.config.values else None
-    except PreviewError as error:
+    except ProblemsFound as error:
         return StackReport(program, nothing, error.problems)
     region = program.config.values.get(REGION_KEY)
     verdict = check_spec(spec, region) if spec and region else nothing
@@ -46,7 +46,7 @@ def judge(program: StackProgram) -> StackReport:
         return StackReport(program, verdict, unknown)
     try:
         graph = program.record()
-    except PreviewError as error:
+    except ProblemsFound as error:
         return StackReport(program, verdict, error.problems)
     return StackReport(program, verdict + check_graph(graph, spec.silenced if spec else {}))
 

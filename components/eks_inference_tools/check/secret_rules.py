@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, title_of, walk
 from eks_inference_tools.reading.pods import Container
-from stackgraph.graph.values import SECRET, table
+from stackgraph.graph.tokens import SECRET
+from stackgraph.graph.values import table
 
 # What credentials begin with, and their whole shape. Sources: GitHub, "Secret scanning patterns"; AWS IAM, "Unique identifiers"
 # (AKIA, ASIA); Hugging Face, "User access tokens" (hf_); RFC 7468 (PEM).

@@ -10,8 +10,8 @@ from eks_inference.rules import ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
 from eks_inference_tools.check.report import StackReport, problem, short_name
 from eks_inference_tools.program import STACK_KEY
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
-from stackgraph.views.phrases import counted
 
 
 def render(reports: Sequence[StackReport], *, colour: bool = False) -> str:

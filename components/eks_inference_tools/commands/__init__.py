@@ -18,5 +18,5 @@ class Command(Protocol):
         ...
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+        """Runs the command and returns its exit code (``cli.EXIT_CODES``); raises ``ProblemsFound`` where that is 2."""
         ...

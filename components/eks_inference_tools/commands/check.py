@@ -1,11 +1,7 @@
-"""``eks-inference check``: can these stacks run? Also what ``preview`` asks of a graph before it shows it.
-
-Exit codes: 0 nothing stops a stack (warnings may show); 2 something does, or a stack cannot be read.
-"""
+"""``eks-inference check``: can these stacks run? Also what ``preview`` asks of a graph before it shows it."""
 
 import argparse
 import dataclasses
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks
@@ -34,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to judge."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when there is nothing to judge."""
     from eks_inference_tools.presentation.output import colour, write
 
     drawing: dict[str, bool] = {}
@@ -62,31 +58,33 @@ def run(options: argparse.Namespace) -> int:
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     """The graph with what the rules warn of among its warnings.
 
-    Raises ``PreviewError`` when a rule about graphs stops the stack. A program that is not configured by a ``StackSpec`` has no
+    Raises ``ProblemsFound`` when a rule about graphs stops the stack. A program that is not configured by a ``StackSpec`` has no
     place to silence a rule in, so there every finding is a warning; ``check`` is as strict with it as with any other.
     """
     from eks_inference_tools.check.registry import check_graph, unknown_ids
     from eks_inference_tools.check.report import problem
     from eks_inference_tools.program import STACK_KEY
-    from stackgraph.problems import PreviewError
+    from stackgraph.problems import ProblemsFound
 
     spec = stack.spec() if STACK_KEY in stack.config.values else None
     findings = check_graph(graph, spec.silenced if spec else {}).findings
     stopping = [problem(stack, finding) for finding in findings if finding.stops and spec]
     stopping += stack.problems(unknown_ids(spec.silenced)) if spec else []
     if stopping:
-        raise PreviewError(stopping)
+        raise ProblemsFound(stopping)
     shown = tuple(finding.summary for finding in findings if not finding.reason)
     return dataclasses.replace(graph, warnings=(*graph.warnings, *shown))
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":
+    from difflib import get_close_matches
+
     from eks_inference_tools.check.registry import all_rules
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     known = all_rules()
     if id_.upper() in known:
         return known[id_.upper()]
     nearest = get_close_matches(id_.upper(), known, n=1)
     hint = f"did you mean '{nearest[0]}'? `eks-inference check --rules` lists all"
-    raise PreviewError([Problem("there is no rule of this id", given=id_, hint=hint if nearest else hint.partition("? ")[2])])
+    raise ProblemsFound([Problem("there is no rule of this id", given=id_, hint=hint if nearest else hint.partition("? ")[2])])

@@ -1,6 +1,6 @@
 """``eks-inference cluster-tools``: builds the programs that ``simulate`` and ``replay`` run, once.
 
-Exit codes: 0 all is there; 2 something cannot be built; 130 ended by Ctrl-C, with what was finished kept.
+Ctrl-C keeps what was finished.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when something cannot be built."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when something cannot be built."""
     from eks_inference_tools.simulate.control_plane.tool_build import build
     from eks_inference_tools.simulate.control_plane.toolchain import installed
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks, output_file
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when there is nothing to compare."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when there is nothing to compare."""
     from eks_inference_tools.interrupts import ending_cleanly
 
     with ending_cleanly():
@@ -87,29 +88,31 @@ def _are_files(options: argparse.Namespace) -> bool:
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
+    from eks_inference_tools.reading.domain import EKS
     from stackgraph.diff.report import Recorded, Report, Revision, StackReport
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     if options.base or options.head or options.program:
-        raise PreviewError([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
+        raise ProblemsFound([Problem("two files are compared as they are", allowed="no --base, --head or --program with them")])
     base, head = (_graph(Path(name)) for name in options.stacks)
     names = [Revision(name) for name in options.stacks]
-    stack = StackReport(head.stack, Recorded(base), Recorded(head))
-    return Report(head.project, names[0], names[1], [stack])
+    stack = StackReport(head.stack, Recorded(base), Recorded(head), EKS)
+    return Report(head.project, names[0], names[1], [stack], tool=COMMAND)
 
 
 def _graph(file: Path) -> "Graph":
     import json
 
     from stackgraph.graph.saved import read_graph
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
+    hint = f"write one with: {COMMAND} preview STACK --format json -o FILE"
     try:
-        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file))
+        return read_graph(json.loads(file.read_text(encoding="utf-8")), str(file), hint)
     except OSError as error:
-        raise PreviewError([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
+        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=str(file))]) from error
     except ValueError as error:
-        raise PreviewError([Problem(f"not JSON: {error}", file=str(file))]) from error
+        raise ProblemsFound([Problem(f"not JSON: {error}", file=str(file))]) from error
 
 
 # -- output ----------------------------------------------------------------------------------------------------------------------
@@ -127,12 +130,12 @@ def _write(options: argparse.Namespace, report: "Report") -> None:
 def _renderers(options: argparse.Namespace, *, colour: bool) -> Mapping[str, Callable[["Report"], str]]:
     from stackgraph.diff.document import render_json
     from stackgraph.diff.markdown import render_markdown
-    from stackgraph.diff.page import render_page
+    from stackgraph.diff.page import render_html
     from stackgraph.diff.text import render_text
 
     return {
         "text": lambda report: render_text(report, colour=colour),
         "markdown": lambda report: render_markdown(report, options.limit),
         "json": render_json,
-        "html": render_page,
+        "html": render_html,
     }

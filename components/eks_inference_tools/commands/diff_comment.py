@@ -2,8 +2,6 @@
 
 For a workflow on ``workflow_run``. It runs no code of the pull request, and needs nothing but Python: all it knows comes from the
 variables that GitHub sets in every job, plus ``GITHUB_TOKEN``.
-
-Exit codes: 0 the comment is as it should be, or there is nothing to say; 2 the artifact or an answer of GitHub cannot be used.
 """
 
 import argparse
@@ -11,6 +9,8 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from eks_inference_tools import COMMAND
 
 # The parser is built for every command; HTTP is imported when something is posted.
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from stackgraph.github import comment
     from stackgraph.github.api import GitHub
     from stackgraph.github.report import Run, check_pull_request, left_by
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if finished.event != "pull_request":
         print(f"nothing to post: run {finished.id} was for '{finished.event}', not for a pull request")
         return 0
-    report = left_by(github, finished, options.artifact)
+    report = left_by(github, finished, options.artifact, COMMAND)
     if report is None:
         print(f"nothing to post: run {finished.id} left no report in an artifact '{options.artifact}'")
         return 0
@@ -73,21 +73,21 @@ def body(report: "Report", run: "Run") -> str:
 
 
 def _event() -> Any:
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     path = Path(_variable("GITHUB_EVENT_PATH"))
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise PreviewError([Problem(f"cannot be read: {error}", file=str(path), key="GITHUB_EVENT_PATH")]) from error
+        raise ProblemsFound([Problem(f"cannot be read: {error}", file=str(path), key="GITHUB_EVENT_PATH")]) from error
 
 
 def _variable(name: str) -> str:
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     # A secret that was pasted often ends with a newline.
     value = os.environ.get(name, "").strip()
     if not value:
         hint = "env: GITHUB_TOKEN: ${{ github.token }}" if name == "GITHUB_TOKEN" else "GitHub sets it in every job"
-        raise PreviewError([Problem("not set", key=name, hint=hint)])
+        raise ProblemsFound([Problem("not set", key=name, hint=hint)])
     return value

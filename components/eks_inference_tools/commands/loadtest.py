@@ -1,7 +1,4 @@
-"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures.
-
-Exit codes: 0 done; 2 a file cannot be read, or what was given cannot be used.
-"""
+"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures."""
 
 import argparse
 from collections import Counter
@@ -59,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Makes the report; raises ``PreviewError`` with everything that is wrong with what was given."""
+    """Makes the report; raises ``ProblemsFound`` with everything that is wrong with what was given."""
     from eks_inference_tools.presentation.output import write
 
     write(_render(_report(options), options.format), options.output)
@@ -70,17 +67,17 @@ def _report(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.loadtest_report.comparing import compare
     from eks_inference_tools.loadtest_report.published import published
     from eks_inference_tools.loadtest_report.readers.detection import read_all
-    from stackgraph.problems import PreviewError
+    from stackgraph.problems import ProblemsFound
 
     known = published()
     problems = list(_wrong_options(options, known))
     read: list[list[Run]] = []
     try:
         read = read_all(options.files)
-    except PreviewError as error:
+    except ProblemsFound as error:
         problems += error.problems
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     figures = {} if options.published == "none" else {options.published: known[options.published]} if options.published else known
     return compare(_named(read, options), figures, any_model=bool(options.published))
 
@@ -157,9 +154,9 @@ def _render(report: "Report", format_: str) -> str:
 
         return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
     if format_ == "html":
-        from eks_inference_tools.loadtest_report.page import render_page
+        from eks_inference_tools.loadtest_report.page import render_html
 
-        return render_page(report)
+        return render_html(report)
     from eks_inference_tools.loadtest_report.table import render_table
 
     return render_table(report)

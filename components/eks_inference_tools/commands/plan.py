@@ -1,7 +1,4 @@
-"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON.
-
-Exit codes: 0 the question was answered (also when nothing fits); 2 what was given cannot be used.
-"""
+"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON. That nothing fits is an answer, too."""
 
 import argparse
 import json
@@ -43,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` when what was given cannot be used."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` when what was given cannot be used."""
     from eks_inference_tools.presentation.output import write
 
     found = answer(options.model, options.instance, options.engine, options.max_model_len)
@@ -102,9 +99,9 @@ def _known(look_up: Callable[[str], Found], name: str, option: str, allowed: Ite
 
 
 def _refuse(message: str, option: str, given: str, allowed: str, hint: str = "") -> NoReturn:
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
-    raise PreviewError([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
+    raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------------------------

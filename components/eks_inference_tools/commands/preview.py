@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from eks_inference_tools.commands.check import refuse
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
@@ -47,10 +47,12 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
         from stackgraph.views.mermaid import render_mermaid
 
         return render_mermaid(graph)
+    from eks_inference_tools.reading.domain import EKS
+
     if format_ == "html":
         from stackgraph.views.page import render_html
 
-        return render_html(graph)
+        return render_html(graph, EKS)
     from stackgraph.views.tree import render_tree
 
-    return render_tree(graph, colour=colour)
+    return render_tree(graph, EKS, colour=colour)

@@ -1,6 +1,6 @@
 """``eks-inference replay STACK``: a HorizontalPodAutoscaler under load, on a control plane of its own, in real time.
 
-Exit codes: 0 it did well; 1 it did not; 2 it cannot be replayed, or a part of the simulation failed; 130 for Ctrl-C.
+Exit code 1: the autoscaler did not do well. A part of the simulation that failed is 2.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.replay.plot import render_plot

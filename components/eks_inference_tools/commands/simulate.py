@@ -1,7 +1,6 @@
 """``eks-inference simulate``: where every pod of a stack lands, on a real control plane with simulated nodes.
 
-Exit codes: 0 every object was taken and every pod landed; 1 something was refused, is Pending or does not roll out; 2 there is
-nothing to simulate, or the simulation itself failed; 130 ended by Ctrl-C.
+Exit code 1: something was refused, is Pending or does not roll out. A simulation that failed itself is 2.
 """
 
 import argparse
@@ -48,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS

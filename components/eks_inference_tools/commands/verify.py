@@ -1,7 +1,6 @@
 """``eks-inference verify``: is a deployed stack what its program says it is, and is it well?
 
-Exit codes: 0 all is well; 1 something failed, or is not there (yet); 2 the stack or the cluster could not be looked at, or only
-in part.
+Exit code 1: something failed, or is not there (yet). A cluster that could be looked at only in part is 2.
 """
 
 import argparse
@@ -47,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``PreviewError`` where that is 2 before anything was seen."""
+    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2 before anything was seen."""
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of

@@ -1,70 +1,36 @@
 """The report as one page to look at and to share. It needs no network, no further file and no script."""
 
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
-from importlib.resources import files
 
 from eks_inference_tools.loadtest_report import figures, plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
 from eks_inference_tools.loadtest_report.published import Published
 from eks_inference_tools.loadtest_report.record import BASES, METRICS, STATISTICS, Run
-from stackgraph.views.markup import Markup, element, raw, together
+from stackgraph.graph.wording import counted
+from stackgraph.presentation.markup import Markup, element, together
+from stackgraph.presentation.page import Section, asset, render_page
 
 _PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
 _ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}
 _LEGEND = "Line: smallest to largest figure the tool tells. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
 
-Section = tuple[str, str, Sequence[Markup]]
-"""Id, title and content; one without content is left out."""
 
-
-def render_page(report: Report) -> str:
+def render_html(report: Report) -> str:
     """The page of ``loadtest report --format html``. Equal reports give equal bytes; a text of a file is never markup in it."""
-    style = "\n".join(
-        files(package).joinpath("assets", name).read_text(encoding="utf-8")
-        # The palette and the tables are those of the preview's page.
-        for package, name in (("stackgraph.views", "preview.css"), ("eks_inference_tools.loadtest_report", "report.css"))
-    )
-    digest = f"sha256-{b64encode(sha256(style.encode()).digest()).decode()}"
-    policy = f"default-src 'none'; img-src data:; style-src '{digest}'; base-uri 'none'; form-action 'none'"
-    sections = [section for section in _sections(report) if section[2]]
-    page = element(
-        "html",
-        element(
-            "head",
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=policy),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("meta", name="color-scheme", content="light dark"),
-            element("title", f"{_title(report)} · load test"),
-            element("link", rel="icon", href="data:,"),
-            raw("style", style),
-        ),
-        "\n",
-        _body(report, sections),
-        lang="en",
-    )
-    return f"<!DOCTYPE html>\n{page}\n"
-
-
-def _body(report: Report, sections: Sequence[Section]) -> Markup:
     tools = ", ".join(sorted({run.tool for run in report.runs}))
-    runs = len(report.runs)
-    entries = [element("li", element("a", title, href=f"#{id_}")) for id_, title, _ in sections]
-    return element(
-        "body",
-        element("a", "Skip to the runs", href="#runs", class_="skip"),
-        element(
-            "header",
+    return render_page(
+        title=f"{_title(report)} · load test",
+        header=[
             element("p", "Load test", class_="eyebrow"),
             element("h1", _title(report)),
-            element("p", f"{runs} {'run' if runs == 1 else 'runs'}, measured with {tools}", class_="lede"),
-        ),
-        element("nav", element("ul", *entries), aria_label="On this page"),
-        element("main", *(_section(*section) for section in sections)),
-        element("footer", element("p", "Latencies in milliseconds. ", *(_definitions()))),
+            element("p", f"{counted(len(report.runs), 'run')}, measured with {tools}", class_="lede"),
+        ],
+        skip="Skip to the runs",
+        first="runs",
+        sections=_sections(report),
+        footer=[element("p", "Latencies in milliseconds. ", *_definitions())],
+        style=asset("eks_inference_tools.loadtest_report", "report.css"),
     )
 
 
@@ -84,16 +50,17 @@ _BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "p
 def _sections(report: Report) -> Iterator[Section]:
     warnings = [element("li", note.line()) for note in report.notes if note.level == "warning"]
     notes = [element("li", note.line()) for note in report.notes if note.level != "warning"]
-    yield "warnings", "Warnings", [element("ul", *warnings)] if warnings else []
-    yield "runs", "Runs", list(_overview(report.runs))
-    yield "latency", "Latency", _latency(report)
-    yield "throughput", "Throughput", list(_throughput(report))
-    yield "users", "By users at once", list(_by_users(report))
+    yield Section("warnings", "Warnings", [element("ul", *warnings)] if warnings else [])
+    yield Section("runs", "Runs", list(_overview(report.runs)))
+    yield Section("latency", "Latency", _latency(report))
+    yield Section("throughput", "Throughput", list(_throughput(report)))
+    yield Section("users", "By users at once", list(_by_users(report)))
+    sources = [part for each in report.published for part in _source(each)]
     beside = [part for each in report.against_published for part in _comparison(each)]
-    yield "published", "Against published figures", [*(part for each in report.published for part in _source(each)), *beside]
-    yield "first", "Against the first file", [part for each in report.against_first for part in _comparison(each)]
-    yield "figures", "Every figure", [part for run in report.runs for part in _run(run)]
-    yield "notes", "Notes", [element("ul", *notes)] if notes else []
+    yield Section("published", "Against published figures", [*sources, *beside])
+    yield Section("first", "Against the first file", [part for each in report.against_first for part in _comparison(each)])
+    yield Section("figures", "Every figure", [part for run in report.runs for part in _run(run)])
+    yield Section("notes", "Notes", [element("ul", *notes)] if notes else [])
 
 
 def _overview(runs: Sequence[Run]) -> Iterator[Markup]:
@@ -275,11 +242,6 @@ def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     ]
     table = element("table", element("thead", head), element("tbody", *lines), class_="figures")
     return element("div", table, class_="wide", tabindex=0, role="group", aria_label=title)
-
-
-def _section(id_: str, title: str, content: Sequence[Markup]) -> Markup:
-    heading = f"{id_}-title"
-    return element("section", element("h2", title, id=heading), *content, "\n", id=id_, aria_labelledby=heading)
 
 
 def _below(line: str) -> Markup:

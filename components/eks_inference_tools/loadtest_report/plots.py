@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from eks_inference_tools.loadtest_report.figures import cut, figure
 from eks_inference_tools.loadtest_report.record import STATISTICS, Spread
-from stackgraph.views.markup import Markup, element, together
+from stackgraph.presentation.markup import Markup, element, together
 
 _WIDTH = 760
 _LABELS = 240  # room for the names on the left

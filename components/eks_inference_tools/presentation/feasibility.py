@@ -89,9 +89,11 @@ def _about(found: Feasibility) -> list[Paragraph]:
     """Model, node and engine, each with the numbers everything else follows from."""
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
-    part = "core" if instance.neuron else "GPU"
+    part = one.unit
     cores = (
-        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores" if part == "core" else f"{instance.devices} GPUs"
+        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores"
+        if instance.neuron
+        else f"{instance.devices} GPUs"
     )
     logical = f" (LNC {instance.default_logical_core_setting})" if instance.default_logical_core_setting > 1 else ""
     release = ", ".join(filter(None, [f"vLLM {engine.vllm}", f"Neuron SDK {engine.sdk}" if engine.sdk else ""]))

@@ -22,7 +22,7 @@ def write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    from stackgraph.problems import PreviewError, Problem
+    from stackgraph.problems import Problem, ProblemsFound
 
     try:
         if output.exists() and not output.is_file():
@@ -41,4 +41,4 @@ def write(text: str, output: Path | None) -> None:
                 os.unlink(file.name)
                 raise
     except OSError as error:
-        raise PreviewError([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error
+        raise ProblemsFound([Problem(f"cannot write here: {error.strerror}", file=str(output))]) from error

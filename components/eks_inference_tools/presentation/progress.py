@@ -4,7 +4,8 @@ import shutil
 import sys
 from typing import Self
 
-from stackgraph.graph.values import shorten, text
+from stackgraph.graph.values import text
+from stackgraph.graph.wording import shorten
 
 _CLEAR = "\r\x1b[K"
 

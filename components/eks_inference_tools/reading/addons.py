@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import is_token, table, text
+from stackgraph.graph.document import Graph, Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import table, text
 
 ADDON_TYPE = "aws:eks/addon:Addon"
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stackgraph.graph.composition import is_read
 from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import table, text
 
 V4_CHART_TYPE = "kubernetes:helm.sh/v4:Chart"

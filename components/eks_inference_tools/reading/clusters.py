@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.describe import endpoint_access
-from stackgraph.graph.document import Graph, Resource
+from eks_inference_tools.reading.words import endpoint_access
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, text
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"

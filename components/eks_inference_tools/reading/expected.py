@@ -29,10 +29,11 @@ from eks_inference_tools.reading.kinds import (
 )
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
-from stackgraph.graph.composition import Composition, is_component, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, table, text, texts
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text, texts
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,14 @@ class Expected:
 
 def expected_of(graph: Graph) -> Expected:
     """What the stack should look like when it is deployed and well."""
-    composition = Composition(graph)
+    structure = Structure(graph)
     level: dict[str, int] = {}
     objects: list[ExpectedObject] = []
     releases: list[ExpectedRelease] = []
     addons: list[ExpectedAddon] = []
     unchecked: Counter[str] = Counter()
-    for resource in sorted(graph.resources, key=lambda r: (composition.level.get(r.urn, 0), r.urn)):
-        area = _area(resource, composition)
+    for resource in sorted(graph.resources, key=lambda r: (structure.level.get(r.urn, 0), r.urn)):
+        area = _area(resource, structure)
         if resource.type == CHART_TYPE and not is_read(resource):
             releases.append(_release(chart_of(resource), area))
         elif resource.type == ADDON_TYPE and not is_read(resource):
@@ -146,7 +147,7 @@ def expected_of(graph: Graph) -> Expected:
             objects.append(found)
         else:
             continue
-        level[area] = composition.level.get(resource.urn, 0)
+        level[area] = structure.level.get(resource.urn, 0)
     cluster = next(iter(clusters(graph)), None)
     return Expected(
         stack=graph.stack,
@@ -162,8 +163,8 @@ def expected_of(graph: Graph) -> Expected:
     )
 
 
-def _area(resource: Resource, composition: Composition) -> str:
-    above = [composition.graph.by_urn[urn] for urn in composition.above(resource.urn)]
+def _area(resource: Resource, structure: Structure) -> str:
+    above = [structure.graph.by_urn[urn] for urn in structure.above(resource.urn)]
     components = [short_component_type(item.type) for item in above if is_component(item)]
     return components[-1] if components else "Stack"
 

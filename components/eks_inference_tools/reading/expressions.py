@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference_tools.reading.scalars import whole
-from stackgraph.graph.values import is_token, items, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import items, text, texts
 
 Values = frozenset[str] | None
 """Values a label may have on a node: empty, the node has no such label; None, it may be there with any value."""

@@ -22,7 +22,8 @@ from eks_inference_tools.reading.scheduling import obstacles
 from eks_inference_tools.reading.security_groups import SecurityGroups
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, joined, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, joined, table, text
 
 # What makes nodes in ways the graph does not show. Other remote components may, too.
 _OTHER_NODES = frozenset(("aws:autoscaling/group:Group", "aws:ec2/instance:Instance", "aws:eks/fargateProfile:FargateProfile"))

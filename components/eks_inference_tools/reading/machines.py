@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from eks_inference.placement import Taint, TaintEffect
 from eks_inference_tools.reading.scalars import quantity, whole
-from stackgraph.graph.describe import taint_effect
+from eks_inference_tools.reading.words import taint_effect
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, text
 
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 

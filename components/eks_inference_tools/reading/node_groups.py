@@ -12,8 +12,7 @@ from eks_inference.placement import POOL_LABEL, Taint
 from eks_inference_tools.reading.machines import Machine, Subnets, known, known_taints, subnets_of
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.user_data import UserData, user_data
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, items, text, texts
 
 NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"

@@ -28,7 +28,8 @@ from eks_inference_tools.reading.machines import Subnets
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import is_token, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import table, text
 
 _OS_LABEL = "kubernetes.io/os"
 _SIZE_LABEL = "karpenter.k8s.aws/instance-size"

@@ -10,7 +10,8 @@ from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.scalars import span, whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, items, joined, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, table, text
 
 # Labels that controllers put on the pods of a template.
 _PUT_ON_PODS = (

@@ -11,7 +11,8 @@ from typing import Any
 
 from eks_inference_tools.reading.expressions import Expression, expressions
 from eks_inference_tools.reading.scalars import quantities, whole
-from stackgraph.graph.values import at, is_token, items, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text
 
 _AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 

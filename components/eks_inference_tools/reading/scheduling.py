@@ -11,7 +11,8 @@ from eks_inference.placement import Taint
 from eks_inference_tools.reading.expressions import Expression
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
-from stackgraph.graph.values import at, is_token, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text
 
 _SHOWN = 4
 

@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference_tools.reading.scalars import is_true, whole
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import items, table, text, texts
 
 _GROUP_TYPES = ("aws:ec2/securityGroup:SecurityGroup", "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from stackgraph.graph.values import at, is_token, table
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table
 
 _NODE_CONFIG = "application/node.eks.aws"
 _LOGICAL_CORES = re.compile(r"NEURON_LOGICAL_NC_CONFIG=(\d+)")

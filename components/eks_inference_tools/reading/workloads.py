@@ -10,7 +10,8 @@ from eks_inference_tools.reading.autoscalers import autoscalers
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates, title_of
 from eks_inference_tools.reading.pods import Container, PodSpec
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, is_token, text, unique
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text, unique
 
 
 @dataclass(frozen=True)

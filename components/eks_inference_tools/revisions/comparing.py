@@ -4,11 +4,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from eks_inference_tools import COMMAND
 from eks_inference_tools.program import project_in
+from eks_inference_tools.reading.domain import EKS
 from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.report import Report, Revision, StackReport
 from stackgraph.diff.revisions import Repository, repository
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.project import find_project
 
 
@@ -25,7 +27,7 @@ def compare(
 
     Without ``base`` it is where the main branch was left, without ``head`` the working tree as it is, without ``program`` the
     project around the working folder. ``link`` is what source files are below. With ``debug`` the tracebacks of programs that
-    fail are shown. Raises ``PreviewError`` when there is nothing to compare; a program that fails fails its stack only.
+    fail are shown. Raises ``ProblemsFound`` when there is nothing to compare; a program that fails fails its stack only.
     """
     project = project_in(program)
     repo = repository(project.root)
@@ -40,35 +42,35 @@ def compare(
             sides.append(_side(revision, tree, folder, here=here))
         wanted = _wanted(stacks, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
         answers = record_all(sides, wanted, repo, folder, own=program is None, debug=debug)
-    reports = [StackReport(name, answers[0].get(name), answers[1].get(name)) for name in wanted]
+    reports = [StackReport(name, answers[0].get(name), answers[1].get(name), EKS) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
-    return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"))
+    return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"), COMMAND)
 
 
 def _default_base(repo: Repository, head: Revision) -> Revision:
     for name in ("origin/HEAD", "origin/main", "origin/master", "main", "master"):
         try:
             found = repo.resolve(name)
-        except PreviewError:
+        except ProblemsFound:
             continue
         left = repo.merge_base(found.commit, head.commit) if head.commit else ""
         return Revision(f"where {name} was left", left) if left and left != found.commit else found
-    raise PreviewError([Problem("name a revision to compare with", key="--base", hint="for example: --base HEAD~1")])
+    raise ProblemsFound([Problem("name a revision to compare with", key="--base", hint="for example: --base HEAD~1")])
 
 
 def _side(revision: Revision, tree: Path, folder: Path, *, here: bool) -> Side:
     try:
         return Side(revision, tree, tuple(find_project(tree / folder).stacks()), here=here)
-    except PreviewError as error:
+    except ProblemsFound as error:
         return Side(revision, tree, (), error.problems, here)
 
 
 def _wanted(named: Sequence[str], known: Sequence[str], folder: Path) -> list[str]:
     for name in named:
         if name not in known:
-            raise PreviewError([Problem(f"there is no stack '{name}' on either side", allowed=", ".join(known) or "none")])
+            raise ProblemsFound([Problem(f"there is no stack '{name}' on either side", allowed=", ".join(known) or "none")])
     if not known:
-        raise PreviewError([Problem("no stack has a file on either side", file=str(folder))])
+        raise ProblemsFound([Problem("no stack has a file on either side", file=str(folder))])
     return [name for name in known if name in (named or known)]
 
 

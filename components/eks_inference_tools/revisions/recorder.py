@@ -19,7 +19,7 @@ from typing import Any
 
 from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram, program
 from stackgraph.graph.saved import sealed
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def record(asked: Mapping[str, Any]) -> dict[str, Any]:
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)
-    except PreviewError as error:
+    except ProblemsFound as error:
         return {"problems": [_problem(problem, tree) for problem in error.problems]}
     except Exception as error:
         if asked["debug"]:

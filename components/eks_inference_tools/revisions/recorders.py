@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stackgraph.diff.recorded import key_of, read_answer, store
+from eks_inference_tools.user_cache import user_cache
+from stackgraph.diff.recorded import Store, key_of, read_answer
 from stackgraph.diff.report import Recorded, Revision
 from stackgraph.diff.revisions import Repository
 from stackgraph.problems import Problem
@@ -40,7 +41,7 @@ def record_all(
     sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool
 ) -> list[dict[str, Recorded]]:
     """What each side says of each stack that it has; one process for each."""
-    kept, recorders = store(), _Recorders(debug)
+    kept, recorders = Store(user_cache("diff")), _Recorders(debug)
     common = {"root": str(repo.root), "folder": str(folder), "own": own, "debug": debug, "key": secrets.token_hex(32)}
     fingerprint = key_of(str(folder), str(own), *(file.read_text(encoding="utf-8") for file in _RECORDING))
 

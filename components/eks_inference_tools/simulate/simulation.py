@@ -116,7 +116,7 @@ def simulation(
 ) -> Iterator[Simulation]:
     """Admits the stack on one control plane and gives another one with its nodes and stand-ins; both end with the context.
 
-    ``replicas`` are other numbers than the stack's (``replicas.with_replicas``). Raises ``PreviewError``: see there,
+    ``replicas`` are other numbers than the stack's (``replicas.with_replicas``). Raises ``ProblemsFound``: see there,
     ``cluster_objects`` and ``control_plane``.
     """
     objects = with_replicas(cluster_objects(graph), replicas or {})

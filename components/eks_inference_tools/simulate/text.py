@@ -15,8 +15,8 @@ from eks_inference_tools.simulate.world.device_sets import spans
 from eks_inference_tools.simulate.world.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
 from eks_inference_tools.verify.report import counted as verdicts
 from stackgraph.graph.values import joined, unique
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words
-from stackgraph.views.phrases import counted
 
 _WIDTH = 120
 _MARGIN = " " * 10
@@ -118,12 +118,8 @@ def _pods_of(node: LandedNode) -> Lines:
         for pod in node.pods
         if not pod.on_each_node and not pod.stands_in_for
     )
-    rows: list[RenderableType | tuple[Text, Text]] = []
-    for (owner, asked), count in servers.items():
-        title, amounts = listed([_times(count, owner)]), Text(asked)
-        short = title.cell_len <= _WIDEST_OWNER
-        rows += [(title, amounts)] if short else [_more(title, indent=2), Paragraph(amounts, _MARGIN + "    ")]
-    yield Columns(rows, indent=len(_MARGIN) + 2)
+    rows = [(_times(count, owner), Text(asked)) for (owner, asked), count in servers.items()]
+    yield Columns(rows, indent=len(_MARGIN) + 2, most=_WIDEST_OWNER)
     yield from _together("DaemonSets", [pod for pod in node.pods if pod.on_each_node])
     others = [pod for pod in node.pods if pod.stands_in_for and not pod.on_each_node]
     yield from _together("charts and add-ons (stand-ins)", others)

@@ -12,7 +12,7 @@ from typing import Any
 
 from eks_inference_tools.verify.observed import Observed, ReleaseRecord, Unreadable
 from stackgraph.graph.values import at, items, text, texts
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 _REQUEST_TIMEOUT_S = 20
 _COMMAND_TIMEOUT_S = 60  # credentials come from another command, which may ask a server of its own
@@ -23,7 +23,7 @@ _VERSION = "/version"
 _RELEASE_SECRET = re.compile(r"sh\.helm\.release\.v1\.(?P<name>.+)\.v(?P<revision>\d+)")
 
 
-class AccessError(PreviewError):
+class AccessError(ProblemsFound):
     """The cluster cannot be looked at at all."""
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from stackgraph.diff import lists
-from stackgraph.graph.values import Sealed
+from stackgraph.graph.tokens import Sealed
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__bool__": lambda self: False})()
 """Stands where a property is not there: ``None`` may be a value."""

@@ -8,7 +8,6 @@ from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.markdown import marker
 from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
-from stackgraph.diff.rows import fact_rows
 from stackgraph.graph.values import plain
 
 SCHEMA = 1
@@ -53,7 +52,7 @@ def _stack(stack: StackReport) -> dict[str, Any]:
         "changed": stack.changed,
         "problems": {name: _problems(side) for name, side in (("base", stack.base), ("head", stack.head))},
         "summary": dict(diff.counts) if diff else {},
-        "facts": [{"about": row.about, "before": row.before, "after": row.after} for row in fact_rows(diff)] if diff else [],
+        "facts": [{"about": row.about, "before": row.before, "after": row.after} for row in stack.facts],
         "newFindings": [_finding(finding) for finding in stack.new_findings],
         "curedFindings": [_finding(finding) for finding in stack.cured_findings],
         "rotatedConfig": list(stack.rotated),

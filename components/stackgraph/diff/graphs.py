@@ -10,9 +10,10 @@ from typing import Any, Literal
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
-from stackgraph.graph.values import Sealed, plain
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import Sealed, redacted
+from stackgraph.graph.values import plain
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")
@@ -131,14 +132,7 @@ def _deleted(base: Graph, pairs: Pairing) -> Iterator[ResourceChange]:
 
 def inputs_of(resource: Resource) -> dict[str, Any]:
     """The inputs as they are compared: texts in JSON opened, what a Kubernetes Secret holds sealed."""
-    inputs = opened(resource.inputs)
-    if resource.type.rpartition(":")[2] in ("Secret", "SecretPatch") or inputs.get("kind") == "Secret":
-        # A program may well have given them as plain text.
-        for key in ("data", "stringData"):
-            if key in inputs:
-                held = inputs[key]
-                inputs[key] = {name: _sealed(item) for name, item in held.items()} if type(held) is dict else _sealed(held)
-    return inputs
+    return redacted(resource.type, opened(resource.inputs), _sealed)
 
 
 def _sealed(value: Any) -> Sealed:
@@ -286,10 +280,10 @@ def components(diff: StackDiff) -> Mapping[str, tuple[Resource, ...]]:
     for graph, side in ((diff.base, "before"), (diff.head, "after")):
         if graph is None:
             continue
-        composition = Composition(graph)
+        structure = Structure(graph)
         for change in diff.changes:
             resource = getattr(change, side)
-            if resource is not None and resource.urn in composition.parent:
-                chain = [graph.by_urn[urn] for urn in composition.above(resource.urn)]
+            if resource is not None and resource.urn in structure.parent:
+                chain = [graph.by_urn[urn] for urn in structure.above(resource.urn)]
                 found[change.urn] = tuple(one for one in chain[:-1] if not one.custom)
     return found

@@ -7,7 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from stackgraph.graph.values import at, is_token
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at
 
 
 @dataclass(frozen=True, order=True)

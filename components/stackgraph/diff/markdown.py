@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report, StackReport
-from stackgraph.diff.rows import fact_rows
-from stackgraph.graph.values import shorten, text
+from stackgraph.graph.values import text
+from stackgraph.graph.wording import shorten
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 40
@@ -18,8 +18,8 @@ _ROOM = 400
 
 def marker(report: Report) -> str:
     """The hidden line by which the comment is found again."""
-    project = "" if report.project == "eks-inference" else f": {_plain(report.project)}"
-    return f"<!-- eks-inference diff{project} -->"
+    project = "" if report.project == report.tool else f": {_plain(report.project)}"
+    return f"<!-- {report.tool} diff{project} -->"
 
 
 def render_markdown(report: Report, limit: int) -> str:
@@ -132,7 +132,7 @@ def _row(stack: StackReport) -> str:
 def _facts(report: Report) -> Iterator[str]:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for stack in report.stacks:
-        for row in fact_rows(stack.diff) if stack.diff else ():
+        for row in stack.facts:
             # A cluster is called as its stack is, nodes begin with its name: equal rows of several stacks are told once.
             about = merging.without_stack(row.about, stack.stack)
             rows.setdefault((about, row.before, row.after), []).append(stack.stack)

@@ -9,10 +9,11 @@ from typing import Any
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.graphs import Kind, ResourceChange, components
 from stackgraph.diff.report import Report, StackReport
-from stackgraph.graph.composition import is_component
 from stackgraph.graph.describe import describe, identity, short_component_type, short_type
-from stackgraph.graph.document import STACK_TYPE
-from stackgraph.graph.values import Sealed, at, items, plain, shorten, text
+from stackgraph.graph.document import STACK_TYPE, is_component
+from stackgraph.graph.tokens import Sealed
+from stackgraph.graph.values import at, items, plain, text
+from stackgraph.graph.wording import shorten
 
 NO_COMPONENT = "Outside of components"
 _ORDER: tuple[Kind, ...] = ("replace", "delete", "create", "update", "move")
@@ -126,7 +127,7 @@ def _entry(stack: StackReport, change: ResourceChange) -> tuple[Entry, tuple[Any
     file = resource.source.rpartition(":")[0]
     path = side.places.get(file, "") if side and change.after is not None else ""
     place = Place(stack.stack, identity(resource), resource.urn, resource.source, path)
-    lines, notes = tuple(_lines(change)), tuple(_notes(change))
+    lines, notes = tuple(_lines(stack, change)), tuple(_notes(change))
     type_ = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
     key = (change.kind, type_, *(_nameless(line, stack.stack) for line in (*lines, *notes)))
     if change.kind in ("create", "delete"):
@@ -161,9 +162,9 @@ def _notes(change: ResourceChange) -> Iterator[str]:
         yield f"ignored by ignoreChanges: {', '.join(one.name for one in change.ignored[:5])}"
 
 
-def _lines(change: ResourceChange) -> Iterator[str]:
+def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:
     if change.kind in ("create", "delete"):
-        words = describe(change.resource)
+        words = describe(change.resource, stack.domain.words)
         if words:
             yield f"{'+' if change.kind == 'create' else '-'} {words}"
         return

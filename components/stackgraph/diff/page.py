@@ -1,69 +1,44 @@
 """The report as one page to look at and to share. It needs no network, no further file and no script."""
 
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
-from importlib.resources import files
 from urllib.parse import quote
 
 from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report
-from stackgraph.diff.rows import fact_rows
 from stackgraph.graph.values import text
-from stackgraph.views.markup import Markup, element, raw, together
-
-Section = tuple[str, str, Sequence[Markup]]
-"""Id, title and content; one without content is left out."""
+from stackgraph.presentation.markup import Markup, element, together
+from stackgraph.presentation.page import Section, asset, render_page
 
 
-def render_page(report: Report) -> str:
+def render_html(report: Report) -> str:
     """The page of ``diff --format html``, with all that changes. Values of the programs are never markup in it."""
-    style = "\n".join(
-        files(package).joinpath("assets", name).read_text(encoding="utf-8")
-        for package, name in (("stackgraph.views", "preview.css"), ("stackgraph.diff", "diff.css"))
-    )
-    digest = f"sha256-{b64encode(sha256(style.encode()).digest()).decode()}"
-    policy = f"default-src 'none'; img-src data:; style-src '{digest}'; base-uri 'none'; form-action 'none'"
-    sections = [section for section in _sections(report) if section[2]]
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{text(report.project)} · diff"),
-        element("link", rel="icon", href="data:,"),
-        raw("style", style),
-    )
-    entries = [element("li", element("a", title, href=f"#{id_}")) for id_, title, _ in sections]
-    body = element(
-        "body",
-        element("a", "Skip to the changes", href="#stacks", class_="skip"),
-        element(
-            "header",
+    return render_page(
+        title=f"{text(report.project)} · diff",
+        header=[
             element("p", f"Diff · project {text(report.project)}", class_="eyebrow"),
             element("h1", report.headline),
             element("p", f"{text(report.base.shown)} → {text(report.head.shown)}", class_="lede"),
             *(element("p", note, class_="quiet") for note in report.notes),
-        ),
-        element("nav", element("ul", *entries), aria_label="On this page"),
-        element("main", *(element("section", element("h2", title), *content, id=id_) for id_, title, content in sections)),
-        element("footer", *(element("p", f"Not shown: {words}.") for words in merging.hidden(report)), element("p", NO_STATE)),
+        ],
+        skip="Skip to the changes",
+        first="stacks",
+        sections=_sections(report),
+        footer=[*(element("p", f"Not shown: {words}.") for words in merging.hidden(report)), element("p", NO_STATE)],
+        style=asset("stackgraph.diff", "diff.css"),
     )
-    return f"<!DOCTYPE html>\n{element('html', head, together(body, by=''), lang='en')}\n"
 
 
 def _sections(report: Report) -> Iterator[Section]:
-    yield "failed", "Not compared", list(_failures(report))
-    yield "danger", "Look at this first", list(_danger(report))
-    yield "stacks", "Stacks", [_table(report)]
-    yield "facts", "Clusters, nodes, models", list(_facts(report))
-    yield "findings", "Findings of check", list(_findings(report))
-    yield "settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)]
+    yield Section("failed", "Not compared", list(_failures(report)))
+    yield Section("danger", "Look at this first", list(_danger(report)))
+    yield Section("stacks", "Stacks", [_table(report)])
+    yield Section("facts", report.facts_title, list(_facts(report)))
+    yield Section("findings", "Findings of check", list(_findings(report)))
+    yield Section("settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)])
     for number, section in enumerate(merging.sections(report)):
-        yield f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries]
+        yield Section(f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries])
     for number, stack in enumerate(report.stacks):
-        yield f"outputs-{number}", f"Outputs of {text(stack.stack)}", _lines(merging.outputs(stack))
+        yield Section(f"outputs-{number}", f"Outputs of {text(stack.stack)}", _lines(merging.outputs(stack)))
 
 
 def _failures(report: Report) -> Iterator[Markup]:
@@ -100,8 +75,7 @@ def _facts(report: Report) -> Iterator[Markup]:
             *(element("td", value) for value in (row.about, row.before, row.after)),
         )
         for stack in report.stacks
-        if stack.diff
-        for row in fact_rows(stack.diff)
+        for row in stack.facts
     ]
     if rows:
         heads = [element("th", title, scope="col") for title in ("stack", "what", "before", "after")]

@@ -15,7 +15,6 @@ from typing import Any
 from stackgraph.diff.report import FindingText, Recorded
 from stackgraph.graph.saved import SEAL, read_graph
 from stackgraph.problems import Problem
-from stackgraph.user_cache import user_cache
 
 _MOST_KEPT = 200
 
@@ -36,7 +35,7 @@ def read_answer(answer: Mapping[str, Any]) -> Recorded:
 
 @dataclass(frozen=True)
 class Store:
-    """Answers for revisions that are committed, below the user's cache folder.
+    """Answers for revisions that are committed, in a folder of a cache.
 
     An answer that tells secrets apart is never stored: those digests live as long as one comparison.
     """
@@ -68,11 +67,6 @@ class Store:
                 old.unlink(missing_ok=True)
         except OSError:
             return
-
-
-def store() -> Store:
-    """The store of this user."""
-    return Store(user_cache("diff"))
 
 
 def key_of(*parts: str) -> str:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from stackgraph.diff.comparing import ABSENT, Path, alike
+from stackgraph.graph.document import CHART_TYPE
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,6 @@ class Row:
     refuse: Sequence[Path] = ()
     mutable_with: str = ""
     store: bool = False
-
-
-# A chart is no object of the API.
-_ALONE = ("kubernetes:helm.sh/v3:Release",)
 
 
 @cache
@@ -50,8 +47,9 @@ def table() -> Mapping[str, Row]:
 
 def rows(type_: str) -> list[Row]:
     """Every row that holds for a type; none when the table says nothing of it."""
+    # A chart is no object of Kubernetes' API.
     whole_package = f"{type_.partition(':')[0]}:*"
-    return [table()[name] for name in (type_, whole_package) if name in table() and (name == type_ or type_ not in _ALONE)]
+    return [table()[name] for name in (type_, whole_package) if name in table() and (name == type_ or type_ != CHART_TYPE)]
 
 
 def is_known(type_: str) -> bool:

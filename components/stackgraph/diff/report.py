@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stackgraph.diff.dangers import Danger, dangers
+from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
+from stackgraph.diff.rows import FactRow, fact_rows
+from stackgraph.domain import NO_DOMAIN, Danger, Domain
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem
 
@@ -84,11 +86,12 @@ class Recorded:
 
 @dataclass(frozen=True)
 class StackReport:
-    """One stack on both sides. A side is None where the stack is not there."""
+    """One stack on both sides. A side is None where the stack is not there. ``domain`` is what the caller knows of resources."""
 
     stack: str
     base: Recorded | None
     head: Recorded | None
+    domain: Domain = NO_DOMAIN
 
     @property
     def failed(self) -> bool:
@@ -104,7 +107,12 @@ class StackReport:
 
     @cached_property
     def dangers(self) -> tuple[Danger, ...]:
-        return dangers(self.diff) if self.diff else ()
+        return dangers(self.diff, self.domain) if self.diff else ()
+
+    @cached_property
+    def facts(self) -> tuple[FactRow, ...]:
+        """What differs in the terms of the domain."""
+        return fact_rows(self.diff, self.domain) if self.diff else ()
 
     @property
     def changed(self) -> bool:
@@ -136,7 +144,9 @@ class StackReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole comparison. ``notes`` say what else a reader must know; ``link`` is what source places are below, if anything."""
+    """The whole comparison. ``tool`` is the command that makes it; ``notes`` say what else a reader must know; ``link`` is what
+    source places are below, if anything.
+    """
 
     project: str
     base: Revision
@@ -144,6 +154,11 @@ class Report:
     stacks: Sequence[StackReport]
     notes: Sequence[str] = ()
     link: str = ""
+    tool: str = "stackgraph"
+
+    @property
+    def facts_title(self) -> str:
+        return self.stacks[0].domain.facts_title if self.stacks else ""
 
     @cached_property
     def counts(self) -> Mapping[Kind, int]:

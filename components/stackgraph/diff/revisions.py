@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stackgraph.diff.report import Revision
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 # What git sets for hooks and aliases would point every command at one tree.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
@@ -23,7 +23,7 @@ class Repository:
     root: Path
 
     def resolve(self, name: str) -> Revision:
-        """The commit of a revision; raises ``PreviewError`` with what to do when there is none here."""
+        """The commit of a revision; raises ``ProblemsFound`` with what to do when there is none here."""
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if done.returncode == 0:
             return Revision(name, done.stdout.strip())
@@ -34,7 +34,7 @@ class Repository:
             hint = "the clone is shallow and may not have it: git fetch --unshallow (actions/checkout: fetch-depth: 0)"
         else:
             hint = f"try `{fetch}`, or see `git log --oneline --all`"
-        raise PreviewError([Problem("unknown revision", key="revision", given=name, hint=hint)])
+        raise ProblemsFound([Problem("unknown revision", key="revision", given=name, hint=hint)])
 
     def working_tree(self) -> Revision:
         """The working tree as it is; not dirty, it is the commit it stands on."""
@@ -72,13 +72,13 @@ class Repository:
     @contextlib.contextmanager
     def checked_out(self, commit: str) -> Iterator[Path]:
         """A folder with the commit's files, removed again whatever happens."""
-        with tempfile.TemporaryDirectory(prefix="eks-inference-diff-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix="stackgraph-diff-", ignore_cleanup_errors=True) as folder:
             tree = Path(folder).resolve() / "tree"
             try:
                 done = self._git("worktree", "add", "--detach", "--force", str(tree), commit)
                 if done.returncode:
                     reason = (done.stderr.strip().splitlines() or ["git worktree add failed"])[-1]
-                    raise PreviewError([Problem(f"the revision cannot be checked out: {reason}", key="revision", given=commit)])
+                    raise ProblemsFound([Problem(f"the revision cannot be checked out: {reason}", key="revision", given=commit)])
                 yield tree
             finally:
                 self._git("worktree", "remove", "--force", str(tree))
@@ -89,11 +89,11 @@ class Repository:
 
 
 def repository(folder: Path) -> Repository:
-    """The repository around a folder. Raises ``PreviewError`` where there is none."""
+    """The repository around a folder. Raises ``ProblemsFound`` where there is none."""
     done = _run(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
     if done.returncode:
-        hint = "compare two saved graphs instead: eks-inference diff BASE.json HEAD.json"
-        raise PreviewError([Problem("this is no git repository", file=str(folder), hint=hint)])
+        hint = "compare two saved graphs instead: BASE.json HEAD.json"
+        raise ProblemsFound([Problem("this is no git repository", file=str(folder), hint=hint)])
     return Repository(Path(done.stdout.strip()).resolve())
 
 
@@ -104,4 +104,4 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
             command, capture_output=True, text=True, errors="replace", env=_ENVIRONMENT, start_new_session=True, check=False
         )
     except FileNotFoundError as error:
-        raise PreviewError([Problem("git is not installed", hint="or compare two saved graphs")]) from error
+        raise ProblemsFound([Problem("git is not installed", hint="or compare two saved graphs")]) from error

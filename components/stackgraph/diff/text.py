@@ -7,7 +7,6 @@ from rich.text import Text
 
 from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, Report
-from stackgraph.diff.rows import fact_rows
 from stackgraph.presentation.terminal import Columns, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
@@ -34,7 +33,7 @@ def _lines(report: Report) -> Iterator[RenderableType]:
     found = [(stack.stack, danger.what) for stack in report.stacks for danger in stack.dangers]
     yield from _titled("Look at this first", [_line("!", f"  {name}: {what}") for name, what in found])
     yield from _titled("Stacks", list(_table(report)))
-    yield from _titled("Clusters, nodes, models", list(_facts(report)))
+    yield from _titled(report.facts_title, list(_facts(report)))
     yield from _titled("Findings of check", list(_findings(report)))
     yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(entry)])
     for section in merging.sections(report):
@@ -70,7 +69,7 @@ def _table(report: Report) -> Iterator[RenderableType]:
 
 def _facts(report: Report) -> Iterator[RenderableType]:
     for stack in report.stacks:
-        for row in fact_rows(stack.diff) if stack.diff else ():
+        for row in stack.facts:
             yield f"  {stack.stack}: {row.about}"
             if row.before:
                 yield _line("-", f"    - {row.before}")

@@ -16,7 +16,7 @@ from email.message import Message
 from typing import Any
 from urllib.parse import urlencode
 
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 _API_VERSION = "2022-11-28"
 _TIMEOUT_S = 30
@@ -35,7 +35,7 @@ _HINTS = {
 }
 
 
-class GitHubError(PreviewError):
+class GitHubError(ProblemsFound):
     """GitHub refused, or could not be asked. ``status`` is that of the answer, 0 when there was none."""
 
     def __init__(self, problem: Problem, status: int = 0) -> None:
@@ -150,7 +150,7 @@ class GitHub:
         headers = {
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": _API_VERSION,
-            "User-Agent": "eks-inference",
+            "User-Agent": "stackgraph",
         }
         data = None
         if content is not None:

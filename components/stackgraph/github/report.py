@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from stackgraph.github.api import GitHub
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 NUMBER, TEXT, DIFF = "pull-request", "comment.md", "diff.json"
 """The artifact's files that are read: the number of the pull request, the comment, the comparison."""
 
 _ARCHIVE_BYTES = 64 << 20
 _FILE_BYTES = {NUMBER: 32, TEXT: 1 << 20, DIFF: 32 << 20}
-
-_MARKER = re.compile(r"<!-- eks-inference diff(: [\w./-]{1,100})? -->")
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,14 @@ class Run:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Run":
-        """Raises ``PreviewError`` for any other event."""
+        """Raises ``ProblemsFound`` for any other event."""
         try:
             run = event["workflow_run"]
             repository = (run["head_repository"] or {}).get("full_name", "")
             return cls(int(run["id"]), run["event"], run["head_sha"], repository, run["html_url"])
         except (KeyError, TypeError, ValueError) as error:
             problem = Problem("not the event of a finished run", key="GITHUB_EVENT_PATH", allowed="on: workflow_run")
-            raise PreviewError([problem]) from error
+            raise ProblemsFound([problem]) from error
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,11 @@ class Report:
     worth_posting: bool
 
 
-def left_by(github: GitHub, run: Run, artifact: str) -> Report | None:
-    """The report in the artifact of that name; None when the run left none. Raises ``PreviewError`` when it cannot be one."""
+def left_by(github: GitHub, run: Run, artifact: str, tool: str) -> Report | None:
+    """The report of a tool in the artifact of that name; None when the run left none.
+
+    Raises ``ProblemsFound`` when it cannot be one.
+    """
     found = github.get(f"/actions/runs/{run.id}/artifacts", name=artifact, per_page=100)["artifacts"]
     # A run that was repeated has one for each attempt.
     newest = max(
@@ -69,10 +70,10 @@ def left_by(github: GitHub, run: Run, artifact: str) -> Report | None:
         return None
     if newest["size_in_bytes"] > _ARCHIVE_BYTES:
         _refuse(f"has {newest['size_in_bytes']} bytes", allowed=f"at most {_ARCHIVE_BYTES}")
-    return read(github.download(f"/actions/artifacts/{newest['id']}/zip", limit=_ARCHIVE_BYTES))
+    return read(github.download(f"/actions/artifacts/{newest['id']}/zip", limit=_ARCHIVE_BYTES), tool)
 
 
-def read(archive: bytes) -> Report | None:
+def read(archive: bytes, tool: str) -> Report | None:
     """The report in a zip archive; None when it holds no comment because the comparison could not be made."""
     files = _files(archive)
     number = files.get(NUMBER, b"").decode("ascii", "replace").strip()
@@ -85,17 +86,17 @@ def read(archive: bytes) -> Report | None:
         text = files[TEXT].decode("utf-8")
         worth_posting = any((diff["changed"], diff["failed"]))
     except (ValueError, KeyError, TypeError, RecursionError):
-        _refuse(f"{TEXT} or {DIFF} is not what `eks-inference diff` writes")
+        _refuse(f"{TEXT} or {DIFF} is not what `{tool} diff` writes")
     marker = text.partition("\n")[0].strip()
-    if not _MARKER.fullmatch(marker):
-        _refuse(f"{TEXT} does not begin with the marker", given=repr(marker[:100]), allowed="<!-- eks-inference diff -->")
+    if not re.fullmatch(rf"<!-- {re.escape(tool)} diff(: [\w./-]{{1,100}})? -->", marker):
+        _refuse(f"{TEXT} does not begin with the marker", given=repr(marker[:100]), allowed=f"<!-- {tool} diff -->")
     return Report(int(number), marker, text, worth_posting)
 
 
 def check_pull_request(github: GitHub, run: Run, number: int) -> bool:
     """Whether the run's commit still is the head of that pull request; false when a newer one is.
 
-    Raises ``PreviewError`` when the pull request is of another repository: then the artifact names one that is not its own.
+    Raises ``ProblemsFound`` when the pull request is of another repository: then the artifact names one that is not its own.
     """
     head = github.get(f"/pulls/{number}")["head"]
     if not run.head_repository or (head["repo"] or {}).get("full_name") != run.head_repository:
@@ -125,4 +126,4 @@ def _files(archive: bytes) -> dict[str, bytes]:
 
 
 def _refuse(message: str, *, given: str = "", allowed: str = "") -> NoReturn:
-    raise PreviewError([Problem(message, key="artifact", given=given, allowed=allowed)])
+    raise ProblemsFound([Problem(message, key="artifact", given=given, allowed=allowed)])

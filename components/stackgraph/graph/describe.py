@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stackgraph.graph.document import PROVIDER_PREFIX, Resource
-from stackgraph.graph.values import at, is_token, items, joined, table, text, texts, unique
+from stackgraph.graph.document import CHART_TYPE, PROVIDER_PREFIX, Resource
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, joined, table, text, texts, unique
 
-CHART_TYPE = "kubernetes:helm.sh/v3:Release"
+Words = Mapping[str, Callable[[Mapping[str, Any]], str]]
+"""By resource type: what makes of a resource's inputs the words that tell it from others of its type."""
 
 
 def short_type(type_: str) -> str:
@@ -27,7 +29,7 @@ def short_type(type_: str) -> str:
 
 
 def short_component_type(type_: str) -> str:
-    """The class of a component: ``Vpc`` for ``eks-inference:index:Vpc``."""
+    """The class of a component: ``Vpc`` for ``acme:index:Vpc``."""
     return text(type_).rpartition(":")[2] or text(type_)
 
 
@@ -56,13 +58,16 @@ def protection(resource: Resource) -> tuple[str, ...]:
     return tuple(word for option, word in words.items() if resource.options.get(option))
 
 
-def describe(resource: Resource) -> str:
-    """The facts that tell a resource from others of its type; ``""`` when nothing is known to be worth a word."""
+def describe(resource: Resource, words: Words) -> str:
+    """The facts that tell a resource from others of its type; ``""`` when nothing is known to be worth a word.
+
+    ``words`` are those of a domain. They go before what is known here of the types of providers.
+    """
     if "read" in resource.options:
         return text(resource.options["read"])
-    words = _WORDS.get(resource.type)
-    if words:
-        return words(resource.inputs)
+    words_of = words.get(resource.type) or _WORDS.get(resource.type)
+    if words_of:
+        return words_of(resource.inputs)
     paths = _PATHS.get(resource.type)
     if paths:
         return joined(*(at(resource.inputs, *path.split(".")) for path in paths))
@@ -75,30 +80,6 @@ def describe(resource: Resource) -> str:
 def tells_all(resource: Resource) -> bool:
     """Whether ``describe`` says everything that the resource's name could."""
     return resource.type in _TELLING
-
-
-def endpoint_access(private: Any, public: Any, cidrs: Any) -> str:
-    """Who can reach a cluster's API; public is what EKS does unless told otherwise."""
-    if is_token(private) or is_token(public):
-        return "endpoint access unknown"
-    reach = ["private"] if private else []
-    if public is None or public:
-        reach.append(f"public to {', '.join(texts(cidrs)) or '0.0.0.0/0'}")
-    return f"endpoint {' and '.join(reach)}" if reach else ""
-
-
-def taint(value: Any) -> str:
-    """``key=value:Effect`` of a taint in the spelling of Kubernetes or of the EKS API."""
-    if not isinstance(value, Mapping):
-        return text(value)
-    effect = taint_effect(value)
-    return "=".join(unique((text(value.get("key")), text(value.get("value"))))) + (f":{effect}" if effect else "")
-
-
-def taint_effect(value: Any) -> str:
-    """The effect of a taint in the spelling of Kubernetes."""
-    effect = text(at(value, "effect"))
-    return _EFFECTS.get(effect, effect)
 
 
 def ports(service: Any) -> tuple[str, ...]:
@@ -116,9 +97,6 @@ def ports(service: Any) -> tuple[str, ...]:
 def last(value: Any, by: str = "/") -> str:
     """The last part of a path or an ARN."""
     return text(value) if is_token(value) else text(value).rpartition(by)[2]
-
-
-_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 
 
 def _principals(inputs: Mapping[str, Any]) -> str:
@@ -161,7 +139,7 @@ def root_disk(template: Any) -> str:
     disks = items(at(template, "blockDeviceMappings"))
     ebs = at(disks[0], "ebs") if disks else None
     size = text(at(ebs, "volumeSize"))
-    # EC2 counts GiB; Karpenter's node classes have quantities.
+    # EC2 counts GiB; what is made after its template may have a quantity with a unit.
     return joined(f"{size} GiB" if size.isdecimal() else size, at(ebs, "volumeType"), "root disk") if size else ""
 
 
@@ -170,10 +148,6 @@ def efa_interfaces(template: Any) -> str:
     kinds = [text(at(interface, "interfaceType")) for interface in items(at(template, "networkInterfaces"))]
     count = sum(kind.startswith("efa") for kind in kinds)
     return f"{count} EFA {'interface' if count == 1 else 'interfaces'}" if count else ""
-
-
-def _node_group(inputs: Mapping[str, Any]) -> str:
-    return joined(text(at(inputs, "scalingConfig", "desiredSize")), ", ".join(texts(inputs.get("instanceTypes"))), by=" × ")
 
 
 def _chart(inputs: Mapping[str, Any]) -> str:
@@ -200,7 +174,7 @@ def _days(inputs: Mapping[str, Any]) -> str:
     return joined(inputs.get("name"), kept, by=", ")
 
 
-_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+_WORDS: Words = {
     CHART_TYPE: _chart,
     "aws:cloudwatch/logGroup:LogGroup": _days,
     "aws:ec2/launchTemplate:LaunchTemplate": _launch_template,
@@ -209,7 +183,6 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         last(inputs.get("serviceName"), by="amazonaws.").partition(".")[2] or text(inputs.get("serviceName"))
     ),
     "aws:ecr/repository:Repository": _repository,
-    "aws:eks/nodeGroup:NodeGroup": _node_group,
     "aws:eks/accessEntry:AccessEntry": lambda inputs: last(inputs.get("principalArn"), by=":"),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": lambda inputs: last(inputs.get("policyArn")),
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": lambda inputs: joined(
@@ -263,11 +236,6 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "PersistentVolumeClaim": lambda inputs: joined(
         at(inputs, "spec", "resources", "requests", "storage"), at(inputs, "spec", "storageClassName")
-    ),
-    "ScaledObject": lambda inputs: joined(
-        _span(at(inputs, "spec", "minReplicaCount"), at(inputs, "spec", "maxReplicaCount")),
-        at(inputs, "spec", "scaleTargetRef", "name"),
-        by=" × ",
     ),
     "Service": lambda inputs: joined(
         "headless" if at(inputs, "spec", "clusterIP") == "None" else at(inputs, "spec", "type"),

@@ -8,6 +8,7 @@ from typing import Any
 
 SCHEMA = 1
 STACK_TYPE = "pulumi:pulumi:Stack"
+CHART_TYPE = "kubernetes:helm.sh/v3:Release"
 PROVIDER_PREFIX = "pulumi:providers:"
 
 
@@ -62,6 +63,21 @@ class Resource:
         }
 
 
+def is_component(resource: Resource) -> bool:
+    """A component whose inside the graph knows."""
+    return not resource.custom and not resource.remote and resource.type != STACK_TYPE
+
+
+def is_opaque(resource: Resource) -> bool:
+    """A chart or remote component: the graph does not know its inside (``Graph.opaque``)."""
+    return resource.remote or resource.type == CHART_TYPE
+
+
+def is_read(resource: Resource) -> bool:
+    """A resource that the program only looks up (``.get``)."""
+    return "read" in resource.options
+
+
 @dataclass(frozen=True)
 class Graph:
     """What a program registers: ``resources`` sorted by URN, stack ``outputs``, and warnings the program logged."""
@@ -87,7 +103,7 @@ class Graph:
     @property
     def opaque(self) -> tuple[Resource, ...]:
         """Charts and remote components: what is inside them is only known to a plugin or a cluster."""
-        return tuple(r for r in self.resources if r.remote or r.type == "kubernetes:helm.sh/v3:Release")
+        return tuple(filter(is_opaque, self.resources))
 
     def of_type(self, type_: str) -> list[Resource]:
         return [resource for resource in self.resources if resource.type == type_]

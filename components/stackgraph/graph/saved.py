@@ -4,26 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import SCHEMA, Graph, Resource
-from stackgraph.graph.values import Sealed
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.graph.tokens import Sealed
+from stackgraph.problems import Problem, ProblemsFound
 
 SEAL = "[secret] "
 """Begins a text that stands for a secret, with its digest behind: only between the processes of one comparison."""
 
 
-def read_graph(document: Any, shown: str) -> Graph:
-    """The graph of a document. Raises ``PreviewError``, naming the file as ``shown``, for what is none."""
+def read_graph(document: Any, shown: str, hint: str = "") -> Graph:
+    """The graph of a document. Raises ``ProblemsFound`` for what is none, with ``shown`` for its file and how to write one."""
     if not isinstance(document, Mapping) or not isinstance(document.get("resources"), list):
-        hint = "write one with: eks-inference preview STACK --format json -o FILE"
-        raise PreviewError([Problem("this is no recorded graph", file=shown, hint=hint)])
+        raise ProblemsFound([Problem("this is no recorded graph", file=shown, hint=hint)])
     if document.get("schema") != SCHEMA:
         given = str(document.get("schema"))
-        raise PreviewError([Problem("a graph of another schema", file=shown, key="schema", given=given, allowed=str(SCHEMA))])
+        raise ProblemsFound([Problem("a graph of another schema", file=shown, key="schema", given=given, allowed=str(SCHEMA))])
     try:
         resources = tuple(_resource(item) for item in document["resources"])
         project, stack = str(document["project"]), str(document["stack"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise PreviewError([Problem(f"a resource without {error}", file=shown)]) from error
+        raise ProblemsFound([Problem(f"a resource without {error}", file=shown)]) from error
     return Graph(project, stack, resources, unsealed(document.get("outputs", {})), tuple(document.get("warnings", ())))
 
 

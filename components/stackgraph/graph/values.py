@@ -1,28 +1,10 @@
-"""Reading recorded inputs, in which a secret, an unknown or another resource's output may stand where a list or a table would."""
+"""Reading recorded inputs, in which a token may stand where a list or a table would: nothing here fails on any value."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-SECRET = "[secret]"
-UNKNOWN = "<unknown>"
-ELLIPSIS = "…"
-
-
-class Sealed(str):
-    """``[secret]`` with a digest that tells equal secrets of one comparison from others. To all else it is the plain text."""
-
-    digest = ""
-
-    def __new__(cls, digest: str) -> "Sealed":
-        sealed = super().__new__(cls, SECRET)
-        sealed.digest = digest
-        return sealed
-
-
-def is_token(value: Any) -> bool:
-    """Whether the value stands for one that is hidden or not known yet: ``[secret]``, ``<unknown>``, ``<net-vpc.id>``."""
-    return isinstance(value, str) and (value == SECRET or (value.startswith("<") and value.endswith(">") and len(value) > 2))
+from stackgraph.graph.tokens import is_token
 
 
 def at(value: Any, *path: str) -> Any:
@@ -83,23 +65,6 @@ def plain(value: Any) -> Any:
 def joined(*parts: Any, by: str = " ") -> str:
     """The texts of the parts that are not empty."""
     return by.join(shown for part in parts if (shown := text(part)))
-
-
-def pairs(value: Any, sign: str = "=") -> tuple[str, ...]:
-    """A mapping as sorted texts ``key=value``; a token stays one."""
-    if is_token(value):
-        return (text(value),)
-    return tuple(f"{text(key)}{sign}{text(item)}" for key, item in sorted(table(value).items()))
-
-
-def shorten(line: str, width: int) -> str:
-    """The line, cut in the middle when it is longer than ``width``: both ends of an ARN or an image tell something."""
-    if len(line) <= width:
-        return line
-    if width <= 1:
-        return ELLIPSIS[:width]
-    tail = (width - 1) // 2
-    return line[: width - 1 - tail] + ELLIPSIS + (line[-tail:] if tail else "")
 
 
 def unique(values: Iterable[str]) -> tuple[str, ...]:

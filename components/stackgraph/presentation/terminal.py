@@ -4,14 +4,13 @@ Only what is drawn for a person imports this module; rich is not loaded for JSON
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import chain, repeat
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 WIDTH = 110
@@ -65,8 +64,9 @@ class Paragraph:
 class Columns:
     """Rows in columns: each tuple is a row. Whatever else is among ``items`` stands between them as wide as it likes.
 
-    Columns numbered in ``right`` are set to the right. Where the room is too small, the widest columns wrap their cells.
-    ``least`` is the least width of the first column.
+    Columns numbered in ``right`` are set to the right. Where the room is too small, the widest columns give way: their cells
+    wrap, except those of the first, which are names and then have a line of their own. ``least`` and ``most`` bound the width of
+    the first; ``fold`` cuts names that are longer than a line.
     """
 
     def __init__(
@@ -76,33 +76,45 @@ class Columns:
         indent: int = 0,
         right: Collection[int] = (),
         least: int = 0,
+        most: int = WIDTH,
+        fold: bool = False,
     ) -> None:
         self._items = [tuple(_text(cell) for cell in item) if isinstance(item, tuple) else item for item in items]
-        self._indent, self._right, self._least = indent, right, least
+        self._indent, self._right, self._fold = " " * indent, right, fold
+        self._least, self._most = least, most
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = self._widths(options.max_width)
         for item in self._items:
-            yield self._row(item, widths) if isinstance(item, tuple) else item
+            if not isinstance(item, tuple):
+                yield item
+                continue
+            if item[0].cell_len > widths[0]:
+                yield Paragraph(item[0], self._indent, fold=True) if self._fold else Text(self._indent).append_text(item[0])
+                item = (Text(), *item[1:])
+            yield from self._lines(console, item, widths)
 
     def _widths(self, room: int) -> list[int]:
         rows = [item for item in self._items if isinstance(item, tuple)]
-        widths = [max(cell.cell_len for cell in cells) for cells in zip(*rows, strict=True)]
-        room -= self._indent + _GAP * (len(widths) - 1)
-        if widths:
-            widths[0] = max(widths[0], self._least)
-        while sum(widths) > room:
+        columns = [[cell.cell_len for cell in cells] for cells in zip(*rows, strict=True)]
+        if not columns:
+            return []
+        first, *others = columns
+        widths = [max(self._least, *(width for width in first if width <= self._most), 0), *map(max, others)]
+        room -= len(self._indent) + _GAP * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > 1:
             widths[widths.index(max(widths))] -= 1
         return widths
 
-    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Table:
-        table = Table.grid(padding=(0, _GAP, 0, 0))
-        if self._indent:
-            table.add_column(width=max(self._indent - _GAP, 0))
-        for number, width in enumerate(widths):
-            table.add_column(width=width, justify="right" if number in self._right else "left", overflow="fold")
-        table.add_row(*([""] if self._indent else []), *cells)
-        return table
+    def _lines(self, console: Console, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
+        wrapped = [
+            cell.wrap(console, width, justify="right" if number in self._right else "left", overflow="fold")
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        blank = [Text(" " * width) for width in widths]
+        for number in range(max(map(len, wrapped))):
+            parts = [lines[number] if number < len(lines) else none for lines, none in zip(wrapped, blank, strict=True)]
+            yield Text(self._indent).append_text(Text(" " * _GAP).join(parts))
 
 
 def drawn(parts: Iterable[RenderableType], *, width: int = WIDTH, colour: bool = False) -> str:

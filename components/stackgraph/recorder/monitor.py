@@ -15,7 +15,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
 
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
-from stackgraph.recorder import invokes, symbols, wire
+from stackgraph.recorder import invokes, options, symbols, wire
 from stackgraph.recorder.transforms import Transforms
 
 _FEATURES = [
@@ -93,7 +93,7 @@ class Recorder:
     def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> resource_pb2.RegisterResourceResponse:
         parent = self._requests.get(request.parent)
         if parent is not None:
-            _inherit(request, parent)
+            options.inherit(request, parent)
         properties = wire.decode(request.object)
         dependencies = set(request.dependencies)
         property_dependencies = {key: set(item.urns) for key, item in request.propertyDependencies.items()}
@@ -136,7 +136,7 @@ class Recorder:
             inputs=wire.canonical(properties, self.secrets),
             dependencies=self._visible(dependencies),
             property_dependencies={key: self._visible(urns) for key, urns in property_dependencies.items() if urns},
-            options=_options(request, self.secrets),
+            options=options.recorded(request, self.secrets),
             source=self._source(request),
         )
         self._add(resource, request)
@@ -328,31 +328,11 @@ class Recorder:
 
     def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:
         if request.severity in (engine_pb2.WARNING, engine_pb2.ERROR):
-            self._warnings.append(self.scrub(request.message))
+            self._warnings.append(self.secrets.scrub(request.message))
         return empty_pb2.Empty()
 
     def RequirePulumiVersion(self, request: Any) -> Any:
         return engine_pb2.RequirePulumiVersionResponse()
-
-    def scrub(self, text: str) -> str:
-        """The text without anything that was marked secret during this run."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, wire.SECRET_TEXT)
-        return text
-
-
-def _inherit(child: resource_pb2.RegisterResourceRequest, parent: resource_pb2.RegisterResourceRequest) -> None:
-    """``inheritFromParent`` of the engine."""
-    if not child.deletedWith:
-        child.deletedWith = parent.deletedWith
-    if not child.HasField("protect") and parent.HasField("protect"):
-        child.protect = parent.protect
-    if not child.HasField("retainOnDelete") and parent.HasField("retainOnDelete"):
-        child.retainOnDelete = parent.retainOnDelete
-    if not child.provider and parent.provider:
-        package = parent.provider.split("::")[2].rpartition("$")[2].removeprefix(PROVIDER_PREFIX)
-        if not (child.remote or child.custom) or package == child.type.split(":", 1)[0]:
-            child.provider = parent.provider
 
 
 def _returning(response: Any, value: Mapping[str, Any]) -> Any:
@@ -364,37 +344,3 @@ def _returning(response: Any, value: Mapping[str, Any]) -> Any:
 def _qualified(url: str) -> str:
     """A URL as part of a name (``IntoQName`` of the engine)."""
     return "/".join(re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in url.split("/") if part)
-
-
-def _options(request: resource_pb2.RegisterResourceRequest, secrets: wire.Secrets) -> dict[str, Any]:
-    """Only what differs from the default, so that a graph stays readable and small."""
-    timeouts = request.customTimeouts
-    options: dict[str, Any] = {
-        "additionalSecretOutputs": sorted(request.additionalSecretOutputs),
-        "aliases": [_alias(alias) for alias in request.aliases] + [{"urn": urn} for urn in request.aliasURNs],
-        "customTimeouts": {
-            action: value for action in ("create", "update", "delete", "read") if (value := getattr(timeouts, action, ""))
-        },
-        "deleteBeforeReplace": request.deleteBeforeReplace,
-        "deletedWith": request.deletedWith,
-        "hideDiffs": list(request.hideDiffs),
-        "hooks": {field.camelcase_name: list(names) for field, names in request.hooks.ListFields()},
-        "ignoreChanges": sorted(request.ignoreChanges),
-        "import": request.importId,
-        "pluginDownloadUrl": request.pluginDownloadURL,
-        "protect": request.protect,
-        "replaceOnChanges": sorted(request.replaceOnChanges),
-        "replaceWith": sorted(request.replace_with),
-        "replacementTrigger": wire.canonical(wire.decode_value(request.replacement_trigger), secrets),
-        "retainOnDelete": request.retainOnDelete,
-    }
-    return {key: value for key, value in options.items() if value}
-
-
-def _alias(alias: Any) -> dict[str, Any]:
-    if alias.WhichOneof("alias") == "urn":
-        return {"urn": alias.urn}
-    spec = alias.spec
-    fields = {"name": spec.name, "type": spec.type, "stack": spec.stack, "project": spec.project}
-    fields |= {"parent": spec.parentUrn} if spec.WhichOneof("parent") == "parentUrn" else {"noParent": spec.noParent}
-    return {key: value for key, value in fields.items() if value}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -85,7 +85,7 @@ class Project:
         return sorted(file.name.split(".", 1)[1].rpartition(".")[0] for file in files)
 
     def stack_file(self, stack: str) -> Document:
-        """The file of a stack; raises ``PreviewError`` naming the nearest stacks when it has none."""
+        """The file of a stack; raises ``ProblemsFound`` naming the nearest stacks when it has none."""
         for suffix in ("yaml", "yml"):
             path = self.stack_dir / f"Pulumi.{stack}.{suffix}"
             if path.is_file():
@@ -93,7 +93,7 @@ class Project:
         stacks = self.stacks()
         nearest = get_close_matches(stack, stacks, n=1, cutoff=0.4)
         expected = _shown(self.stack_dir / f"Pulumi.{stack}.yaml", self.root)
-        raise PreviewError(
+        raise ProblemsFound(
             [
                 Problem(
                     f"there is no stack '{stack}'",
@@ -105,7 +105,7 @@ class Project:
         )
 
     def config(self, document: Document, optional_secrets: Collection[str] = ()) -> StackConfig:
-        """The configuration of a stack file, with defaults of ``Pulumi.yaml``; raises ``PreviewError`` with all faults.
+        """The configuration of a stack file, with defaults of ``Pulumi.yaml``; raises ``ProblemsFound`` with all faults.
 
         ``optional_secrets`` are full keys the program reads when they are there: the CLI takes every key that ``Pulumi.yaml``
         declares without a default for required, so an optional secret cannot be declared. When they are named, any other
@@ -121,7 +121,7 @@ def find_project(start: Path) -> Project:
         for name in ("Pulumi.yaml", "Pulumi.yml"):
             if (folder / name).is_file():
                 return read_project(folder / name)
-    raise PreviewError(
+    raise ProblemsFound(
         [Problem("no Pulumi.yaml in this folder or above it", file=start.name, hint="run this in a Pulumi project, or name one")]
     )
 
@@ -161,7 +161,7 @@ def read_project(path: Path) -> Project:
     elif main.is_dir() and not (main / "__main__.py").is_file():
         problems.append(Problem("the program folder has no __main__.py", file=_shown(main, root)))
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     return Project(
         root=root,
         file=document,
@@ -178,19 +178,19 @@ def read_document(path: Path, root: Path) -> Document:
         text = path.read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError as error:
-        raise PreviewError([Problem(f"not a UTF-8 text: {error.reason}", file=shown)]) from error
+        raise ProblemsFound([Problem(f"not a UTF-8 text: {error.reason}", file=shown)]) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 0
-        raise PreviewError([Problem(f"not valid YAML: {error.problem or error.context}", file=shown, line=line)]) from error
+        raise ProblemsFound([Problem(f"not valid YAML: {error.problem or error.context}", file=shown, line=line)]) from error
     except yaml.YAMLError as error:
-        raise PreviewError([Problem(f"not valid YAML: {str(error).splitlines()[0]}", file=shown)]) from error
+        raise ProblemsFound([Problem(f"not valid YAML: {str(error).splitlines()[0]}", file=shown)]) from error
     lines: dict[Path_, int] = {}
     twice: list[Problem] = []
     if node is not None:
         _collect_lines(node, (), lines, twice, shown)
     if twice:
-        raise PreviewError(twice)
+        raise ProblemsFound(twice)
     try:
         data = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, TypeError) as error:
@@ -198,7 +198,7 @@ def read_document(path: Path, root: Path) -> Document:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 0
         reason = getattr(error, "problem", None) or str(error)
-        raise PreviewError([Problem(f"not a value this file can hold: {reason}", file=shown, line=line)]) from error
+        raise ProblemsFound([Problem(f"not a value this file can hold: {reason}", file=shown, line=line)]) from error
     return Document(path, shown, data, lines)
 
 
@@ -238,7 +238,7 @@ def _read_config(project: Project, document: Document, optional_secrets: Collect
     data = document.data if document.data is not None else {}
     if not isinstance(data, dict):
         problem = Problem("a stack file is a map", file=document.shown, given=_given(data), allowed="config: {...}")
-        raise PreviewError([problem])
+        raise ProblemsFound([problem])
     for key in data:
         if key not in _STACK_FILE_KEYS:
             problems.append(_unknown_key(document, (key,), str(key), _STACK_FILE_KEYS))
@@ -289,7 +289,7 @@ def _read_config(project: Project, document: Document, optional_secrets: Collect
                 )
             )
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     warnings = []
     if data.get("environment"):
         warnings.append("`environment:` imports of Pulumi ESC cannot be read offline; their values are missing here")

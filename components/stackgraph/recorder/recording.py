@@ -25,7 +25,7 @@ from pulumi.runtime.settings import SETTINGS
 
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProgramError
-from stackgraph.recorder.collector import collector_off
+from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
 
 
@@ -101,7 +101,7 @@ def _run(
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(_run_path, str(program.resolve()))
-        with collector_off(), _short_traces():
+        with garbage_collection_off(), _short_traces():
             loop.run_until_complete(_settled(program))
     except (Exception, SystemExit) as error:
         raise ProgramError([_problem(error, recorder, root)]) from error
@@ -191,8 +191,10 @@ def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
         called = ", ".join(sorted(set(recorder.unanswered)))
         hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
     if not frames:
-        return Problem(recorder.scrub(message), hint=hint)
-    return Problem(recorder.scrub(message), file=_shown(frames[-1].filename, root), line=frames[-1].lineno or 0, hint=hint)
+        return Problem(recorder.secrets.scrub(message), hint=hint)
+    return Problem(
+        recorder.secrets.scrub(message), file=_shown(frames[-1].filename, root), line=frames[-1].lineno or 0, hint=hint
+    )
 
 
 def _shown(path: str, root: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import struct_pb2
 from pulumi.runtime import rpc
 
-from stackgraph.graph.values import Sealed
+from stackgraph.graph import tokens
 
 UNKNOWN = rpc.UNKNOWN
 SIGNATURE = rpc._special_sig_key
@@ -19,9 +19,6 @@ OUTPUT = rpc._special_output_value_sig
 RESOURCE = rpc._special_resource_sig
 ASSET = rpc._special_asset_sig
 ARCHIVE = rpc._special_archive_sig
-
-SECRET_TEXT = "[secret]"
-UNKNOWN_TEXT = "<unknown>"
 
 
 class Secrets(set[str]):
@@ -33,7 +30,13 @@ class Secrets(set[str]):
 
     def redact(self, value: Any) -> str:
         self.update(_texts(value))
-        return Sealed(self._digest(value)) if self._digest else SECRET_TEXT
+        return tokens.Sealed(self._digest(value)) if self._digest else tokens.SECRET
+
+    def scrub(self, text: str) -> str:
+        """The text without anything that was marked secret."""
+        for secret in sorted(self, key=len, reverse=True):
+            text = text.replace(secret, tokens.SECRET)
+        return text
 
 
 def decode(value: struct_pb2.Struct) -> dict[str, Any]:
@@ -136,7 +139,7 @@ def has_unknown(value: Any) -> bool:
 def canonical(value: Any, secrets: Secrets) -> Any:
     """The value as graphs hold it. Texts found inside secrets are added to ``secrets``, to be scrubbed from messages."""
     if isinstance(value, str):
-        return UNKNOWN_TEXT if value == UNKNOWN else value
+        return tokens.UNKNOWN if value == UNKNOWN else value
     if isinstance(value, dict):
         signature = value.get(SIGNATURE)
         if signature is None:

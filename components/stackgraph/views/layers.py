@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stackgraph.graph.composition import Composition, is_component
-from stackgraph.graph.document import Resource
+from stackgraph.graph.document import Resource, is_component
+from stackgraph.graph.structure import Structure
 
 Edge = tuple[str, str]
 """What must exist first, and what stands on it."""
@@ -21,24 +21,24 @@ class Layers:
     edges: frozenset[Edge]
 
 
-def division(composition: Composition) -> str:
+def division(structure: Structure) -> str:
     """The outermost resource with more than one component inside; a component around everything is no division."""
     parent = ""
-    while len(within := branches(composition, parent)) == 1:
+    while len(within := branches(structure, parent)) == 1:
         parent = within[0].urn
     return parent
 
 
-def branches(composition: Composition, parent: str) -> list[Resource]:
+def branches(structure: Structure, parent: str) -> list[Resource]:
     """Components and other resources with something inside, in the order in which they can be made."""
-    return [r for r in composition.ordered(parent) if is_component(r) or composition.children.get(r.urn)]
+    return [r for r in structure.ordered(parent) if is_component(r) or structure.children.get(r.urn)]
 
 
-def layers(composition: Composition, parent: str) -> Layers:
+def layers(structure: Structure, parent: str) -> Layers:
     """Components inside ``parent``: what their resources refer to or wait for decides who stands on whom."""
-    order = [resource.urn for resource in branches(composition, parent)]
-    owner = {inner.urn: urn for urn in order for inner in composition.inside(urn)} | {urn: urn for urn in order}
-    all_edges = {(owner[other], owner[urn]) for urn in owner for other in composition.needs[urn] if other in owner}
+    order = [resource.urn for resource in branches(structure, parent)]
+    owner = {inner.urn: urn for urn in order for inner in structure.inside(urn)} | {urn: urn for urn in order}
+    all_edges = {(owner[other], owner[urn]) for urn in owner for other in structure.needs[urn] if other in owner}
     edges = without_shortcuts(edge for edge in all_edges if edge[0] != edge[1])
     depth: dict[str, int] = {}
     for urn in order:

@@ -1,13 +1,15 @@
 """Lines of the tree: spans that are shortened until they fit, tables with details, lists that say how much they leave out."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from stackgraph.graph.values import ELLIPSIS, shorten, unique
+from stackgraph.domain import Row
+from stackgraph.graph.values import unique
+from stackgraph.graph.wording import ELLIPSIS, shorten
 from stackgraph.presentation.terminal import Columns, Paragraph, listed, words
 
 LEAST_WIDTH = 40
@@ -37,14 +39,6 @@ class Span:
     """Shortened only where shortening all others is not enough."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """Cells of a table, and below them lists with what they are lists of."""
-
-    cells: tuple[str, ...]
-    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
 def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", column: int = 0) -> Iterator[Line]:
     """Rows in columns; lists break between their parts. ``column`` is the least width of the first."""
     if not rows:
@@ -55,7 +49,7 @@ def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", colum
         for name, parts in row.details.items():
             if parts := unique(parts):
                 items.append(flowing(parts, INDENT * 3 + (f"{name} " if name else ""), "dim"))
-    yield Columns(items, indent=len(INDENT), least=column)
+    yield Columns(items, indent=len(INDENT), least=column, fold=True)
 
 
 def flowing(parts: Sequence[str], first: str, style: str) -> Paragraph:

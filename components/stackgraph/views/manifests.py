@@ -5,10 +5,11 @@ from typing import Any
 
 import yaml
 
-from stackgraph.graph.composition import Composition, is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import SECRET, at, plain, text
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import redacted
+from stackgraph.graph.values import at, plain, text
 
 _WIDTH = 1_000_000  # a folded line would break words apart that people search for
 _FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
@@ -21,30 +22,20 @@ def render_manifests(graph: Graph) -> str:
     program wrote into a Secret as plain text; outputs of other resources read ``<name.property>``. Charts are comments with their
     values: what is inside them is only known on a cluster.
     """
-    composition = Composition(graph)
-    shown = [graph.by_urn[urn] for urn in composition.parent]
+    structure = Structure(graph)
+    shown = [graph.by_urn[urn] for urn in structure.parent]
     objects = sorted((r for r in shown if is_kubernetes_object(r) and not is_read(r)), key=lambda r: _place(graph, r))
     charts = sorted((r for r in shown if _is_opaque_kubernetes(r)), key=lambda r: _place(graph, r))
-    documents = [*(_document(composition, r) for r in objects), *(_chart(composition, r) for r in charts)]
+    documents = [*(_document(structure, r) for r in objects), *(_chart(structure, r) for r in charts)]
     return "".join(f"---\n{document}" for document in documents)
 
 
 def manifest(resource: Resource) -> dict[str, Any]:
     """The object as the cluster's API would get it, without what is secret."""
-    found = _without_secrets(resource)
+    found = redacted(resource.type, plain(resource.inputs))
     group_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
     found.setdefault("apiVersion", group_version.removeprefix("core/"))
     found.setdefault("kind", kind.removesuffix("Patch"))
-    return found
-
-
-def _without_secrets(resource: Resource) -> dict[str, Any]:
-    """The inputs; of a Secret, whose data a program may well have given as plain text, only the keys."""
-    found = plain(resource.inputs)
-    if found.get("kind") == "Secret" or resource.type.rpartition(":")[2] in ("Secret", "SecretPatch"):
-        for key in ("data", "stringData"):
-            if key in found:
-                found[key] = dict.fromkeys(found[key], SECRET) if isinstance(found[key], dict) else SECRET
     return found
 
 
@@ -63,19 +54,19 @@ def _place(graph: Graph, resource: Resource) -> tuple[str, ...]:
     return (provider.name if provider else "", *(text(part) for part in found), resource.name, resource.urn)
 
 
-def _comment(composition: Composition, resource: Resource) -> str:
-    chain = [text(composition.graph.by_urn[urn].name) for urn in composition.above(resource.urn)]
+def _comment(structure: Structure, resource: Resource) -> str:
+    chain = [text(structure.graph.by_urn[urn].name) for urn in structure.above(resource.urn)]
     source = f"  ({text(resource.source)})" if resource.source else ""
     patch = "  patches an existing object" if resource.type.endswith("Patch") else ""
     return f"# {' / '.join(chain)}{source}{patch}\n"
 
 
-def _document(composition: Composition, resource: Resource) -> str:
-    return _comment(composition, resource) + _yaml(manifest(resource))
+def _document(structure: Structure, resource: Resource) -> str:
+    return _comment(structure, resource) + _yaml(manifest(resource))
 
 
-def _chart(composition: Composition, resource: Resource) -> str:
-    inputs = _without_secrets(resource)
+def _chart(structure: Structure, resource: Resource) -> str:
+    inputs = redacted(resource.type, plain(resource.inputs))
     if resource.type == CHART_TYPE:
         title = "A chart: what it makes is known on a cluster."
         inputs = {
@@ -84,7 +75,7 @@ def _chart(composition: Composition, resource: Resource) -> str:
     else:
         title = f"A remote component ({short_component_type(resource.type)}): what it makes is known to its plugin."
     body = _yaml(inputs) if inputs else ""
-    return _comment(composition, resource) + "".join(f"# {line}".rstrip() + "\n" for line in (title, *body.splitlines()))
+    return _comment(structure, resource) + "".join(f"# {line}".rstrip() + "\n" for line in (title, *body.splitlines()))
 
 
 # -- YAML ------------------------------------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, describe, short_component_type, short_type
-from stackgraph.graph.document import Graph
-from stackgraph.graph.values import shorten, text
+from stackgraph.graph.describe import describe, short_component_type, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import text
+from stackgraph.graph.wording import shorten
 from stackgraph.views.layers import without_shortcuts
 
 _MOST_NODES = 60
@@ -20,12 +21,12 @@ def render_mermaid(graph: Graph) -> str:
     An arrow leads from what must exist first to what stands on it; arrows that follow from others are left out. Resources outside
     of every component are one node for each provider package. Nested graphs of more than 60 nodes show outer components only.
     """
-    composition = Composition(graph)
-    depth = max((len(composition.above(urn)) for urn in composition.parent), default=1)
-    diagram = _Diagram(composition, depth)
+    structure = Structure(graph)
+    depth = max((len(structure.above(urn)) for urn in structure.parent), default=1)
+    diagram = _Diagram(structure, depth)
     while len(diagram.labels) > _MOST_NODES and depth > 1:
         depth -= 1
-        diagram = _Diagram(composition, depth)
+        diagram = _Diagram(structure, depth)
     return diagram.render()
 
 
@@ -34,11 +35,11 @@ class _Diagram:
     package of the resources that lie loose in it.
     """
 
-    def __init__(self, composition: Composition, depth: int) -> None:
-        self._composition = composition
+    def __init__(self, structure: Structure, depth: int) -> None:
+        self._composition = structure
         self._depth = depth
-        by_urn = composition.graph.by_urn
-        self._components = {urn: self._components_above(urn) for urn in composition.parent}
+        by_urn = structure.graph.by_urn
+        self._components = {urn: self._components_above(urn) for urn in structure.parent}
         self._boxes = {chain[number] for chain in self._components.values() for number in range(len(chain) - 1)} | {""}
         self.labels: dict[str, str] = {}
         self._box_of: dict[str, str] = {}
@@ -60,7 +61,7 @@ class _Diagram:
         for (box, package), count in loose.items():
             one, many = _LOOSE.get(package, (f"{package} resource", f"{package} resources"))
             self._add(f"{box}|{package}", box, _label(f"{count} {one if count == 1 else many}"))
-        edges = {(self._home(other), self._home(urn)) for urn, others in composition.needs.items() for other in others}
+        edges = {(self._home(other), self._home(urn)) for urn, others in structure.needs.items() for other in others}
         self.edges = without_shortcuts(edge for edge in edges if not self._around(*edge) and not self._around(*reversed(edge)))
 
     def render(self) -> str:
@@ -123,7 +124,7 @@ class _Diagram:
     def _opaque_label(self, urn: str) -> str:
         resource = self._composition.graph.by_urn[urn]
         if resource.type == CHART_TYPE:
-            return _label(resource.name, "chart", describe(resource))
+            return _label(resource.name, "chart", describe(resource, {}))
         return _label(resource.name, short_type(resource.type), "remote component")
 
     def _type(self, urn: str) -> str:

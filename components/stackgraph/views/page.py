@@ -4,134 +4,81 @@ The page needs no network and no further file. It can be read without its script
 """
 
 import re
-from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from hashlib import sha256
-from importlib.resources import files
 
-from eks_inference_tools.reading.facts import Endpoint, facts_of, opaque
-from eks_inference_tools.reading.workloads import requested
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
+from stackgraph.domain import NO_DOMAIN, Cell, Domain, Form
+from stackgraph.domain import Section as DomainSection
 from stackgraph.graph.describe import describe, identity, is_kubernetes_object, protection, short_component_type, short_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import ELLIPSIS, joined, plain, shorten, text
+from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.values import joined, plain, text
+from stackgraph.graph.wording import ELLIPSIS, counted, shorten
+from stackgraph.presentation.markup import Markup, element, together
+from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import branches, division, layers
 from stackgraph.views.manifests import manifest
-from stackgraph.views.markup import Markup, element, raw, together
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_values import render_values
-from stackgraph.views.phrases import (
-    asks,
-    by_path,
-    counted,
-    counts,
-    family,
-    node_kind,
-    node_traits,
-    nodes,
-    not_seen,
-    selected_nodes,
-)
+from stackgraph.views.summary import by_path, counts, family, not_seen, opaque, opaque_kind
 
 _MOST_BOXES = 60
 _MOST_LETTERS = 28
 
 
-def render_html(graph: Graph) -> str:
-    """The page of ``preview --format html``. Equal graphs give equal bytes; values of the graph are never markup in it."""
-    return f"<!DOCTYPE html>\n{_Page(graph).render()}\n"
+def render_html(graph: Graph, domain: Domain = NO_DOMAIN) -> str:
+    """The graph as a page, with the sections of the domain.
 
-
-@dataclass(frozen=True)
-class _Section:
-    """A part of the page; one without content is left out."""
-
-    id: str
-    title: str
-    content: Sequence[Markup]
-    count: int | None = None
+    Equal graphs give equal bytes; values of the graph are never markup in it.
+    """
+    return _Page(graph, domain).render()
 
 
 class _Page:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, domain: Domain) -> None:
         self._graph = graph
-        self._composition = Composition(graph)
-        self._facts = facts_of(graph)
+        self._domain = domain
+        self._composition = Structure(graph)
+        self._opaque = opaque(graph, domain.words)
         self._division = division(self._composition)
         self._layers = layers(self._composition, self._division)
 
-    def render(self) -> Markup:
-        style, script = (
-            files("stackgraph.views").joinpath("assets", name).read_text(encoding="utf-8")
-            for name in ("preview.css", "preview.js")
+    def render(self) -> str:
+        return render_page(
+            title=f"{text(self._graph.stack)} · preview",
+            header=self._header(),
+            skip="Skip to the resources",
+            first="resources",
+            sections=self._sections(),
+            footer=_footer(),
+            script=asset("stackgraph.views", "preview.js"),
         )
-        # Should a value ever become markup, a browser still runs and loads nothing but these two.
-        allowed = f"img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
-        policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-        head = element(
-            "head",
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=policy),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("meta", name="color-scheme", content="light dark"),
-            element("title", f"{text(self._graph.stack)} · preview"),
-            element("link", rel="icon", href="data:,"),
-            raw("style", style),
-        )
-        sections = [section for section in self._sections() if section.content]
-        body = element(
-            "body",
-            element("a", "Skip to the resources", href="#resources", class_="skip"),
-            self._header(),
-            _contents(sections),
-            element("main", *(_section(section) for section in sections)),
-            self._footer(),
-            raw("script", script),
-        )
-        return element("html", head, "\n", body, lang="en")
 
     # -- around the sections -----------------------------------------------------------------------------------------------------
 
-    def _header(self) -> Markup:
+    def _header(self) -> list[Markup]:
         found = counts(self._composition)
         asides = [*found.asides, "recorded offline: nothing has been created"]
-        return element(
-            "header",
+        families = (
+            element("li", element("b", str(number)), f" {words}", class_=name) for name, (number, words) in found.families.items()
+        )
+        return [
             element("p", f"Preview · project {text(self._graph.project)}", class_="eyebrow"),
             element("h1", text(self._graph.stack)),
             element("p", f"Would create {counted(found.made, 'resource')}", class_="lede"),
-            element(
-                "ul",
-                *(
-                    element("li", element("b", str(number)), f" {words}", class_=name)
-                    for name, (number, words) in found.families.items()
-                ),
-                class_="counts",
-            ),
+            element("ul", *families, class_="counts"),
             element("p", *(f"{aside[0].upper()}{aside[1:]}. " for aside in asides), class_="quiet"),
-        )
-
-    def _footer(self) -> Markup:
-        notes = [
-            together(element("mark", "<a.b>"), " is known when ", element("code", "a"), " is deployed."),
-            together(element("mark", "[secret]", class_="secret"), " is never shown, nor is it in this file."),
         ]
-        return element("footer", *(element("p", note) for note in notes))
 
-    def _sections(self) -> Iterator[_Section]:
-        facts = self._facts
-        yield _Section("warnings", "Warnings", _listed(self._graph.warnings), len(self._graph.warnings))
-        yield _Section("components", "How it hangs together", list(self._diagram()))
-        yield _Section("resources", "Resources", list(self._resources()))
-        yield _Section("clusters", "Clusters", list(self._clusters()))
-        yield _Section("capacity", "Capacity", list(self._capacity()), len(facts.capacity))
-        yield _Section("workloads", "Workloads", list(self._workloads()), len(facts.workloads))
-        yield _Section("models", "Models", list(self._models()), len(facts.models))
-        yield _Section("endpoints", "Endpoints", list(self._endpoints()), len(facts.endpoints))
-        yield _Section("outputs", "Outputs", list(self._outputs()))
-        yield _Section("not-seen", "Not seen inside", list(self._not_seen()), len(facts.opaque))
+    def _sections(self) -> Iterator[Section]:
+        yield Section("warnings", "Warnings", _listed(self._graph.warnings), len(self._graph.warnings))
+        yield Section("components", "How it hangs together", list(self._diagram()))
+        yield Section("resources", "Resources", list(self._resources()))
+        for section in self._domain.sections(self._graph):
+            name = section.title.lower().replace(" ", "-")
+            yield Section(name, section.title, list(self._of_domain(section)), len(section.rows))
+        yield Section("outputs", "Outputs", list(self._outputs()))
+        yield Section("not-seen", "Not seen inside", list(self._not_seen()), len(self._opaque))
 
     # -- addresses ---------------------------------------------------------------------------------------------------------------
 
@@ -281,13 +228,13 @@ class _Page:
     def _row(self, resource: Resource) -> Iterator[Markup]:
         yield element("span", _kind(resource), class_="kind")
         yield element("span", self._name_within(resource, resource.parent, ELLIPSIS), class_="name")
-        yield element("span", describe(resource), class_="quiet")
+        yield element("span", describe(resource, self._domain.words), class_="quiet")
         yield from _marks(resource)
 
     def _head(self, resource: Resource) -> Iterator[Markup]:
         yield element("span", text(resource.name), class_="name")
         yield element("span", _kind(resource), class_="kind")
-        yield element("span", "" if is_component(resource) else describe(resource), class_="quiet")
+        yield element("span", "" if is_component(resource) else describe(resource, self._domain.words), class_="quiet")
         yield from _marks(resource)
         yield element("span", counted(self._made_inside(resource), "resource"), class_="count")
 
@@ -357,64 +304,21 @@ class _Page:
             entries.append(element("li", self._link(urn, text(resource.name)), " ", element("span", kind, class_="quiet")))
         return element("ul", *entries, class_="links") if entries else ""
 
-    # -- facts -------------------------------------------------------------------------------------------------------------------
+    # -- sections ----------------------------------------------------------------------------------------------------------------
 
-    def _clusters(self) -> Iterator[Markup]:
-        rows = []
-        for cluster in self._facts.clusters:
-            version = f"Kubernetes {cluster.version}" if cluster.version else ""
-            rows.append((self._link(cluster.urn, cluster.name), version, cluster.access))
-        return _table(("Cluster", "Version", "API"), rows)
+    def _of_domain(self, section: DomainSection) -> Iterator[Markup]:
+        yield from _table(section.columns, [[self._cell(cell) for cell in row] for row in section.rows])
+        words, amount = section.total
+        if amount:
+            yield element("p", f"{words[:1].upper()}{words[1:]}: ", element("b", amount))
 
-    def _capacity(self) -> Iterator[Markup]:
-        rows = []
-        for pool in self._facts.capacity:
-            labels = _chips("=".join(part for part in pair if part) for pair in pool.labels.items())
-            taints = _chips(pool.taints, "taint")
-            rows.append(
-                (
-                    together(self._link(pool.urn, pool.name), _below(node_kind(pool))),
-                    nodes(pool),
-                    together(*(element("div", trait) for trait in node_traits(pool))),
-                    together(labels, taints),
-                )
-            )
-        return _table(("Pool", "Nodes", "Each", "Labels and taints"), rows)
-
-    def _workloads(self) -> Iterator[Markup]:
-        rows = []
-        for workload in self._facts.workloads:
-            name = self._link(workload.urn, joined(workload.namespace, workload.name, by="/"))
-            images = together(*(element("div", element("code", image)) for image in workload.images))
-            rows.append(
-                (
-                    together(name, _below(joined(workload.kind, workload.part, by=", "))),
-                    workload.replicas,
-                    together(*(element("div", amount) for amount in asks(workload))),
-                    together(images, _chips(selected_nodes(workload))),
-                )
-            )
-        yield from _table(("Workload", "Pods", "Each asks for", "Image, and nodes it insists on"), rows)
-        if total := requested(self._facts.workloads):
-            amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
-            yield element("p", "All together, to begin with: ", element("b", amounts))
-
-    def _models(self) -> Iterator[Markup]:
-        rows = []
-        for fact in self._facts.models:
-            settings = _chips(joined(key, value) for key, value in fact.settings.items())
-            rows.append((element("b", fact.model), together(fact.owner, _below(fact.owner_type)), settings))
-        return _table(("Model", "Served by", "Settings"), rows)
-
-    def _endpoints(self) -> Iterator[Markup]:
-        rows = [self._endpoint(endpoint) for endpoint in self._facts.endpoints]
-        return _table(("Endpoint", "Type", "Ports", "Reached by"), rows)
-
-    def _endpoint(self, endpoint: Endpoint) -> tuple[str, ...]:
-        name = self._link(endpoint.urn, joined(endpoint.namespace, endpoint.name, by="/"))
-        ports = together(*(element("div", port) for port in (*endpoint.ports, *endpoint.hosts)))
-        reach = element("span", "outside the cluster", class_="badge warning") if endpoint.outside else "pods only"
-        return together(name, _below(endpoint.kind)), endpoint.type, ports, reach
+    def _cell(self, cell: Cell) -> Markup:
+        shown = []
+        for part in cell:
+            values = [self._link(part.urn, value) for value in part.texts] if part.urn else part.texts
+            by = " " if part.form in ("chip", "warning chip") else ""
+            shown.append(together(*(_FORMS[part.form](value) for value in values if value), by=by))
+        return together(*shown)
 
     def _outputs(self) -> Iterator[Markup]:
         entries = [
@@ -425,14 +329,22 @@ class _Page:
             yield element("dl", *entries, class_="outputs")
 
     def _not_seen(self) -> Iterator[Markup]:
-        found = self._facts.opaque
-        if found:
-            yield element("p", f"{not_seen(found)}.")
-            rows = [
-                (self._link(item.urn, item.name), item.kind if item.kind == "chart" else item.type, item.detail) for item in found
-            ]
+        if self._opaque:
+            yield element("p", f"{not_seen(self._opaque)}.")
+            rows = [(self._link(item.urn, item.name), item.type, item.detail) for item in self._opaque]
             yield from _table(("Name", "Kind", "What is known"), rows)
 
+
+_FORMS: Mapping[Form, Callable[[str], str]] = {
+    "text": lambda value: value,
+    "strong": lambda value: element("b", value),
+    "warning": lambda value: element("span", value, class_="badge warning"),
+    "note": lambda value: element("div", value, class_="quiet"),
+    "line": lambda value: element("div", value),
+    "code": lambda value: element("div", element("code", value)),
+    "chip": lambda value: element("code", value, class_="chip"),
+    "warning chip": lambda value: element("code", value, class_="taint"),
+}
 
 _FAMILY_TITLES = {
     "component": "Components",
@@ -444,23 +356,12 @@ _FAMILY_TITLES = {
 }
 
 
-def _digest(content: str) -> str:
-    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode()}"
-
-
-def _contents(sections: Sequence[_Section]) -> Markup:
-    entries = []
-    for section in sections:
-        count = element("span", str(section.count), class_="quiet") if section.count else ""
-        entries.append(element("li", element("a", section.title, href=f"#{section.id}"), " ", count))
-    return element("nav", element("ul", *entries), aria_label="On this page")
-
-
-def _section(section: _Section) -> Markup:
-    heading = f"{section.id}-title"
-    return element(
-        "section", element("h2", section.title, id=heading), *section.content, "\n", id=section.id, aria_labelledby=heading
-    )
+def _footer() -> list[Markup]:
+    notes = [
+        together(element("mark", "<a.b>"), " is known when ", element("code", "a"), " is deployed."),
+        together(element("mark", "[secret]", class_="secret"), " is never shown, nor is it in this file."),
+    ]
+    return [element("p", note) for note in notes]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Markup]:
@@ -479,20 +380,12 @@ def _listed(lines: Sequence[str]) -> list[Markup]:
     return [element("ul", *(element("li", text(line)) for line in lines))] if lines else []
 
 
-def _chips(values: "Sequence[str] | Iterator[str]", class_: str = "chip") -> Markup:
-    return together(*(element("code", value, class_=class_) for value in values), by=" ")
-
-
-def _below(line: str) -> Markup:
-    return element("div", line, class_="quiet") if line else Markup()
-
-
 def _kind(resource: Resource) -> str:
     return short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
 
 
 def _marks(resource: Resource) -> Iterator[Markup]:
     if is_opaque(resource):
-        yield element("span", f"{opaque(resource).kind}, not seen inside", class_="badge")
+        yield element("span", f"{opaque_kind(resource)}, not seen inside", class_="badge")
     for word in protection(resource):
         yield element("span", word, class_="badge")

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 
+from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.views.layers import Edge, Layers
-from stackgraph.views.markup import Markup, element, together
 
 _HEIGHT = 46
 _ROW = 88

@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from stackgraph.graph.values import SECRET, UNKNOWN, plain
-from stackgraph.views.markup import Markup, element, escaped, together
+from stackgraph.graph.tokens import SECRET, UNKNOWN
+from stackgraph.graph.values import plain
+from stackgraph.presentation.markup import Markup, element, escaped, together
 
 Link = Callable[[str], str]
 """The address of the resource that has ``name.property``; ``""`` where there is none."""

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from eks_inference_tools.reading.facts import Facts, facts_of, opaque
-from eks_inference_tools.reading.workloads import requested
-from stackgraph.graph.composition import Composition, is_component, is_opaque, is_read
+from stackgraph.domain import NO_DOMAIN, Domain, Section
 from stackgraph.graph.describe import (
+    Words,
     describe,
     identity,
     is_kubernetes_object,
@@ -15,8 +16,11 @@ from stackgraph.graph.describe import (
     short_type,
     tells_all,
 )
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import ELLIPSIS, is_token, joined, plain, shorten, text, unique
+from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.structure import Structure
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import joined, plain, text, unique
+from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.terminal import Paragraph, drawn, words
 from stackgraph.views.layers import branches, division
 from stackgraph.views.lines import (
@@ -32,39 +36,23 @@ from stackgraph.views.lines import (
     flowing,
     listing,
 )
-from stackgraph.views.phrases import (
-    asks,
-    by_path,
-    counted,
-    counts,
-    label,
-    node_kind,
-    node_traits,
-    nodes,
-    not_seen,
-    selected_nodes,
-)
+from stackgraph.views.summary import by_path, counts, not_seen, opaque, opaque_kind
 
 
-def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
-    """The text of ``preview``: a headline, components with their resources, and what an engineer looks for in them.
+def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:
+    """The graph as text: a headline, components with their resources, and the sections of the domain.
 
     No line is longer than ``width`` (at least 40 are taken); ``colour`` adds ANSI colours.
     """
     width = max(width, LEAST_WIDTH)
-    composition = Composition(graph)
-    facts = facts_of(graph)
-    titled = {
-        "Clusters": _clusters(facts, width),
-        "Capacity": _capacity(facts, width),
-        "Workloads": _workloads(facts, width),
-        "Models": _models(facts, width),
-        "Endpoints": _endpoints(facts, width),
+    structure = Structure(graph)
+    titled = {section.title: _section(section, width) for section in domain.sections(graph)}
+    titled |= {
         "Outputs": _outputs(graph, width),
-        "Not seen inside": _opaque(facts, width),
+        "Not seen inside": _opaque(graph, domain.words, width),
         "Warnings": _warnings(graph, width),
     }
-    sections = [list(_headline(graph, composition, width)), list(_tree(composition, width))]
+    sections = [list(_headline(graph, structure, width)), list(_Tree(structure, domain.words, width).inside("", ""))]
     sections += [[fitted([Span(title, "section")], width), *found] for title, lines in titled.items() if (found := list(lines))]
     first, *others = [section for section in sections if section]
     shown = drawn([*first, *(line for section in others for line in ("", *section))], width=width, colour=colour)
@@ -75,9 +63,9 @@ def render_tree(graph: Graph, *, colour: bool = False, width: int = 100) -> str:
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
 
-def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Line]:
+def _headline(graph: Graph, structure: Structure, width: int) -> Iterator[Line]:
     yield fitted([Span(text(graph.stack), "bold"), Span(f"{GAP}project {text(graph.project)}", "dim")], width)
-    found = counts(composition)
+    found = counts(structure)
     parts = [f"{number} {words}" for number, words in found.families.values()]
     head = f"would create {counted(found.made, 'resource')}"
     yield flowing(parts, f"{head}: " if parts else head, "bold")
@@ -90,37 +78,77 @@ def _headline(graph: Graph, composition: Composition, width: int) -> Iterator[Li
 _LABEL_WIDTH = 34
 
 
-def _tree(composition: Composition, width: int) -> Iterator[Line]:
-    yield from _inside(composition, "", "", division(composition), width)
+@dataclass(frozen=True)
+class _Tree:
+    structure: Structure
+    words: Words
+    width: int
+
+    @cached_property
+    def spacious(self) -> str:
+        """Where blank lines set components apart."""
+        return division(self.structure)
+
+    def inside(self, parent: str, prefix: str) -> Iterator[Line]:
+        """Lines for everything inside a resource."""
+        leaves, branches = _rows(self.structure, parent)
+        column = min(max((len(_label(members)) for members in leaves), default=0), _LABEL_WIDTH)
+        rows = [*leaves, *((branch,) for branch in branches)]
+        owner = self.structure.graph.by_urn[parent].name if parent else ""
+        for number, members in enumerate(rows):
+            final = number == len(rows) - 1
+            if number and parent == self.spacious and number >= len(leaves):
+                yield fitted([Span(f"{prefix}│" if parent else "", "dim")], self.width)
+            lead = Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
+            below = prefix + ("" if not parent else "   " if final else "│  ")
+            if number < len(leaves):
+                yield from self._leaf(lead, below, members, [_within(member, owner) for member in members], column)
+                continue
+            yield self._branch(lead, members[0])
+            yield from self.inside(members[0].urn, below)
+
+    def _branch(self, lead: Span, resource: Resource) -> Line:
+        count = sum(not is_read(below) for below in self.structure.inside(resource.urn))
+        kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
+        facts = "" if is_component(resource) else describe(resource, self.words)
+        spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
+        spans.append(Span(_marks(resource), "opaque", whole=True))
+        return fitted(spans, self.width, right=counted(count, "resource"))
+
+    def _leaf(self, lead: Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int) -> Iterator[Line]:
+        """A resource, or those of one type with what tells them apart: facts in up to two lines, or else names in one."""
+        title = Span(f"{shorten(_label(members), column):{column}}", "type")
+        one = members[0]
+        if len(members) == 1:
+            facts = describe(one, self.words)
+            ending = Span(_marks(one), "opaque", whole=True)
+            yield fitted([lead, title, Span(GAP + names[0]), Span(GAP + facts if facts else ""), ending], self.width)
+            return
+        marks = _parenthesis(_common(protection(member) for member in members))
+        room = self.width - len(lead.text) - column - len(GAP) - len(marks)
+        facts = [describe(member, self.words) for member in members]
+        if not tells_all(one):
+            facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
+        if is_kubernetes_object(one) or not all(facts) or not facts:
+            shown = braced(names, room)
+            yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], self.width)
+            return
+        facts = unique(facts)
+        begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
+        more = facts[begin:]
+        shown = ", ".join(facts[:begin]) + ("," if more else "")
+        yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], self.width)
+        if more:
+            start = f"{under}{' ' * (column + len(GAP))}"
+            yield fitted([Span(start, "dim"), Span(abridged(more, self.width - len(start)))], self.width)
 
 
-def _inside(composition: Composition, parent: str, prefix: str, spacious: str, width: int) -> Iterator[Line]:
-    """Lines for everything inside a resource; ``spacious`` is where blank lines set components apart."""
-    leaves, branches = _rows(composition, parent)
-    column = max((len(_label(members)) for members in leaves), default=0)
-    rows = [*leaves, *((branch,) for branch in branches)]
-    owner = composition.graph.by_urn[parent].name if parent else ""
-    for number, members in enumerate(rows):
-        final = number == len(rows) - 1
-        if number and parent == spacious and number >= len(leaves):
-            yield fitted([Span(f"{prefix}│" if parent else "", "dim")], width)
-        lead = Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
-        if number < len(leaves):
-            under = "" if not parent else "   " if final else "│  "
-            names = [_within(member, owner) for member in members]
-            yield from _leaf(lead, prefix + under, members, names, min(column, _LABEL_WIDTH), width)
-            continue
-        yield _branch(lead, composition, members[0], width)
-        below = prefix + ("" if not parent else "   " if final else "│  ")
-        yield from _inside(composition, members[0].urn, below, spacious, width)
-
-
-def _rows(composition: Composition, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
+def _rows(structure: Structure, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
     """Resources with nothing inside, those of a type together, then components and other resources with something inside."""
     leaves: dict[str, list[Resource]] = {}
-    below = branches(composition, parent)
+    below = branches(structure, parent)
     urns = {resource.urn for resource in below}
-    for resource in composition.ordered(parent):
+    for resource in structure.ordered(parent):
         if resource.urn not in urns:
             alone = is_opaque(resource) or is_read(resource) or resource.is_provider
             leaves.setdefault(resource.urn if alone else resource.type, []).append(resource)
@@ -132,15 +160,6 @@ def _label(members: Sequence[Resource]) -> str:
     return name if len(members) == 1 else f"{len(members)} × {name}"
 
 
-def _branch(lead: Span, composition: Composition, resource: Resource, width: int) -> Line:
-    count = sum(not is_read(below) for below in composition.inside(resource.urn))
-    kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
-    facts = "" if is_component(resource) else describe(resource)
-    spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
-    spans.append(Span(_marks(resource), "opaque", whole=True))
-    return fitted(spans, width, right=counted(count, "resource"))
-
-
 def _within(resource: Resource, owner: str) -> str:
     """The resource's identity; what only repeats the name of the component it is in is left out: ``…vpc`` in ``net``."""
     name = identity(resource)
@@ -148,38 +167,10 @@ def _within(resource: Resource, owner: str) -> str:
     return ELLIPSIS + name.removeprefix(f"{text(owner)}-") if repeated else name
 
 
-def _leaf(lead: Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int, width: int) -> Iterator[Line]:
-    """A resource, or those of one type with what tells them apart: their facts in up to two lines, or else their names in one."""
-    title = Span(f"{shorten(_label(members), column):{column}}", "type")
-    one = members[0]
-    if len(members) == 1:
-        facts = describe(one)
-        spans = [lead, title, Span(GAP + names[0]), Span(GAP + facts if facts else ""), Span(_marks(one), "opaque", whole=True)]
-        yield fitted(spans, width)
-        return
-    marks = _parenthesis(_common(protection(member) for member in members))
-    room = width - len(lead.text) - column - len(GAP) - len(marks)
-    facts = [describe(member) for member in members]
-    if not tells_all(one):
-        facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
-    if is_kubernetes_object(one) or not all(facts) or not facts:
-        shown = braced(names, room)
-        yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
-        return
-    facts = unique(facts)
-    begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
-    more = facts[begin:]
-    shown = ", ".join(facts[:begin]) + ("," if more else "")
-    yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], width)
-    if more:
-        start = f"{under}{' ' * (column + len(GAP))}"
-        yield fitted([Span(start, "dim"), Span(abridged(more, width - len(start)))], width)
-
-
 def _marks(resource: Resource) -> str:
     words = [*protection(resource)]
     if is_opaque(resource):
-        words.insert(0, f"{opaque(resource).kind}, not seen inside")
+        words.insert(0, f"{opaque_kind(resource)}, not seen inside")
     return _parenthesis(words)
 
 
@@ -197,49 +188,12 @@ def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
 # -- sections --------------------------------------------------------------------------------------------------------------------
 
 
-def _clusters(facts: Facts, width: int) -> Iterator[Line]:
-    for cluster in facts.clusters:
-        version = f"Kubernetes {cluster.version}" if cluster.version else ""
-        shown = joined(version, cluster.access, by=", ")
-        yield fitted([Span(INDENT + cluster.name), Span(GAP + shown)], width)
-
-
-def _capacity(facts: Facts, width: int) -> Iterator[Line]:
-    rows = []
-    for pool in facts.capacity:
-        labels = [label(key, value) for key, value in pool.labels.items()]
-        details = {"": node_traits(pool), "labels": labels, "taints": pool.taints}
-        rows.append(Row((pool.name, nodes(pool), node_kind(pool)), details))
-    return listing(("POOL", "NODES", "KIND"), rows)
-
-
-def _workloads(facts: Facts, width: int) -> Iterator[Line]:
-    rows = []
-    for workload in facts.workloads:
-        details = {"": workload.images, "on": selected_nodes(workload)}
-        rows.append(Row((workload.title, workload.replicas, ", ".join(asks(workload))), details))
-    yield from listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), rows)
-    if total := requested(facts.workloads):
-        amounts = ", ".join(f"{amount} {resource}" for resource, amount in total.items())
-        yield fitted([Span(f"{INDENT}all together, to begin with: {amounts}", "bold")], width)
-
-
-def _models(facts: Facts, width: int) -> Iterator[Line]:
-    rows = []
-    for fact in facts.models:
-        settings = [f"{key} {value}" for key, value in fact.settings.items()]
-        rows.append(Row((fact.model, joined(fact.owner, fact.owner_type, by=GAP)), {"": settings}))
-    return listing(("MODEL", "SERVED BY"), rows)
-
-
-def _endpoints(facts: Facts, width: int) -> Iterator[Line]:
-    rows = []
-    for endpoint in facts.endpoints:
-        name = joined(endpoint.kind, joined(endpoint.namespace, endpoint.name, by="/"))
-        rows.append(Row((name, endpoint.type, ", ".join((*endpoint.ports, *endpoint.hosts)))))
-    outside = sum(endpoint.outside for endpoint in facts.endpoints)
-    yield from listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), rows[:outside], "warning")
-    yield from listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), rows[outside:])
+def _section(section: Section, width: int) -> Iterator[Line]:
+    for found in section.listings:
+        yield from listing(found.header, found.rows, found.style)
+    words, amount = section.total
+    if amount:
+        yield fitted([Span(f"{INDENT}{words}: {amount}", "bold")], width)
 
 
 def _outputs(graph: Graph, width: int) -> Iterator[Line]:
@@ -258,12 +212,12 @@ def _outputs(graph: Graph, width: int) -> Iterator[Line]:
     yield from listing((), short, column=column)
 
 
-def _opaque(facts: Facts, width: int) -> Iterator[Line]:
-    if not facts.opaque:
+def _opaque(graph: Graph, words: Words, width: int) -> Iterator[Line]:
+    found = opaque(graph, words)
+    if not found:
         return
-    yield fitted([Span(f"{INDENT}{not_seen(facts.opaque)}", "opaque")], width)
-    rows = [Row((item.name, item.kind if item.kind == "chart" else item.type, item.detail)) for item in facts.opaque]
-    yield from listing((), rows)
+    yield fitted([Span(f"{INDENT}{not_seen(found)}", "opaque")], width)
+    yield from listing((), [Row((item.name, item.type, item.detail)) for item in found])
 
 
 def _warnings(graph: Graph, width: int) -> Iterator[Line]:

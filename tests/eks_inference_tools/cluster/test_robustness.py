@@ -16,7 +16,7 @@ from eks_inference_tools.simulate.control_plane import control_plane as module
 from eks_inference_tools.simulate.control_plane.control_plane import control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError, Processes
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from stackgraph.problems import PreviewError
+from stackgraph.problems import ProblemsFound
 
 pytestmark = pytest.mark.cluster
 
@@ -100,7 +100,7 @@ def test_a_program_that_cannot_be_run_is_told(tmp_path: Path):
     broken.write_text("no program")
     broken.chmod(0o755)
     with Processes() as processes:
-        with pytest.raises(PreviewError, match="etcd cannot be started: Exec format error"):
+        with pytest.raises(ProblemsFound, match="etcd cannot be started: Exec format error"):
             processes.start("etcd", [broken])
         folder = processes.folder
     assert not folder.exists()

@@ -8,13 +8,13 @@ from typing import Any
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, NODES_OF_OURS, on_every_node
 from eks_inference.catalog.instances import instance_types
+from eks_inference.kubernetes import workloads
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 """One EFA interface of a node: what pods ask for."""
 
 EFA_PLUGIN_NAME = "aws-efa-k8s-device-plugin"
 
-_LABELS = {"app.kubernetes.io/name": EFA_PLUGIN_NAME}
 _FOLDERS = {
     "device-plugin": KUBELET_PLUGINS,
     "infiniband": "/dev/infiniband",
@@ -42,24 +42,15 @@ def daemon_set(image: str) -> dict[str, Any]:
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in _FOLDERS.items()],
     }
-    return {
-        "metadata": {"name": EFA_PLUGIN_NAME, "namespace": NAMESPACE, "labels": _LABELS},
-        "spec": {
-            "selector": {"matchLabels": _LABELS},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": _LABELS},
-                "spec": {
-                    "hostNetwork": True,
-                    "priorityClassName": "system-node-critical",
-                    "automountServiceAccountToken": False,
-                    **on_every_node(efa_instance_types(), NODES_OF_OURS),
-                    "containers": [container],
-                    "volumes": [
-                        {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}
-                        for name, path in _FOLDERS.items()
-                    ],
-                },
-            },
-        },
+    pod = {
+        "hostNetwork": True,
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        **on_every_node(efa_instance_types(), NODES_OF_OURS),
+        "containers": [container],
+        "volumes": [
+            {"name": name, "hostPath": {"path": path, **({"type": "DirectoryOrCreate"} if name == "neuron" else {})}}
+            for name, path in _FOLDERS.items()
+        ],
     }
+    return workloads.daemon_set(EFA_PLUGIN_NAME, NAMESPACE, pod)

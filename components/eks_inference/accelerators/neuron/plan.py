@@ -12,6 +12,7 @@ import yaml
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, NODES_OF_OURS, on_every_node
 from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.kubernetes import workloads
 from eks_inference.placement import Placement
 
 DEVICE_RESOURCE = "aws.amazon.com/neuron"
@@ -166,24 +167,15 @@ def plugin_daemon_set(image: str) -> dict[str, Any]:
             for name, path in folders.items()
         ],
     }
-    return {
-        **of_namespace(PLUGIN_NAME),
-        "spec": {
-            "selector": {"matchLabels": _labels(PLUGIN_NAME)},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": _labels(PLUGIN_NAME)},
-                "spec": {
-                    "serviceAccountName": PLUGIN_NAME,
-                    "priorityClassName": "system-node-critical",
-                    **on_every_node(neuron_instance_types(), NODES_OF_OURS),
-                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-                    "containers": [container],
-                    "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()],
-                },
-            },
-        },
+    pod = {
+        "serviceAccountName": PLUGIN_NAME,
+        "priorityClassName": "system-node-critical",
+        **on_every_node(neuron_instance_types(), NODES_OF_OURS),
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()],
     }
+    return workloads.daemon_set(PLUGIN_NAME, NAMESPACE, pod)
 
 
 def extension_deployment(image: str, placement: Placement) -> dict[str, Any]:
@@ -282,8 +274,7 @@ def _deployment(
                 "spec": {
                     "serviceAccountName": app,
                     "priorityClassName": "system-cluster-critical",
-                    "nodeSelector": dict(placement.node_selector),
-                    "tolerations": placement.tolerations(),
+                    **placement.scheduling(),
                     **pod,
                 },
             },
@@ -292,4 +283,4 @@ def _deployment(
 
 
 def _labels(app: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": app}
+    return {workloads.APP_LABEL: app}

@@ -7,6 +7,7 @@ from typing import Any
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, NODES_OF_OURS, on_every_node
 from eks_inference.catalog.instances import instance_types
+from eks_inference.kubernetes import workloads
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """One whole GPU: what pods ask for."""
@@ -29,7 +30,6 @@ def on_gpu_nodes() -> dict[str, Any]:
 
 def daemon_set(image: str) -> dict[str, Any]:
     """``metadata`` and ``spec`` of the device plugin."""
-    labels = {"app.kubernetes.io/name": PLUGIN_NAME}
     container = {
         "name": PLUGIN_NAME,
         "image": image,
@@ -39,22 +39,13 @@ def daemon_set(image: str) -> dict[str, Any]:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "device-plugins", "mountPath": KUBELET_PLUGINS}],
     }
-    return {
-        "metadata": {"name": PLUGIN_NAME, "namespace": NAMESPACE, "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    # It talks to the kubelet, not to the API server.
-                    "automountServiceAccountToken": False,
-                    "priorityClassName": "system-node-critical",
-                    **on_gpu_nodes(),
-                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-                    "containers": [container],
-                    "volumes": [{"name": "device-plugins", "hostPath": {"path": KUBELET_PLUGINS, "type": "Directory"}}],
-                },
-            },
-        },
+    pod = {
+        # It talks to the kubelet, not to the API server.
+        "automountServiceAccountToken": False,
+        "priorityClassName": "system-node-critical",
+        **on_gpu_nodes(),
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "device-plugins", "hostPath": {"path": KUBELET_PLUGINS, "type": "Directory"}}],
     }
+    return workloads.daemon_set(PLUGIN_NAME, NAMESPACE, pod)

@@ -10,7 +10,7 @@ from eks_inference_tools.loadtest_report.readers import aiperf, genai_perf, guid
 from eks_inference_tools.loadtest_report.readers.fields import Fields
 from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.graph.values import text
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 READERS = (llmperf.READER, aiperf.READER, genai_perf.READER, vllm_bench.READER, guidellm.READER, runner.READER)
 
@@ -26,16 +26,16 @@ _OTHER_FILES = {
 
 
 def read_all(paths: Sequence[Path]) -> list[list[Run]]:
-    """The runs of each file, in its order. Raises ``PreviewError`` with the problems of all files."""
+    """The runs of each file, in its order. Raises ``ProblemsFound`` with the problems of all files."""
     found: list[list[Run]] = []
     problems: list[Problem] = []
     for path in paths:
         try:
             found.append(_read(path))
-        except PreviewError as error:
+        except ProblemsFound as error:
             problems += error.problems
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     return found
 
 
@@ -45,7 +45,7 @@ def _read(path: Path) -> list[Run]:
     for document in _documents(path):
         reader = next((one for one in READERS if isinstance(document, Mapping) and one.recognises(document)), None)
         if reader is None:
-            raise PreviewError([_unknown(path, document)])
+            raise ProblemsFound([_unknown(path, document)])
         fields = Fields(document)
         runs += [replace(run, file=str(path)) for run in reader.read(fields)]
         if fields.faults:
@@ -60,7 +60,7 @@ def _read(path: Path) -> list[Run]:
                 )
             )
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     return runs
 
 
@@ -69,11 +69,11 @@ def _documents(path: Path) -> list[Any]:
     try:
         content = path.read_text("utf-8-sig")
     except IsADirectoryError:
-        raise PreviewError([Problem("this is a folder", file=str(path), allowed=UNDERSTOOD)]) from None
+        raise ProblemsFound([Problem("this is a folder", file=str(path), allowed=UNDERSTOOD)]) from None
     except OSError as error:
-        raise PreviewError([Problem(f"cannot be read: {error.strerror}", file=str(path))]) from None
+        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=str(path))]) from None
     except UnicodeDecodeError:
-        raise PreviewError([Problem("this is no text", file=str(path), allowed=UNDERSTOOD)]) from None
+        raise ProblemsFound([Problem("this is no text", file=str(path), allowed=UNDERSTOOD)]) from None
     try:
         found = [json.loads(content)]
     except ValueError as error:
@@ -97,7 +97,7 @@ def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
         except ValueError as of_line:
             fault, place = (of_line, number) if found else (error, getattr(error, "lineno", 1))
             shown = text(line if found else lines[0][1])[:60]
-            raise PreviewError(
+            raise ProblemsFound(
                 [
                     Problem(
                         f"not JSON: {getattr(fault, 'msg', fault)}", file=str(path), line=place, given=shown, allowed=UNDERSTOOD
@@ -105,7 +105,7 @@ def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
                 ]
             ) from None
     if not found:
-        raise PreviewError([Problem("the file is empty", file=str(path), allowed=UNDERSTOOD)])
+        raise ProblemsFound([Problem("the file is empty", file=str(path), allowed=UNDERSTOOD)])
     return found
 
 

@@ -7,7 +7,7 @@ has GuideLLM measure and keeps its definitions.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.loadtest.plan import SCHEMA
+from eks_inference.loadtest.guidellm_plan import SCHEMA
 from eks_inference_tools.loadtest_report.readers.fields import Fields, Reader
 from eks_inference_tools.loadtest_report.record import STATISTICS, Run
 

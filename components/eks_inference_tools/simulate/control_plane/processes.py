@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from eks_inference_tools.simulate.control_plane import supervisor
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 Found = TypeVar("Found")
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.05
 _END_SECONDS = 20
 
 
-class ComponentError(PreviewError):
+class ComponentError(ProblemsFound):
     """A process of the simulation could not be started, or ended by itself."""
 
 

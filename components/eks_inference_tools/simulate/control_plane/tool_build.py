@@ -31,8 +31,8 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     tools,
     version_of,
 )
-from stackgraph.problems import PreviewError, Problem
-from stackgraph.user_cache import user_cache
+from eks_inference_tools.user_cache import user_cache
+from stackgraph.problems import Problem, ProblemsFound
 
 _LAST_LINES = 15
 """Lines of a failing Go that are shown."""
@@ -64,7 +64,7 @@ Show = Callable[[Step], None]
 def build(show: Show, waiting: Callable[[], None]) -> None:
     """Builds and fetches all that is missing; nothing is started when nothing is.
 
-    ``waiting`` is called when another build runs, which is then waited for. Raises ``PreviewError`` when something cannot be
+    ``waiting`` is called when another build runs, which is then waited for. Raises ``ProblemsFound`` when something cannot be
     made; ``KeyboardInterrupt`` ends it, Go included, and leaves only what was finished.
     """
     if not installed().absent:
@@ -79,7 +79,7 @@ def build(show: Show, waiting: Callable[[], None]) -> None:
     except OSError as error:
         message, file = f"the cache cannot be used: {error.strerror}", str(error.filename or folder)
         hint = "XDG_CACHE_HOME names another place for caches"
-        raise PreviewError([Problem(message, file=file, hint=hint)]) from error
+        raise ProblemsFound([Problem(message, file=file, hint=hint)]) from error
 
 
 def _make(absent: Sequence[str], unfinished: Path, show: Show) -> None:
@@ -105,7 +105,7 @@ def _try(made: Path, tool: Tool) -> None:
     """It runs here, and the linker put its version where the program looks for it."""
     if (said := version_of(made, tool)) != tool.group.version:
         message = f"{tool.name} was built, but does not tell its version: {tool.name} {' '.join(tool.asks)}"
-        raise PreviewError([Problem(message, given=said or "nothing", allowed=tool.group.version)])
+        raise ProblemsFound([Problem(message, given=said or "nothing", allowed=tool.group.version)])
 
 
 def _finish(step: Step, made: Path, kept: Path, show: Show) -> None:
@@ -130,7 +130,7 @@ def _fetched(source: DefinitionSource, go: "_Go", folder: Path, step: Step, show
     wanted = f"{source.module}@{source.version}"
     module = json.loads(go.run(["mod", "download", "-json", wanted], folder, step, show))
     if module["Sum"] != source.sum:
-        raise PreviewError([Problem(f"{wanted} is not what is pinned", given=module["Sum"], allowed=source.sum)])
+        raise ProblemsFound([Problem(f"{wanted} is not what is pinned", given=module["Sum"], allowed=source.sum)])
     for name in source.files:
         text = (Path(module["Dir"]) / source.folder / f"{name}.yaml").read_bytes()
         yield yaml.load(text, _Loader)
@@ -145,7 +145,7 @@ class _Go:
     temporary: Path
 
     def run(self, arguments: Sequence[str], folder: Path, step: Step, show: Show) -> str:
-        """What it prints. Ends with this process, by Ctrl-C at the latest; raises ``PreviewError`` with its last words."""
+        """What it prints. Ends with this process, by Ctrl-C at the latest; raises ``ProblemsFound`` with its last words."""
         process = subprocess.Popen(
             [self.program, *arguments],
             cwd=folder,
@@ -179,7 +179,7 @@ class _Go:
             for reader in readers:
                 reader.join()
         if process.returncode:
-            raise PreviewError([_failed(step, self.program, arguments, [*said, *_error_in(printed)])])
+            raise ProblemsFound([_failed(step, self.program, arguments, [*said, *_error_in(printed)])])
         return "".join(printed)
 
 
@@ -220,7 +220,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Path) -> _Go:
-    """Go, new enough for what is to be made. Raises ``PreviewError`` otherwise.
+    """Go, new enough for what is to be made. Raises ``ProblemsFound`` otherwise.
 
     ``folder`` becomes a module that needs as much, so that a Go that fetches newer ones of itself does so there.
     """
@@ -231,7 +231,7 @@ def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Pat
     hint = "; ".join(["install it from https://go.dev/dl"] + ["or put on PATH: " + "; ".join(instead)] * bool(instead))
     program = shutil.which("go")
     if not program:
-        raise PreviewError([Problem(what, given="no `go` on PATH", hint=hint)])
+        raise ProblemsFound([Problem(what, given="no `go` on PATH", hint=hint)])
     (folder / "go.mod").write_text(f"module eks-inference/tools\n\ngo {needed}\n", "utf-8")
     done = subprocess.run(
         [program, "env", "GOVERSION"],
@@ -245,9 +245,9 @@ def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Pat
     found = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", done.stdout)
     if done.returncode or not found:
         said = tuple(done.stderr.splitlines()[-_LAST_LINES:])
-        raise PreviewError([Problem(what, given=f"{program} could not give one", working=said, hint=hint)])
+        raise ProblemsFound([Problem(what, given=f"{program} could not give one", working=said, hint=hint)])
     if tuple(int(number or 0) for number in found.groups()) < parsed(needed):
-        raise PreviewError([Problem(what, given=f"{program} is {found[0]}", hint=hint)])
+        raise ProblemsFound([Problem(what, given=f"{program} is {found[0]}", hint=hint)])
     return _Go(os.path.abspath(program), folder)
 
 

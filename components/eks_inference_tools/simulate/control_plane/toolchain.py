@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stackgraph.problems import PreviewError, Problem
-from stackgraph.user_cache import user_cache
+from eks_inference_tools.user_cache import user_cache
+from stackgraph.problems import Problem, ProblemsFound
 
 COMMAND = "eks-inference cluster-tools"
 DEFINITIONS = "definitions"
@@ -203,24 +203,24 @@ class Toolchain:
     def path(self, tool: str) -> Path:
         """The program.
 
-        Raises ``PreviewError`` that names everything that is missing.
+        Raises ``ProblemsFound`` that names everything that is missing.
         """
         if tool not in self.paths:
-            raise PreviewError([_missing(self.absent or (tool,))])
+            raise ProblemsFound([_missing(self.absent or (tool,))])
         return self.paths[tool]
 
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """The real CustomResourceDefinitions of Karpenter, KEDA and the Prometheus operator.
 
-        Raises ``PreviewError`` when they are not there.
+        Raises ``ProblemsFound`` when they are not there.
         """
         try:
             return tuple(json.loads(definitions_file().read_text("utf-8")))
         except FileNotFoundError:
-            raise PreviewError([_missing((DEFINITIONS,))]) from None
+            raise ProblemsFound([_missing((DEFINITIONS,))]) from None
         except (OSError, ValueError) as error:
             hint = f"delete it and run `{COMMAND}` again"
-            raise PreviewError([Problem(f"cannot be read: {error}", file=str(definitions_file()), hint=hint)]) from error
+            raise ProblemsFound([Problem(f"cannot be read: {error}", file=str(definitions_file()), hint=hint)]) from error
 
 
 def installed(*names: str) -> Toolchain:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 _PLACEHOLDER = re.compile(r"<<\s*\.?(\w+)\s*>>")
 _GO_GROUP = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -43,11 +43,11 @@ class AdapterRule:
 
 
 def adapter_rule(document: Mapping[str, Any]) -> AdapterRule:
-    """Reads one rule of ``rules.custom``. Raises ``PreviewError`` for what this stand-in does not know."""
+    """Reads one rule of ``rules.custom``. Raises ``ProblemsFound`` for what this stand-in does not know."""
     name, query = document.get("name") or {}, document["metricsQuery"]
     unknown = sorted(set(_PLACEHOLDER.findall(query)) - {"Series", "LabelMatchers", "GroupBy"})
     if unknown or _PLACEHOLDER.sub("", query).count("<<"):
-        raise PreviewError([Problem("the stand-in of prometheus-adapter cannot fill in this query", given=query)])
+        raise ProblemsFound([Problem("the stand-in of prometheus-adapter cannot fill in this query", given=query)])
     matches = name.get("matches") or ".*"
     filters = [(re.compile(one.get("is") or one["isNot"]), "is" in one) for one in document.get("seriesFilters") or ()]
     return AdapterRule(
@@ -70,4 +70,4 @@ def _labels(resources: Mapping[str, Any]) -> dict[str, str]:
     labels |= {one["resource"].removesuffix("s"): label for label, one in (resources.get("overrides") or {}).items()}
     if {"namespace", "pod"} <= set(labels):
         return labels
-    raise PreviewError([Problem("a rule of prometheus-adapter names no label for namespace and pod", given=str(resources))])
+    raise ProblemsFound([Problem("a rule of prometheus-adapter names no label for namespace and pod", given=str(resources))])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eks_inference_tools.simulate.replay.samples import Sample, steps
 from eks_inference_tools.simulate.replay.subject import Subject
-from stackgraph.views.markup import Markup, element, raw
+from stackgraph.presentation.markup import Markup, element, raw
 
 _WIDTH, _LEFT, _RIGHT = 760.0, 52.0, 620.0
 _TOP, _PANEL, _GAP = 54.0, 104.0, 40.0

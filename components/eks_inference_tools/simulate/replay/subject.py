@@ -11,10 +11,9 @@ from eks_inference.scaling.plan import RATE_WINDOW_SECONDS
 from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
 from eks_inference_tools.simulate.replay.adapter_rules import AdapterRule, adapter_rule
 from eks_inference_tools.simulate.replay.triton import EXPORTED
-from stackgraph.graph.describe import CHART_TYPE
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource
 from stackgraph.graph.values import at, items, text
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.views.manifests import manifest
 
 HPA_TYPE = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler"
@@ -83,24 +82,24 @@ class Subject:
 
 
 def subject_of(graph: Graph) -> Subject:
-    """What a stack lets be replayed. Raises ``PreviewError`` where there is nothing, or more than one."""
+    """What a stack lets be replayed. Raises ``ProblemsFound`` where there is nothing, or more than one."""
     autoscalers = [found for r in graph.of_type(HPA_TYPE) if _pod_metric(found := manifest(r))]
     if not autoscalers:
-        raise PreviewError([_nothing(graph)])
+        raise ProblemsFound([_nothing(graph)])
     if len(autoscalers) > 1:
-        raise PreviewError([Problem("more than one autoscaler", given=", ".join(map(_title, autoscalers)), allowed="one")])
+        raise ProblemsFound([Problem("more than one autoscaler", given=", ".join(map(_title, autoscalers)), allowed="one")])
     (autoscaler,) = autoscalers
     adapter, prometheus = _release(graph, ADAPTER), _release(graph, PROMETHEUS)
     if adapter is None or prometheus is None:
         hint = "a Prometheus or an adapter that is there already is configured elsewhere"
-        raise PreviewError([Problem(f"{ADAPTER} and {PROMETHEUS} have to be in the stack, whose rules are replayed", hint=hint)])
+        raise ProblemsFound([Problem(f"{ADAPTER} and {PROMETHEUS} have to be in the stack, whose rules are replayed", hint=hint)])
     metric = _pod_metric(autoscaler)
     assert metric
     name = text(at(metric, "metric", "name"))
     rules = tuple(adapter_rule(one) for one in items(at(adapter.inputs, "values", "rules", "custom")))
     rule_files = {f"{_place(r)}.json": {"groups": manifest(r)["spec"]["groups"]} for r in graph.of_type(RULE_TYPE)}
     if not any(rule.metric_of(series) == name for rule in rules for series in _series(rule_files.values())):
-        raise PreviewError([_untold(name)])
+        raise ProblemsFound([_untold(name)])
     prometheus_values = at(prometheus.inputs, "values", "prometheus", "prometheusSpec") or {}
     spec = autoscaler["spec"]
     window = at(spec, "behavior", "scaleDown", "stabilizationWindowSeconds")

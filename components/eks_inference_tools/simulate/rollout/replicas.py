@@ -11,12 +11,12 @@ from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.simulate.world.objects import ClusterObject
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 
 def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -> tuple[ClusterObject, ...]:
     """The objects with other replicas. ``wanted`` is by ``namespace/name`` of a Deployment, StatefulSet, LeaderWorkerSet or
-    RayService; of the last it is the number of workers in each group. Raises ``PreviewError`` for what is not among them.
+    RayService; of the last it is the number of workers in each group. Raises ``ProblemsFound`` for what is not among them.
     """
     known = scalable(objects)
     problems = [
@@ -31,7 +31,7 @@ def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -
         if name not in known
     ]
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
     return tuple(
         _scaled(item, wanted[_name(item)]) if item.kind in _SETTERS and _name(item) in wanted else item for item in objects
     )

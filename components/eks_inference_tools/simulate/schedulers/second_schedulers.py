@@ -15,7 +15,8 @@ from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, is_token, items, table, text, texts
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, items, table, text, texts
 
 PROGRAM = "kube-scheduler"
 _DEFAULT = "default-scheduler"

@@ -26,7 +26,7 @@ from eks_inference_tools.reading.live_objects import identity_of, labels_of, nam
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, owner_reference
 from stackgraph.graph.values import at, items, table, text
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 _SIZE_ANNOTATION = f"{DOMAIN}/size"
 REPLICAS_ANNOTATION = f"{DOMAIN}/replicas"
@@ -93,7 +93,7 @@ def revision_of(template: Mapping[str, Any]) -> str:
 
 
 def ensure_known(lws: Object) -> None:
-    """Raises ``PreviewError`` for what this stand-in would get wrong."""
+    """Raises ``ProblemsFound`` for what this stand-in would get wrong."""
     unknown = {
         f"annotation {_TOPOLOGY_ANNOTATION}": table(at(lws, "metadata", "annotations")).get(_TOPOLOGY_ANNOTATION),
         "subGroupPolicy": at(lws, "spec", "leaderWorkerTemplate", "subGroupPolicy"),
@@ -106,7 +106,7 @@ def ensure_known(lws: Object) -> None:
         if value and value != _SHARED
     ]
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
 
 
 # -- what is made of it ----------------------------------------------------------------------------------------------------------

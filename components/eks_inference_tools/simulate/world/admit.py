@@ -83,7 +83,7 @@ class Admission:
 
 
 def admit(plane: ControlPlane, graph: Graph) -> Admission:
-    """Asks a control plane that nothing else has been done with. Raises ``PreviewError`` where there is nothing to ask with."""
+    """Asks a control plane that nothing else has been done with. Raises ``ProblemsFound`` where there is nothing to ask with."""
     return _Admitting(plane, graph).admission()
 
 

@@ -20,8 +20,7 @@ from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
 from eks_inference_tools.reading.charts import CHART_TYPES, chart_of
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.simulate.world.placeholders import Placeholders
-from stackgraph.graph.composition import is_read
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, items, table, text
 
 STANDS_IN_FOR_LABEL = "eks-inference/stands-in-for"

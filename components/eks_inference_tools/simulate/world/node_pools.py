@@ -19,7 +19,8 @@ from eks_inference_tools.reading.node_shapes import shapes_of_group, shapes_of_n
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.user_data import UserData
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, table, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text
 
 # Where neither the graph nor a provider tells the region: as good as any other.
 _MADE_UP_REGION = "us-west-2"

@@ -13,11 +13,11 @@ from eks_inference_tools.reading.addons import ADDON_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.pod_templates import group_kind
 from eks_inference_tools.simulate.world.placeholders import Placeholders, object_name, secret_data
-from stackgraph.graph.composition import is_opaque, is_read
-from stackgraph.graph.describe import CHART_TYPE, is_kubernetes_object, short_component_type
-from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import at, is_token, joined, text
-from stackgraph.problems import PreviewError, Problem
+from stackgraph.graph.describe import is_kubernetes_object, short_component_type
+from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, joined, text
+from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.views.manifests import manifest
 
 SKIP_AWAIT = "pulumi.com/skipAwait"
@@ -122,7 +122,7 @@ class LeftOut:
 def cluster_objects(graph: Graph) -> tuple[ClusterObject, ...]:
     """Every object of the graph that can be given to an API server; each comes after what it waits for.
 
-    Raises ``PreviewError`` where two resources make the same object: one control plane cannot hold both.
+    Raises ``ProblemsFound`` where two resources make the same object: one control plane cannot hold both.
     """
     found = _objects(graph)
     _refuse_twins(graph, found.values())
@@ -225,7 +225,7 @@ def _refuse_twins(graph: Graph, objects: Iterable[ClusterObject]) -> None:
                 )
             )
     if problems:
-        raise PreviewError(problems)
+        raise ProblemsFound(problems)
 
 
 # -- what is opaque --------------------------------------------------------------------------------------------------------------

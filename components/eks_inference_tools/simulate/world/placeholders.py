@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import Graph, Resource
-from stackgraph.graph.values import SECRET, UNKNOWN, is_token, plain, text
+from stackgraph.graph.tokens import SECRET, UNKNOWN, is_token
+from stackgraph.graph.values import plain, text
 
 ACCOUNT = "111122223333"
 """The account of AWS's own examples."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def collector_off() -> Iterator[None]:
+def garbage_collection_off() -> Iterator[None]:
     """Nothing looks for garbage meanwhile; afterwards the collector is as it was.
 
     A recording leaves little garbage (about 10 MB for 170 resources), and each look for it walks all that is in use, which only

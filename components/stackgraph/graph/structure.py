@@ -4,26 +4,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from stackgraph.graph.describe import CHART_TYPE
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 
 
-def is_component(resource: Resource) -> bool:
-    """A component whose inside the graph knows."""
-    return not resource.custom and not resource.remote and resource.type != STACK_TYPE
-
-
-def is_opaque(resource: Resource) -> bool:
-    """A chart or remote component: the graph does not know its inside (``Graph.opaque``)."""
-    return resource.remote or resource.type == CHART_TYPE
-
-
-def is_read(resource: Resource) -> bool:
-    """A resource that the program only looks up (``.get``)."""
-    return "read" in resource.options
-
-
-class Composition:
+class Structure:
     """Views of one graph that several renderings need. Also of graphs no engine would make: a circle of parents or dependencies
     leaves its members at the root, or in the order of their names.
     """

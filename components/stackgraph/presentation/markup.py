@@ -1,17 +1,12 @@
-"""HTML and SVG in which a value cannot become markup."""
+"""HTML and SVG in which a value cannot become markup: whatever is no ``Markup`` is escaped where it is put."""
 
 import re
-from html import escape
+
+from markupsafe import Markup, escape
 
 # What HTML has no character for: controls, halves of surrogate pairs, noncharacters.
 _NO_CHARACTER = re.compile("[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\ufdcf\ufdf0-\ufffd\U00010000-\U0010ffff]")
 _WITHOUT_END = frozenset(("input", "link", "meta"))
-
-
-class Markup(str):
-    """Text that is markup already. What is no ``Markup`` is escaped wherever it is put; joining texts gives no ``Markup``."""
-
-    __slots__ = ()
 
 
 def element(tag: str, *children: str, **attributes: str | int | bool | None) -> Markup:
@@ -23,13 +18,13 @@ def element(tag: str, *children: str, **attributes: str | int | bool | None) -> 
 
 
 def together(*parts: str, by: str = "") -> Markup:
-    """The parts one after the other, those that are not ``Markup`` escaped."""
-    return Markup(escaped(by).join(escaped(part) for part in parts))
+    """The parts one after the other."""
+    return escaped(by).join(map(escaped, parts))
 
 
 def escaped(value: str) -> Markup:
     """The value as text or as the value of an attribute in double quotes."""
-    return value if isinstance(value, Markup) else Markup(escape(_NO_CHARACTER.sub("�", value)))
+    return value if isinstance(value, Markup) else escape(_NO_CHARACTER.sub("�", value))
 
 
 def raw(tag: str, content: str) -> Markup:

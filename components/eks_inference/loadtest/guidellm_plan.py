@@ -1,0 +1,130 @@
+"""What GuideLLM and the script around it are told. Pure functions; no pulumi.
+
+The tool is GuideLLM (vllm-project/guidellm): maintained, recommended by vLLM's own documents, published as an image that can be
+pulled without an account. LLMPerf, which the source system uses, is no longer maintained, and its inter-token latency contains
+the time to first token: do not compare the two.
+
+Sources: GuideLLM v0.7.3 (docs/guides; schemas of scenario and report), run against tests/openai_server.py.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
+from eks_inference.merge import merged
+from eks_inference.serving.hardware import Hardware
+
+SCHEMA = 1
+"""Version of the configuration and of the records in the results (``assets/load_test.py``)."""
+
+SCRIPT_FILE = "load_test.py"
+_SILENCE_SECONDS = 600  # of a server in the middle of an answer, and before its first token: then the request has failed
+
+_NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # or told otherwise
+
+
+@dataclass(frozen=True)
+class Target:
+    """One model server under test. ``tokenizer`` is what counts its prompts; ``hardware`` is None where nobody said."""
+
+    namespace: str
+    endpoint: str
+    model: str
+    startup_seconds: int
+    tokenizer: HubTokenizer
+    hardware: Hardware | None = None
+
+    @property
+    def port(self) -> int:
+        address = urlsplit(self.endpoint)
+        return address.port or (443 if address.scheme == "https" else 80)
+
+
+def script() -> str:
+    """What runs in the pod."""
+    return files("eks_inference.loadtest").joinpath("assets", SCRIPT_FILE).read_text("utf-8")
+
+
+def configuration(name: str, spec: LoadTestSpec, targets: Mapping[str, Target], image: str) -> dict[str, Any]:
+    """All that ``assets/load_test.py`` is told. ``digest`` stands for the rest of it and for the script."""
+    content = {
+        "schema": SCHEMA,
+        "name": name,
+        "tool": "guidellm",
+        "image": image,
+        "ready_timeout_seconds": ready_timeout_seconds(spec, targets),
+        "spec": spec.model_dump(mode="json", exclude_none=True, exclude=_NOT_MEASURED),
+        "servers": {server: _about(target) for server, target in targets.items()},
+        "measurements": [
+            {
+                "server": server,
+                "users": users,
+                "requests": users * spec.requests_per_user,
+                "timeout_seconds": spec.timeout_seconds,
+                "scenario": scenario(spec, server, target, users),
+            }
+            for server, target in targets.items()
+            for users in spec.users
+        ],
+    }
+    digest = hashlib.sha256((json.dumps(content, sort_keys=True) + script()).encode()).hexdigest()
+    return {"digest": digest[:10], **content}
+
+
+def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dict[str, Any]:
+    """A scenario file of GuideLLM: one measurement."""
+    tokenizer: dict[str, Any] = {"kind": "huggingface_auto", "model": target.tokenizer.id}
+    if target.tokenizer.revision:
+        tokenizer["load_kwargs"] = {"revision": target.tokenizer.revision}
+    ours = {
+        "backend": {
+            "kind": "openai_http",
+            "target": target.endpoint,
+            "model": target.model,
+            "request_format": "/v1/chat/completions",
+            # It would ask for /health, which Ray Serve and routers need not have; the wait before has seen an answer.
+            "validate_backend": False,
+            "timeout": _SILENCE_SECONDS,
+            **({"extras": {"body": spec.sampling}} if spec.sampling else {}),
+        },
+        "profile": {"kind": "concurrent", "streams": [users]},
+        "constraints": [
+            {"kind": "max_requests", "count": users * spec.requests_per_user},
+            {"kind": "max_duration", "seconds": spec.timeout_seconds},
+        ],
+        "tokenizer": tokenizer,
+        "data": [
+            {
+                "kind": "synthetic_text",
+                **_lengths("prompt_tokens", spec.input_tokens),
+                **_lengths("output_tokens", spec.output_tokens),
+            }
+        ],
+        # Other prompts in every run and measurement: a server's prefix cache must not know them.
+        "seed": {"kind": "static", "value": zlib.crc32(f"{spec.run}/{server}/{users}".encode()) >> 1},
+        # The figures of every request, without its texts: they are noise.
+        "metrics": {"kind": "generative", "sample_size": 0},
+    }
+    return {"spec": merged(ours, spec.guidellm)}
+
+
+def ready_timeout_seconds(spec: LoadTestSpec, targets: Mapping[str, Target]) -> int:
+    """One budget for all servers: they start at the same time."""
+    return spec.ready_timeout_seconds or max(target.startup_seconds for target in targets.values())
+
+
+def _about(target: Target) -> dict[str, Any]:
+    about: dict[str, Any] = {"endpoint": target.endpoint, "model": target.model, "tokenizer": target.tokenizer.id}
+    if on := target.hardware:
+        about |= asdict(on) | ({"devices": on.devices} if on.devices else {})
+    return about
+
+
+def _lengths(key: str, tokens: TokenCounts) -> dict[str, int]:
+    return {key: tokens.mean, **({f"{key}_stdev": tokens.stddev} if tokens.stddev else {})}

@@ -1,0 +1,135 @@
+"""What a reviewer must not miss about clusters, nodes, models and servers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eks_inference_tools.reading.capacity import NodeCapacity
+from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
+from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
+from eks_inference_tools.reading.overview import Overview, overview_of
+from stackgraph.diff.dangers import is_wide, newly_reached
+from stackgraph.diff.graphs import StackDiff
+from stackgraph.domain import Danger, Weight
+from stackgraph.graph.document import Resource
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, table, text, texts
+
+CLUSTER_TYPES = ("eks:index:Cluster", "aws:eks/cluster:Cluster")
+_NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
+
+
+def dangers(diff: StackDiff) -> Iterator[Danger]:
+    """The dangers of a stack that is on both sides, in the order in which a reviewer looks at them."""
+    yield from _gone(diff)
+    yield from _versions(diff)
+    yield from newly_reached(diff, _who_reaches_a_cluster)
+    yield from _rolled(diff)
+    if diff.base is not None and diff.head is not None:
+        yield from _of_facts(overview_of(diff.base), overview_of(diff.head))
+
+
+# -- resources -------------------------------------------------------------------------------------------------------------------
+
+
+def _gone(diff: StackDiff) -> Iterator[Danger]:
+    for change in (*diff.of_kind("replace"), *diff.of_kind("delete")):
+        name, type_ = change.resource.name, change.resource.type
+        because = ", ".join(change.because[:3])
+        if type_ in CLUSTER_TYPES and change.kind == "replace":
+            what = f"cluster {name} is replaced, with all that runs in it ({because})"
+            yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED)
+        elif type_ in CLUSTER_TYPES:
+            yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED)
+        elif type_ in _NODE_TYPES and change.kind == "replace":
+            yield Danger("nodes-replaced", f"nodes of {name} are replaced ({because})", change.urn, Weight.REPLACED)
+        elif type_ in _NODE_TYPES:
+            yield Danger("nodes-deleted", f"nodes of {name} are deleted", change.urn, Weight.DELETED)
+
+
+def _versions(diff: StackDiff) -> Iterator[Danger]:
+    """Control planes go up one minor version at a time, and never down (EKS API, UpdateClusterVersion)."""
+    for change in diff.changes:
+        if change.resource.type not in CLUSTER_TYPES or change.before is None or change.after is None:
+            continue
+        old, new = (text(side.inputs.get("version")).split(".") for side in (change.before, change.after))
+        if len(old) == len(new) == 2 and all(part.isdecimal() for part in (*old, *new)):
+            step = int(new[1]) - int(old[1])
+            if old[0] != new[0] or step < 0 or step > 1:
+                what = f"cluster {change.resource.name}: EKS refuses {'.'.join(new)} after {'.'.join(old)}"
+                yield Danger("refused", what, change.urn, Weight.REFUSED)
+
+
+def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
+    """Wide networks from which a cluster's API is reached."""
+    if resource.type not in CLUSTER_TYPES:
+        return
+    network = resource.inputs if resource.type == CLUSTER_TYPES[0] else resource.inputs.get("vpcConfig")
+    public = at(network, "endpointPublicAccess")
+    # What EKS does unless told otherwise: public, from everywhere.
+    if public is None or public is True:
+        yield from filter(is_wide, texts(at(network, "publicAccessCidrs")) or ("0.0.0.0/0",))
+
+
+def _rolled(diff: StackDiff) -> Iterator[Danger]:
+    """Node groups whose nodes change one after the other: their template, release or version changes."""
+    if diff.head is None:
+        return
+    templates = {c.urn for c in diff.changes if c.resource.type == LAUNCH_TEMPLATE_TYPE and c.kind == "update" and c.properties}
+    for resource in diff.head.of_type(NODE_GROUP_TYPE):
+        change = diff.by_urn[resource.urn]
+        if change.before is None or change.kind == "replace":
+            continue
+        named = [c.name for c in change.properties if c.path[0] in ("version", "releaseVersion")]
+        named += ["launch template"] * bool(templates & set(resource.property_dependencies.get("launchTemplate", ())))
+        if named:
+            what = f"nodes of {resource.name} are exchanged one after the other ({', '.join(named)})"
+            yield Danger("nodes-rolled", what, change.urn)
+
+
+# -- what the stack is for -------------------------------------------------------------------------------------------------------
+
+
+def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
+    old_endpoints = {(e.kind, e.namespace, e.name): e for e in before.endpoints}
+    for endpoint in after.endpoints:
+        old = old_endpoints.get((endpoint.kind, endpoint.namespace, endpoint.name))
+        internal = "internal" in endpoint.type
+        if endpoint.outside and not internal and (old is None or not old.outside or "internal" in old.type):
+            name = "/".join(filter(None, (endpoint.namespace, endpoint.name)))
+            yield Danger("opened", f"{endpoint.kind} {name} is reached from outside the cluster ({endpoint.type})", endpoint.urn)
+    for old, new in _pairs({m.owner: m for m in before.models}, {m.owner: m for m in after.models}):
+        if old.model != new.model:
+            yield Danger("model-changed", f"{new.owner} serves {new.model} instead of {old.model}")
+    for old, new in _pairs({c.urn: c for c in before.capacity}, {c.urn: c for c in after.capacity}):
+        yield from _of_nodes(old, new)
+    workloads = ({(w.urn, w.part): w for w in facts.workloads} for facts in (before, after))
+    for old, new in _pairs(*workloads):
+        gone, fresh = sorted(set(old.images) - set(new.images)), sorted(set(new.images) - set(old.images))
+        if gone and fresh and new.accelerators:
+            yield Danger("image-changed", f"{new.title}: image {', '.join(fresh)} instead of {', '.join(gone)}", new.urn)
+        if old.pods is not None and new.pods is not None and new.pods < old.pods:
+            yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn)
+
+
+def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
+    kinds = ((*old.instance_types, *old.families), (*new.instance_types, *new.families))
+    if kinds[0] != kinds[1]:
+        was, now = (", ".join(kind) or "any" for kind in kinds)
+        yield Danger("instance-type-changed", f"nodes of {new.name}: {now} instead of {was}", new.urn)
+    # Another release of the same image is said with the nodes that are exchanged for it.
+    if old.image.partition(" ")[0] != new.image.partition(" ")[0] and old.image and new.image and not is_token(new.image):
+        yield Danger("image-changed", f"nodes of {new.name}: {new.image} instead of {old.image}", new.urn)
+    if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:
+        yield Danger("capacity-down", f"nodes of {new.name}: {new.nodes} instead of {old.nodes}", new.urn)
+    for resource, limit in table(old.limits).items():
+        now = table(new.limits).get(resource)
+        if now is not None and _less(text(now), text(limit)):
+            yield Danger("capacity-down", f"nodes of {new.name}: at most {now} {resource} instead of {limit}", new.urn)
+
+
+def _less(one: str, other: str) -> bool:
+    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
+
+
+def _pairs(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return [(before[key], after[key]) for key in after if key in before]

@@ -1,0 +1,60 @@
+"""Where a graph can be reached: Services, Ingresses and load balancers. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
+from stackgraph.graph.document import Graph, is_read
+from stackgraph.graph.values import at, items, joined, table, text, unique
+
+_SCHEME_ANNOTATIONS = (
+    "service.beta.kubernetes.io/aws-load-balancer-scheme",
+    "service.beta.kubernetes.io/aws-load-balancer-internal",
+    "alb.ingress.kubernetes.io/scheme",
+)
+_SCHEMES = {"true": "internal", "false": "internet-facing"}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A Service, Ingress or load balancer. ``outside`` is True where more than the pods of the cluster reach it."""
+
+    urn: str
+    kind: str
+    namespace: str
+    name: str
+    type: str
+    ports: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    outside: bool = False
+
+
+def endpoints(graph: Graph) -> tuple[Endpoint, ...]:
+    """What is reached from outside the cluster comes first."""
+    return tuple(sorted(_endpoints(graph), key=lambda e: (not e.outside, e.namespace, e.name, e.kind, e.urn)))
+
+
+def _endpoints(graph: Graph) -> Iterator[Endpoint]:
+    for resource in graph.resources:
+        inputs = resource.inputs
+        if resource.type in ("aws:lb/loadBalancer:LoadBalancer", "aws:alb/loadBalancer:LoadBalancer") and not is_read(resource):
+            scheme = _SCHEMES.get(text(inputs.get("internal")) or "false", "")
+            type_ = joined(text(inputs.get("loadBalancerType")) or "application", scheme, by=", ")
+            yield Endpoint(resource.urn, short_type(resource.type), "", text(resource.name), type_, outside=True)
+        if not is_kubernetes_object(resource):
+            continue
+        metadata, spec = inputs.get("metadata"), inputs.get("spec")
+        namespace, name = text(at(metadata, "namespace")), text(at(metadata, "name")) or text(resource.name)
+        annotations = table(at(metadata, "annotations"))
+        said = next((text(annotations[key]) for key in _SCHEME_ANNOTATIONS if key in annotations), "")
+        scheme = _SCHEMES.get(said, said)
+        if resource.type == "kubernetes:core/v1:Service":
+            type_ = text(at(spec, "type")) or "ClusterIP"
+            type_ = "headless" if at(spec, "clusterIP") == "None" else type_
+            outside = type_ not in ("ClusterIP", "ExternalName", "headless")
+            type_ = joined(type_, scheme if type_ == "LoadBalancer" else "", by=", ")
+            yield Endpoint(resource.urn, "Service", namespace, name, type_, ports(spec), outside=outside)
+        elif resource.type == "kubernetes:networking.k8s.io/v1:Ingress":
+            hosts = unique(text(at(rule, "host")) for rule in items(at(spec, "rules")))
+            type_ = joined(at(spec, "ingressClassName"), scheme, by=", ")
+            yield Endpoint(resource.urn, "Ingress", namespace, name, type_, hosts=hosts, outside=True)

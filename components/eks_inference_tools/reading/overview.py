@@ -1,0 +1,33 @@
+"""What a platform engineer looks for in a graph: clusters, nodes, workloads, models, endpoints. Pure."""
+
+from dataclasses import dataclass
+
+from eks_inference_tools.reading.capacity import NodeCapacity, node_capacity
+from eks_inference_tools.reading.clusters import Cluster, clusters
+from eks_inference_tools.reading.endpoints import Endpoint, endpoints
+from eks_inference_tools.reading.models import ModelFact, models
+from eks_inference_tools.reading.workloads import Workload, workloads
+from stackgraph.graph.document import Graph
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All of it."""
+
+    clusters: tuple[Cluster, ...]
+    capacity: tuple[NodeCapacity, ...]
+    workloads: tuple[Workload, ...]
+    models: tuple[ModelFact, ...]
+    endpoints: tuple[Endpoint, ...]
+
+
+def overview_of(graph: Graph) -> Overview:
+    """The overview of a graph. Never fails on values that are secret, unknown or of an unexpected kind."""
+    running = workloads(graph)
+    return Overview(
+        clusters=clusters(graph),
+        capacity=node_capacity(graph),
+        workloads=running,
+        models=tuple(models(graph, running)),
+        endpoints=endpoints(graph),
+    )

@@ -1,0 +1,96 @@
+"""The comment for three changes of the shipped stacks, kept in docs/diff/ as it is posted; and any two graphs compared."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from conftest import STACKS, recorded
+from eks_inference_tools import COMMAND
+from eks_inference_tools.commands.diff import GITHUB_LIMIT
+from eks_inference_tools.reading.domain import EKS
+from golden import assert_golden
+from odd_graphs import PLANTED, odd_graphs
+from stackgraph.diff.document import document, render_json
+from stackgraph.diff.markdown import render_markdown
+from stackgraph.diff.merging import sections
+from stackgraph.diff.page import render_html
+from stackgraph.diff.report import Recorded, Report, Revision, StackReport
+from stackgraph.diff.text import render_text
+from stackgraph.graph.document import Graph
+from variants import recorded_with
+
+HEAD = "5d0f4b1c9a7e36288b40f19d2c6e5a7710f3b482"
+LINK = f"https://github.com/example/models/blob/{HEAD}"
+
+UPGRADED = ("gpu-opt350m", "inf2-llama2", "inf2-llama3")
+CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "more-gpu-nodes": {
+        "gpu-opt350m": {
+            "pools": {"gpu": {"size": 6}},
+            "servers": {"triton-server": {"autoscaling": {"kind": "hpa", "min": 2, "max": 6, "target": 10}}},
+        }
+    },
+    "model-swap": {
+        "inf2-llama2": {"servers": {"llama2-b": {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}}}},
+    },
+    "kubernetes-upgrade": {stack: {"cluster": {"version": "1.36"}} for stack in UPGRADED},
+}
+
+
+def side(graph: Graph) -> Recorded:
+    """What one revision says. All sources are on the first line: the comments shall not change with every edit of the library."""
+    resources = tuple(replace(r, source=re.sub(r":\d+$", ":1", r.source)) for r in graph.resources)
+    places = {source: source for r in resources if (source := r.source.rpartition(":")[0])}
+    return Recorded(replace(graph, resources=resources), places=places)
+
+
+def report_of(change: str) -> Report:
+    edits = CHANGES[change]
+    stacks = []
+    for stack in STACKS:
+        base = recorded(stack)
+        head = recorded_with(edits[stack], stack) if stack in edits else base
+        stacks.append(StackReport(stack, side(base), side(head), EKS))
+    return Report(COMMAND, Revision("main", "a" * 40), Revision(change, HEAD), stacks, link=LINK, tool=COMMAND)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_comment_for_a_realistic_change(change):
+    comment = render_markdown(report_of(change), GITHUB_LIMIT)
+    assert_golden(f"../../docs/diff/{change}.md", comment)
+    assert len(comment) < GITHUB_LIMIT // 2
+
+
+def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
+    report = report_of("more-gpu-nodes")
+    assert report.counts["replace"] == report.counts["delete"] == 0
+    assert [stack.stack for stack in report.stacks if stack.changed] == ["gpu-opt350m"]
+    assert "| 4 × g4dn.xlarge" in render_markdown(report, GITHUB_LIMIT)
+
+
+def test_another_model_is_a_danger():
+    found = document(report_of("model-swap"))["danger"]
+    assert {danger["kind"] for danger in found} >= {"model-changed"}
+
+
+def test_an_upgrade_of_all_stacks_is_told_once():
+    report = report_of("kubernetes-upgrade")
+    (cluster,) = [e for section in sections(report) for e in section.entries if e.type == "eks.Cluster"]
+    assert cluster.stacks == UPGRADED
+    assert report.counts["replace"] == 0
+
+
+@given(before=odd_graphs(), after=odd_graphs())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_two_graphs_can_be_compared(before, after):
+    graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]), EKS)])
+    shown = [render_text(report), render_markdown(report, GITHUB_LIMIT), render_json(report), render_html(report)]
+    assert PLANTED not in "".join(shown)
+    assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
+    same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), EKS)])
+    assert not same.changed

@@ -1,0 +1,94 @@
+"""What a comparison warns of about clusters, nodes, models and servers."""
+
+from dataclasses import replace
+from typing import Any
+
+from conftest import recorded
+from eks_inference_tools.reading.domain import EKS
+from stackgraph.diff.dangers import dangers
+from stackgraph.diff.graphs import compare
+from stackgraph.graph.document import Graph, Resource
+from variants import recorded_with
+
+BUCKET = "aws:s3/bucket:Bucket"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+
+
+def resource(name: str, type_: str, *, parent: str = "", **given: Any) -> Resource:
+    chain = f"{parent.split('::')[2]}$" if parent else ""
+    urn = f"urn:pulumi:s::p::{chain}{type_}::{name}"
+    inputs = given.pop("inputs", {})
+    return Resource(urn=urn, type=type_, name=name, parent=parent, inputs=inputs, **given)
+
+
+def graph(*resources: Resource) -> Graph:
+    return Graph("p", "s", tuple(sorted(resources, key=lambda one: one.urn)))
+
+
+def kinds_of_danger(before: Resource | None, after: Resource | None, *others: Resource) -> list[str]:
+    diff = compare(graph(*filter(None, (before, *others))), graph(*filter(None, (after, *others))))
+    return [danger.kind for danger in dangers(diff, EKS)]
+
+
+def test_clusters_and_nodes_are_told_by_name():
+    cluster = resource("c", "eks:index:Cluster", inputs={"name": "c", "endpointPublicAccess": False}, custom=False, remote=True)
+    assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "name": "d"})) == ["cluster-replaced"]
+    nodes = resource("n", NODE_GROUP, inputs={"instanceTypes": ["a"], "scalingConfig": {"desiredSize": 3}})
+    assert kinds_of_danger(nodes, replace(nodes, inputs={**nodes.inputs, "instanceTypes": ["b"]})) == [
+        "nodes-replaced",
+        "instance-type-changed",
+    ]
+    fewer = replace(nodes, inputs={**nodes.inputs, "scalingConfig": {"desiredSize": 2}})
+    assert kinds_of_danger(nodes, fewer) == ["capacity-down"]
+    assert kinds_of_danger(nodes, None) == ["nodes-deleted"]
+
+
+def test_a_control_plane_goes_one_version_up_at_a_time():
+    cluster = resource("c", "eks:index:Cluster", inputs={"version": "1.34", "endpointPublicAccess": False}, remote=True)
+    for version, expected in (("1.35", []), ("1.36", ["refused"]), ("1.33", ["refused"])):
+        assert kinds_of_danger(cluster, replace(cluster, inputs={**cluster.inputs, "version": version})) == expected
+
+
+def test_nodes_of_a_template_that_changes_are_exchanged():
+    diff = compare(recorded("gpu-opt350m"), recorded_with({"pools": {"core": {"root_volume_gib": 120}}}, "gpu-opt350m"))
+    (danger,) = dangers(diff, EKS)
+    assert danger.kind == "nodes-rolled"
+    assert "gpu-opt350m-core-nodes" in danger.what
+    assert "launch template" in danger.what
+
+
+def test_other_images_and_fewer_pods_of_what_has_accelerators():
+    def server(image: str, replicas: int) -> Resource:
+        container = {"name": "a", "image": image, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+        template = {"spec": {"containers": [container]}}
+        return resource("one", DEPLOYMENT, inputs={"spec": {"replicas": replicas, "template": template}})
+
+    assert kinds_of_danger(server("a:1", 2), server("a:2", 2)) == ["image-changed"]
+    assert kinds_of_danger(server("a:1", 2), server("a:1", 0)) == ["capacity-down"]
+    assert kinds_of_danger(server("a:1", 2), server("a:1", 3)) == []
+
+
+def test_a_cluster_or_service_opened_to_everybody_is_a_danger():
+    closed = resource("c", "eks:index:Cluster", inputs={"endpointPublicAccess": False}, remote=True)
+    opened_ = replace(closed, inputs={"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]})
+    assert kinds_of_danger(closed, opened_) == ["opened"]
+    assert kinds_of_danger(closed, replace(closed, inputs={})) == ["opened"], "EKS opens what nothing is said of"
+    narrow = replace(closed, inputs={"endpointPublicAccess": True, "publicAccessCidrs": ["203.0.113.0/24"]})
+    assert kinds_of_danger(closed, narrow) == []
+    service = resource("s", "kubernetes:core/v1:Service", inputs={"spec": {"type": "ClusterIP"}})
+    assert kinds_of_danger(service, replace(service, inputs={"spec": {"type": "LoadBalancer"}})) == ["opened"]
+
+
+def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
+    diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
+    assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0
+    assert {danger.kind for danger in dangers(diff, EKS)} == {"nodes-rolled"}
+
+
+def test_a_cluster_is_named_before_the_data_that_goes_with_it_and_only_once():
+    cluster = resource("c", "eks:index:Cluster", custom=False, remote=True)
+    others = [resource("a", BUCKET), resource("v", "aws:ec2/vpc:Vpc")]
+    found = dangers(compare(graph(cluster, *others), graph()), EKS)
+    assert [danger.kind for danger in found] == ["cluster-deleted", "data-deleted", "deleted"]
+    assert found[-1].what == "ec2.Vpc v is deleted"

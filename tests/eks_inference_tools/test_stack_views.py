@@ -1,0 +1,45 @@
+"""The views of a stack with what this command adds: clusters, capacity, workloads, models and endpoints."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eks_inference_tools.reading.domain import EKS
+from golden import assert_golden
+from odd_graphs import PLANTED, odd_graphs, recorded
+from stackgraph.graph.document import Graph
+from stackgraph.views.page import render_html
+from stackgraph.views.tree import render_tree
+
+
+def test_tree() -> None:
+    assert_golden("preview/tree.txt", render_tree(recorded(), EKS))
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_no_line_is_longer_than_the_terminal(shipped: Graph, width: int) -> None:
+    assert max(map(len, render_tree(shipped, EKS, width=width).splitlines())) <= width
+
+
+def test_facts_lead_to_their_resources() -> None:
+    page = render_html(recorded(), EKS)
+    for section, links in {
+        "clusters": ["r-demo-cluster"],
+        "capacity": ["r-core-nodes", "r-inf2-nodes", "r-small-pool"],
+        "workloads": ["r-servers-deployment", "r-servers-ray"],
+        "endpoints": ["r-servers-service"],
+    }.items():
+        content = page[page.index(f'<section id="{section}"') :].partition("</section>")[0]
+        assert not [link for link in links if f'href="#{link}"' not in content], section
+    assert ">outside the cluster<" in page
+    assert "5 aws.amazon.com/neuron" in page
+
+
+@given(odd=odd_graphs(), width=st.integers(20, 160))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_graph_can_be_shown(odd: Graph, width: int) -> None:
+    tree, page = render_tree(odd, EKS, width=width), render_html(odd, EKS)
+    assert PLANTED not in tree + page
+    assert max(map(len, tree.split("\n"))) <= max(width, 40)
+    assert all(letter.isprintable() or letter == "\n" for letter in tree)
+    assert (tree, page) == (render_tree(odd, EKS, width=width), render_html(odd, EKS))
