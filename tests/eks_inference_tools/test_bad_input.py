@@ -123,9 +123,9 @@ def test_a_core_pool_that_cannot_be_one_is_refused(change: dict[str, Any], said:
 
 
 def test_what_a_pool_finds_wrong_while_it_is_recorded_has_its_line(clone, capsys):
-    line = edit(clone, "root_volume_gib: 150", "root_volume_gib: 150\n        efa: {}")
+    line = edit(clone, "root_volume_gib: 150", "root_volume_gib: 150\n        zone_ids: [use1-az1]")
     report = refused(capsys)
-    assert f"{STACK_FILE}:{line + 1}: eks-inference:stack.pools.core.efa" in report
+    assert f"{STACK_FILE}:{line + 1}: eks-inference:stack.pools.core.zone_ids" in report
 
 
 def test_an_instance_type_the_pool_does_not_have_is_refused(clone, capsys):
