@@ -1,7 +1,7 @@
 """Simulations of the shipped stacks. Each runs once in a process for all tests that judge it: most of a test is the start."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -60,7 +60,7 @@ class Devices:
         self._most: dict[tuple[str, str], int] = {}
         self.overbooked: list[str] = []
 
-    def look(self, pods: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> None:
+    def look(self, pods: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
         for node in nodes:
             for resource, count in node["status"]["allocatable"].items():
                 if "/" in resource:
