@@ -158,7 +158,7 @@ def test_a_cache_on_a_volume_for_one_worker_is_of_the_default_storage_class() ->
 
 
 def test_several_workers_share_a_volume_only_where_they_can() -> None:
-    with pytest.raises(ValidationError, match="3 workers cannot share a volume of the default storage class"):
+    with pytest.raises(ValidationError, match="3 pods cannot share a volume of the default storage class"):
         spec_of(SMALL | {"compile_cache": {"kind": "volume"}})
     graph = cached({"kind": "volume", "storage_class": "efs"})
     (claim,) = of_kind(graph, "PersistentVolumeClaim")

@@ -13,7 +13,7 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.serving.shape import RENAMED
 from eks_inference.spec import RULE_ID
 from eks_inference.stack.references import reference_faults
-from eks_inference.stack.spec import StackSpec
+from eks_inference.stack.spec import StackSpec, stack_schema
 
 
 def parse_stack(text: str) -> StackSpec:
@@ -40,7 +40,7 @@ def _shape_faults(error: ValidationError, text: str) -> Iterator[Fault]:
 @cache
 def _schema() -> dict[str, Any]:
     """Of a stack object, for reading only: it takes 0.1 s to make, and a stack object 1 ms to read."""
-    return StackSpec.model_json_schema()
+    return stack_schema()
 
 
 def _shape_fault(problem: Any, data: Any, schema: dict[str, Any]) -> Fault:

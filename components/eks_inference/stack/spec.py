@@ -1,5 +1,6 @@
 """One stack as plain data: the ``eks-inference:stack`` object of a stack file, assembled from the domains' specs."""
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -120,6 +121,12 @@ class StackSpec(Spec):
         )
 
 
+@cache
+def stack_schema() -> dict[str, Any]:
+    """JSON schema of a stack object."""
+    return StackSpec.model_json_schema()
+
+
 def stack_file_schema() -> dict[str, Any]:
     """JSON schema of a whole stack file (``stacks/Pulumi.<stack>.yaml``)."""
     stack = StackSpec.model_json_schema()
@@ -152,3 +159,4 @@ def register_kind(kind: Kind) -> None:
         raise ValueError(f"there is a kind of server named {kind.name} already; give yours another name")
     KINDS[kind.name] = kind
     StackSpec.model_rebuild(force=True)
+    stack_schema.cache_clear()
