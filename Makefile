@@ -27,7 +27,7 @@ cluster-tools: .venv/.runtime ## Build the Kubernetes binaries of `simulate` fro
 	@$(BIN)/eks-inference cluster-tools
 
 cluster: .venv/.dev cluster-tools ## All tests on a real control plane; need Go, the first time about 15 minutes
-	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m cluster -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev ## Style and types
 	$(BIN)/ruff check .

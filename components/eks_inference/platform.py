@@ -110,11 +110,13 @@ class InferencePlatform(pulumi.ComponentResource):
                 f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child
             )
         control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
-        managed = {
-            pool: ManagedPool(f"{name}-{pool}", pool_spec, cluster=control_plane, network=self.network, pool=pool, opts=child)
-            for pool, pool_spec in spec.pools.items()
-            if isinstance(pool_spec, ManagedPoolSpec)
-        }
+        managed: dict[str, ManagedPool] = {}
+        for pool, pool_spec in spec.pools.items():
+            if isinstance(pool_spec, ManagedPoolSpec):
+                with faults_under("pools", pool):
+                    managed[pool] = ManagedPool(
+                        f"{name}-{pool}", pool_spec, cluster=control_plane, network=self.network, pool=pool, opts=child
+                    )
         self._core = managed[spec.core_pool].placement()
         self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=self._core, opts=child)
         self.pools: dict[str, ManagedPool | KarpenterPool] = {**managed}
@@ -122,15 +124,16 @@ class InferencePlatform(pulumi.ComponentResource):
         if filled:
             karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, cluster=self.cluster, placement=self._core, opts=child)
             for pool, pool_spec in filled.items():
-                self.pools[pool] = KarpenterPool(
-                    f"{name}-{pool}",
-                    pool_spec,
-                    cluster=self.cluster,
-                    network=self.network,
-                    karpenter=karpenter,
-                    pool=pool,
-                    opts=child,
-                )
+                with faults_under("pools", pool):
+                    self.pools[pool] = KarpenterPool(
+                        f"{name}-{pool}",
+                        pool_spec,
+                        cluster=self.cluster,
+                        network=self.network,
+                        karpenter=karpenter,
+                        pool=pool,
+                        opts=child,
+                    )
         return control_plane
 
     def _observability(self, grafana_admin_password: pulumi.Input[str] | None) -> PrometheusStack | None:

@@ -1,17 +1,11 @@
-"""What a caller who knows what resources are for adds to views and comparisons. It is passed in; nothing is registered."""
+"""What a caller who knows what resources are for adds to the views of a graph. It is passed in; nothing is registered."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stackgraph.graph.describe import Words
 from stackgraph.graph.document import Graph
-
-if TYPE_CHECKING:
-    from stackgraph.diff.graphs import StackDiff
-
-# -- sections of a view ----------------------------------------------------------------------------------------------------------
 
 Form = Literal["text", "strong", "warning", "note", "line", "code", "chip", "warning chip"]
 
@@ -63,45 +57,15 @@ class Section:
     total: tuple[str, str] = ("", "")
 
 
-# -- findings of a comparison ----------------------------------------------------------------------------------------------------
-
-
-class Weight(IntEnum):
-    """What a danger is about, worst first."""
-
-    REPLACED = 1
-    DELETED = 2
-    REFUSED = 3
-    UNPROTECTED = 4
-    OPENED = 5
-    CHANGED = 6
-
-
-@dataclass(frozen=True)
-class Danger:
-    """One thing to look at. ``kind`` is a word for programs, ``what`` a line for people, ``urn`` the resource it is about."""
-
-    kind: str
-    what: str
-    urn: str = ""
-    weight: Weight = Weight.CHANGED
-
-
 @dataclass(frozen=True)
 class Domain:
     """What is known of some types of resources, and of what they are for. An empty one adds nothing.
 
-    ``words`` describe a resource in its line. ``sections`` are what somebody looks for in a graph beside its resources. ``facts``
-    are what somebody compares in two graphs: texts by what they are about, under the title ``facts_title``. ``dangers`` are
-    findings about a change of a stack that is on both sides; a replaced or deleted resource that one of them names is not listed
-    among the others.
+    ``words`` describe a resource in its line. ``sections`` are what somebody looks for in a graph beside its resources.
     """
 
     words: Words = field(default_factory=dict)
     sections: Callable[[Graph], Iterable[Section]] = lambda graph: ()
-    facts_title: str = "Facts"
-    facts: Callable[[Graph], Mapping[str, str]] = lambda graph: {}
-    dangers: "Callable[[StackDiff], Iterable[Danger]]" = lambda diff: ()
 
 
 NO_DOMAIN = Domain()

@@ -106,6 +106,28 @@ def test_two_servers_in_one_namespace_are_refused():
         parse_stack(json.dumps(stack))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"instance_types": ["m5.2xlarge", "m5.xlarge"]}, r"pools\.core\.instance_types: the core pool has one instance type"),
+        ({"size": 0}, r"pools\.core\.size: without a node of the core pool"),
+        ({"kind": "karpenter", "size": None}, r"pools\.core: the core pool runs what must run"),
+    ],
+)
+def test_a_core_pool_that_cannot_be_one_is_refused(change: dict[str, Any], said: str):
+    stack = copy.deepcopy(BASE)
+    core = {"kind": "managed", "instance_types": ["m5.2xlarge"], "size": 1, **change}
+    stack["pools"]["core"] = {key: value for key, value in core.items() if value is not None}
+    with pytest.raises(SpecError, match=said):
+        parse_stack(json.dumps(stack))
+
+
+def test_what_a_pool_finds_wrong_while_it_is_recorded_has_its_line(clone, capsys):
+    line = edit(clone, "root_volume_gib: 150", "root_volume_gib: 150\n        zone_ids: [use1-az1]")
+    report = refused(capsys)
+    assert f"{STACK_FILE}:{line + 1}: eks-inference:stack.pools.core.zone_ids" in report
+
+
 def test_an_instance_type_the_pool_does_not_have_is_refused(clone, capsys):
     edit(clone, "instance_type: inf2.8xlarge", "instance_type: trn1.2xlarge")
     report = refused(capsys)

@@ -376,7 +376,7 @@ def test_a_base_whose_library_is_laid_out_otherwise(repo):
     assert "findings of check are not compared: the base has no rules that can be run from here" in done.stdout
 
 
-def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, capsys):
+def test_the_traceback_of_a_program_is_shown_when_it_is_wanted(repo, in_processes, capsys):
     repo.write("__main__.py", "def deep():\n    {}['absent']\n\ndeep()\n")
     assert diff(capsys, "--base", "HEAD", "one")[0] == 2
     assert main(["diff", "--base", "HEAD", "one", "--debug"]) == 2

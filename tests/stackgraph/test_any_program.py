@@ -43,7 +43,7 @@ for absent in ("eks_inference", "eks_inference_tools"):
 
 from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import render_markdown
-from stackgraph.diff.page import render_page
+from stackgraph.diff.page import render_html as render_comparison
 from stackgraph.diff.report import Recorded, Report, Revision, StackReport
 from stackgraph.diff.text import render_text
 from stackgraph.recorder.recording import record
@@ -68,7 +68,7 @@ json.dump(
         "diff": render_json(report),
         "text": render_text(report),
         "comment": render_markdown(report, 65_536),
-        "diff page": render_page(report),
+        "diff page": render_comparison(report),
     },
     sys.stdout,
 )

@@ -15,9 +15,9 @@ from diff_edits import applied, edited, meaning
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, differences, opened
 from stackgraph.diff.dangers import dangers, is_wide
+from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
 from stackgraph.diff.merging import property_lines
-from stackgraph.domain import Danger, Domain, Weight
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.recorder.recording import record
 from variants import recorded_with
@@ -354,7 +354,7 @@ def test_a_domain_says_what_is_lost_and_it_is_not_said_again():
         yield Danger("work-changed", "another worker")
         yield Danger("work-lost", "all work is lost", queue.urn, Weight.DELETED)
 
-    found = dangers(compare(graph(queue, vpc), graph()), Domain(dangers=work))
+    found = dangers(compare(graph(queue, vpc), graph()), ComparedDomain(dangers=work))
     assert [(danger.kind, danger.what) for danger in found] == [
         ("work-lost", "all work is lost"),
         ("deleted", "ec2.Vpc two is deleted"),

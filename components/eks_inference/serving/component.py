@@ -1,21 +1,22 @@
 """What the components of all kinds of servers build in the same way: namespace, guards, secrets, Deployment."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.faults import Fault
 from eks_inference.images.spec import InClusterImage
-from eks_inference.kubernetes.pod_security import enforce
+from eks_inference.kubernetes.pod_security import Level
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.serving.deployment import progress_seconds, rollout_seconds
 from eks_inference.serving.pods import TERMINATION_SECONDS
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
+from eks_inference.spec import dns_label_faults
 
 LAST_WORDS_SECONDS = 300
 """Pulumi waits a little longer than Kubernetes itself: the reason that Kubernetes gives is the better message."""
@@ -25,10 +26,7 @@ Secret = SecretRef | pulumi.Input[str] | None
 
 def name_faults(name: str, longest: int) -> list[Fault]:
     """What is wrong with the name of a server, from which the names of its objects are made."""
-    if re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= longest:
-        return []
-    allowed = f"a DNS label of at most {longest} characters that begins with a letter"
-    return [Fault((), "Kubernetes refuses this name", given=name, allowed=allowed)]
+    return dns_label_faults(name, "Kubernetes refuses this name", max_length=longest)
 
 
 def image_faults(spec: ServerSpec, image: pulumi.Input[str] | None) -> list[Fault]:
@@ -50,19 +48,11 @@ def engine_image(spec: ServerSpec, image: pulumi.Input[str] | None, cluster: Clu
 
 
 def own_namespace(
-    name: str,
-    namespace: str,
-    cluster: Cluster,
-    parent: pulumi.Resource,
-    level: Literal["privileged", "restricted"] = "restricted",
+    name: str, namespace: str, cluster: Cluster, parent: pulumi.Resource, level: Level = "restricted"
 ) -> tuple[k8s.core.v1.Namespace, pulumi.ResourceOptions]:
     """The server's namespace with its level of Pod Security, and the options of what stands in it."""
-    made = k8s.core.v1.Namespace(
-        f"{name}-namespace",
-        metadata={"name": namespace, "labels": enforce(level)},
-        opts=pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[*cluster.ready]),
-    )
-    return made, pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[made])
+    made = namespace_object(f"{name}-namespace", namespace, level, cluster=cluster, parent=parent)
+    return made, on_cluster(cluster, parent, made)
 
 
 def service_account(resource: str, account: str, namespace: str, options: pulumi.ResourceOptions) -> k8s.core.v1.ServiceAccount:
@@ -125,18 +115,9 @@ def server_deployment(
     parent: pulumi.Resource,
 ) -> k8s.apps.v1.Deployment:
     """The Deployment of a server of equal pods, waited for as long as their start may take."""
-    before: Sequence[pulumi.Resource] = [*after]
-    return k8s.apps.v1.Deployment(
-        f"{name}-deployment",
-        **manifest,
-        opts=pulumi.ResourceOptions(
-            parent=parent,
-            provider=cluster.provider,
-            depends_on=before,
-            custom_timeouts=pulumi.CustomTimeouts(
-                create=f"{progress_seconds(spec) + LAST_WORDS_SECONDS}s",
-                update=f"{rollout_seconds(spec) + LAST_WORDS_SECONDS}s",
-                delete=f"{TERMINATION_SECONDS + LAST_WORDS_SECONDS}s",
-            ),
-        ),
+    timeouts = pulumi.CustomTimeouts(
+        create=f"{progress_seconds(spec) + LAST_WORDS_SECONDS}s",
+        update=f"{rollout_seconds(spec) + LAST_WORDS_SECONDS}s",
+        delete=f"{TERMINATION_SECONDS + LAST_WORDS_SECONDS}s",
     )
+    return k8s.apps.v1.Deployment(f"{name}-deployment", **manifest, opts=on_cluster(cluster, parent, *after, timeouts=timeouts))

@@ -10,7 +10,15 @@ from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.spec import Argument, EngineName, ModelSource
+from eks_inference.serving.spec import (
+    Argument,
+    CompileCache,
+    EngineName,
+    ModelSource,
+    NoCompileCache,
+    S3CompileCache,
+    VolumeCompileCache,
+)
 from eks_inference.spec import Quantity, ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 
@@ -124,6 +132,47 @@ class ServerSpec(Spec):
             known = ", ".join(sorted(one.name for one in engines().values() if one.server in cls.engine_servers))
             raise ValueError(f"engine {name} starts {server}, which this kind of server does not; it can start: {known}")
         return name
+
+
+class CompilingServerSpec(ServerSpec):
+    """A server whose engine may compile the model when it starts."""
+
+    compile_cache: CompileCache | None = Field(
+        default=None,
+        description=(
+            "Where compiled graphs stay between starts. Default: s3, in a bucket of the server, for engines whose compiler can "
+            "keep them there (Neuron, generations A to C); none for others. A node's own disk goes with the node, and an EBS "
+            "volume stays in one zone, where there may be no accelerator."
+        ),
+    )
+
+    @property
+    def cache(self) -> CompileCache:
+        """The compile cache, with the default filled in."""
+        if self.compile_cache is not None:
+            return self.compile_cache
+        return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache(kind="none")
+
+    @property
+    def compiling_pods(self) -> int:
+        """The most pods that share the cache."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _cache_is_the_compilers(self) -> Self:
+        if isinstance(self.compile_cache, S3CompileCache) and self.profile.generation.compile_cache != "s3":
+            raise ValueError(f"compile_cache: engine {self.engine} keeps compiled graphs in folders only: volume or none")
+        return self
+
+    @model_validator(mode="after")
+    def _cache_can_be_shared(self) -> Self:
+        cache, pods = self.compile_cache, self.compiling_pods
+        if isinstance(cache, VolumeCompileCache) and cache.storage_class is None and pods > 1:
+            raise ValueError(
+                f"compile_cache: {pods} pods cannot share a volume of the default storage class; name one that several nodes "
+                "can mount (EFS, FSx for Lustre), or keep the cache in s3"
+            )
+        return self
 
 
 class ReplicatedServerSpec(ServerSpec):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.interrupts import EXIT_CODE, ending_cleanly
-from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a build needs is imported when there is one.
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``ProblemsFound`` when something cannot be built."""
+    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.tool_build import build
     from eks_inference_tools.simulate.control_plane.toolchain import installed
 

@@ -7,7 +7,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stack, output_file
-from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a replay needs is imported when one runs.
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(graph: "Graph") -> "Report":
+    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.toolchain import installed
     from eks_inference_tools.simulate.replay.judge import judge
     from eks_inference_tools.simulate.replay.model import fitted, predictions, rows

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stack
 from eks_inference_tools.interrupts import ending_cleanly
-from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a simulation needs is imported when one runs.
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from eks_inference_tools.presentation.output import write
+    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stack
-from eks_inference_tools.presentation.progress import Progress
 
 # The parser is built for every command; what a check needs is imported when one runs.
 if TYPE_CHECKING:
@@ -47,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2 before anything was seen."""
-    from eks_inference_tools.presentation.output import colour, write
+    from eks_inference_tools.presentation.output import colour, width, write
+    from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
@@ -69,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
 
         text = render_json(expected, checks, context=context)
     else:
-        from eks_inference_tools.presentation.output import colour, width
         from eks_inference_tools.verify.text import render_text
 
         to_screen = options.output is None

@@ -13,7 +13,7 @@ from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
 from eks_inference_tools.reading.scalars import span
-from eks_inference_tools.reading.words import taint
+from eks_inference_tools.reading.taints import taint
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, joined, table, text, unique

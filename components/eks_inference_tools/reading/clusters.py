@@ -1,10 +1,11 @@
 """EKS clusters of a graph. Pure."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from eks_inference_tools.reading.words import endpoint_access
 from stackgraph.graph.document import Graph, Resource, is_read
-from stackgraph.graph.values import at, text
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, text, texts
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 REMOTE_CLUSTER_TYPE = "eks:index:Cluster"
@@ -37,5 +38,15 @@ def _cluster(resource: Resource) -> Cluster:
         urn=resource.urn,
         name=text(resource.inputs.get("name")) or text(resource.name),
         version=text(resource.inputs.get("version")),
-        access=endpoint_access(*(at(network, key) for key in keys)),
+        access=_access(*(at(network, key) for key in keys)),
     )
+
+
+def _access(private: Any, public: Any, cidrs: Any) -> str:
+    """Who can reach a cluster's API; public is what EKS does unless told otherwise."""
+    if is_token(private) or is_token(public):
+        return "endpoint access unknown"
+    reach = ["private"] if private else []
+    if public is None or public:
+        reach.append(f"public to {', '.join(texts(cidrs)) or '0.0.0.0/0'}")
+    return f"endpoint {' and '.join(reach)}" if reach else ""

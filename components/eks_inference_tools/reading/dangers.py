@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference_tools.reading.capacity import NodeCapacity
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.overview import Overview, overview_of
 from stackgraph.diff.dangers import is_wide, newly_reached
+from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.domain import Danger, Weight
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, table, text, texts
 
-CLUSTER_TYPES = ("eks:index:Cluster", "aws:eks/cluster:Cluster")
+_CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 
@@ -35,10 +36,10 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
     for change in (*diff.of_kind("replace"), *diff.of_kind("delete")):
         name, type_ = change.resource.name, change.resource.type
         because = ", ".join(change.because[:3])
-        if type_ in CLUSTER_TYPES and change.kind == "replace":
+        if type_ in _CLUSTER_TYPES and change.kind == "replace":
             what = f"cluster {name} is replaced, with all that runs in it ({because})"
             yield Danger("cluster-replaced", what, change.urn, Weight.REPLACED)
-        elif type_ in CLUSTER_TYPES:
+        elif type_ in _CLUSTER_TYPES:
             yield Danger("cluster-deleted", f"cluster {name} is deleted", change.urn, Weight.DELETED)
         elif type_ in _NODE_TYPES and change.kind == "replace":
             yield Danger("nodes-replaced", f"nodes of {name} are replaced ({because})", change.urn, Weight.REPLACED)
@@ -49,7 +50,7 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
 def _versions(diff: StackDiff) -> Iterator[Danger]:
     """Control planes go up one minor version at a time, and never down (EKS API, UpdateClusterVersion)."""
     for change in diff.changes:
-        if change.resource.type not in CLUSTER_TYPES or change.before is None or change.after is None:
+        if change.resource.type not in _CLUSTER_TYPES or change.before is None or change.after is None:
             continue
         old, new = (text(side.inputs.get("version")).split(".") for side in (change.before, change.after))
         if len(old) == len(new) == 2 and all(part.isdecimal() for part in (*old, *new)):
@@ -61,9 +62,9 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
 
 def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
     """Wide networks from which a cluster's API is reached."""
-    if resource.type not in CLUSTER_TYPES:
+    if resource.type not in _CLUSTER_TYPES:
         return
-    network = resource.inputs if resource.type == CLUSTER_TYPES[0] else resource.inputs.get("vpcConfig")
+    network = resource.inputs if resource.type == REMOTE_CLUSTER_TYPE else resource.inputs.get("vpcConfig")
     public = at(network, "endpointPublicAccess")
     # What EKS does unless told otherwise: public, from everywhere.
     if public is None or public is True:

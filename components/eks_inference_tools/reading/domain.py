@@ -7,7 +7,7 @@ from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.sections import sections
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
-from stackgraph.domain import Domain
+from stackgraph.diff.domain import ComparedDomain
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined
 
@@ -34,5 +34,5 @@ def _compared(graph: Graph) -> Iterator[tuple[str, str]]:
             yield workload.title, joined(f"{workload.replicas or '?'} × ({', '.join(asks)})", *workload.images, by=", ")
 
 
-EKS = Domain(words=WORDS, sections=sections, facts_title="Clusters, nodes, models", facts=compared, dangers=dangers)
+EKS = ComparedDomain(words=WORDS, sections=sections, facts_title="Clusters, nodes, models", facts=compared, dangers=dangers)
 """For every view and comparison of this command."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from eks_inference.placement import Taint, TaintEffect
 from eks_inference_tools.reading.scalars import quantity, whole
-from eks_inference_tools.reading.words import taint_effect
+from eks_inference_tools.reading.taints import taint_effect
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, text

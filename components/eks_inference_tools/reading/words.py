@@ -1,65 +1,33 @@
 """Clusters, nodes and pods in a few words, the same in every view."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from eks_inference_tools.reading.capacity import NodeCapacity
+from eks_inference_tools.reading.clusters import Cluster
+from eks_inference_tools.reading.workloads import Workload
 from stackgraph.graph.describe import Words
-from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, joined, text, texts, unique
 
-if TYPE_CHECKING:
-    from eks_inference_tools.reading.capacity import NodeCapacity
-    from eks_inference_tools.reading.clusters import Cluster
-    from eks_inference_tools.reading.workloads import Workload
 
-_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
-
-
-def endpoint_access(private: Any, public: Any, cidrs: Any) -> str:
-    """Who can reach a cluster's API; public is what EKS does unless told otherwise."""
-    if is_token(private) or is_token(public):
-        return "endpoint access unknown"
-    reach = ["private"] if private else []
-    if public is None or public:
-        reach.append(f"public to {', '.join(texts(cidrs)) or '0.0.0.0/0'}")
-    return f"endpoint {' and '.join(reach)}" if reach else ""
-
-
-def taint(value: Any) -> str:
-    """``key=value:Effect`` of a taint in the spelling of Kubernetes or of the EKS API."""
-    if not isinstance(value, Mapping):
-        return text(value)
-    effect = taint_effect(value)
-    return "=".join(unique((text(value.get("key")), text(value.get("value"))))) + (f":{effect}" if effect else "")
-
-
-def taint_effect(value: Any) -> str:
-    """The effect of a taint in the spelling of Kubernetes."""
-    effect = text(at(value, "effect"))
-    return _EFFECTS.get(effect, effect)
-
-
-# -- facts -----------------------------------------------------------------------------------------------------------------------
-
-
-def cluster_version(cluster: "Cluster") -> str:
+def cluster_version(cluster: Cluster) -> str:
     """``Kubernetes 1.35``."""
     return f"Kubernetes {cluster.version}" if cluster.version else ""
 
 
-def nodes(capacity: "NodeCapacity") -> str:
+def nodes(capacity: NodeCapacity) -> str:
     """How many nodes of which instance types: ``2 (1–4) × inf2.8xlarge``, ``as needed × any inf2``."""
     families = f"any {'/'.join(few(capacity.families))}" if capacity.families else ""
     types = " or ".join(unique((*few(capacity.instance_types), families))) or "any instance type"
     return f"{capacity.size or ('as needed' if capacity.manager == 'Karpenter' else '?')} × {types}"
 
 
-def node_kind(capacity: "NodeCapacity") -> str:
+def node_kind(capacity: NodeCapacity) -> str:
     """``node group, on-demand``."""
     return joined(capacity.manager, " or ".join(capacity.capacity_types), by=", ")
 
 
-def node_traits(capacity: "NodeCapacity") -> tuple[str, ...]:
+def node_traits(capacity: NodeCapacity) -> tuple[str, ...]:
     """What the nodes are apart from their types: limits, image, disk, interfaces, requirements."""
     limits = [f"{value} {key}".strip() for key, value in capacity.limits.items()]
     unlimited = "no limit" if capacity.manager == "Karpenter" and not limits else ""
@@ -74,14 +42,14 @@ def node_traits(capacity: "NodeCapacity") -> tuple[str, ...]:
     )
 
 
-def asks(workload: "Workload") -> tuple[str, ...]:
+def asks(workload: Workload) -> tuple[str, ...]:
     """What one pod asks for, accelerators first: ``neuron 1``, ``cpu 30``."""
     accelerators = [f"{resource.rpartition('/')[2]} {amount}" for resource, amount in workload.accelerators.items()]
     others = [f"{kind} {amount}" for kind, amount in (("cpu", workload.cpu), ("memory", workload.memory)) if amount]
     return (*accelerators, *others)
 
 
-def selected_nodes(workload: "Workload") -> tuple[str, ...]:
+def selected_nodes(workload: Workload) -> tuple[str, ...]:
     """The labels of the nodes that a pod insists on."""
     return tuple(label(key, "/".join(few(value.split(", ")))) for key, value in workload.node_selector.items())
 

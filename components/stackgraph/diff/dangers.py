@@ -4,8 +4,8 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 
 from stackgraph.diff import replacements
+from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
-from stackgraph.domain import NO_DOMAIN, Danger, Domain, Weight
 from stackgraph.graph.describe import identity, short_type
 from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, items, texts
@@ -14,7 +14,7 @@ from stackgraph.graph.values import at, items, texts
 _WIDE_V4, _WIDE_V6 = 8, 32
 
 
-def dangers(diff: StackDiff, domain: Domain = NO_DOMAIN) -> tuple[Danger, ...]:
+def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger, ...]:
     """What is dangerous about the changes of a stack, worst first. A stack that is new as a whole has none."""
     if diff.base is None:
         return ()

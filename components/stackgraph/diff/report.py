@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from stackgraph.diff.dangers import dangers
+from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
 from stackgraph.diff.rows import FactRow, fact_rows
-from stackgraph.domain import NO_DOMAIN, Danger, Domain
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem
 
@@ -91,7 +91,7 @@ class StackReport:
     stack: str
     base: Recorded | None
     head: Recorded | None
-    domain: Domain = NO_DOMAIN
+    domain: ComparedDomain = NO_DOMAIN
 
     @property
     def failed(self) -> bool:

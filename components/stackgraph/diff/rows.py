@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from stackgraph.diff.domain import ComparedDomain
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class FactRow:
     after: str
 
 
-def fact_rows(diff: StackDiff, domain: Domain) -> tuple[FactRow, ...]:
+def fact_rows(diff: StackDiff, domain: ComparedDomain) -> tuple[FactRow, ...]:
     """The facts that differ, in the order of the head; of a stack that is new, those that it has."""
     before, after = (domain.facts(graph) if graph else {} for graph in (diff.base, diff.head))
     found = (FactRow(about, before.get(about, ""), after.get(about, "")) for about in {**after, **before})

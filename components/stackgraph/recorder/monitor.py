@@ -45,7 +45,7 @@ class Recorder:
 
     ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are its keys
     that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with
-    the number of resources after each one; ``digest`` of a secret is kept in its place (``values.Sealed``).
+    the number of resources after each one; ``digest`` of a secret is kept in its place (``tokens.Sealed``).
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 import copy
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,25 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import STACKS, recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.placement import HOSTNAME_LABEL, ZONE_LABEL
-from eks_inference_tools.reading.kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
-from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of, name_of
-from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
-from eks_inference_tools.simulate.rollout.changes import images_in, with_other_images
+from eks_inference_tools.simulate.rollout.changes import with_other_images
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
 from eks_inference_tools.simulate.rollout.walk import Outcome, Stall
-from eks_inference_tools.simulate.simulation import Simulation, simulation
 from eks_inference_tools.simulate.stand_ins.ebs import DRIVERS, EbsVolumes
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.world.admit import install_definitions
-from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject
 from stackgraph.graph.values import at
 
@@ -178,68 +170,6 @@ def test_a_stack_is_made_changed_and_deleted(plane: ControlPlane):
     assert gone.is_complete, gone
     assert [step.title for step in gone.steps][-2:] == ["Namespace whole", "what objects leave behind"]
     assert plane.api.get("namespaces", "whole") is None
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_a_shipped_stack_is_made_changed_and_deleted(toolchain: Toolchain, name: str):
-    """Jobs complete, Services get endpoints, no server is asked for without devices for it, and nothing is left in the end."""
-    with simulation(recorded(name), toolchain) as simulated:
-        plane, objects, opaque, stood_in = simulated.plane, simulated.objects, simulated.opaque, simulated.stood_in
-
-        def go_on(outcome: Outcome) -> None:
-            assert outcome.is_complete, outcome
-
-        go_on(create(plane, objects, opaque, stood_in=stood_in, observe=simulated.observe))
-        go_on(settle(plane, objects, observe=simulated.observe))
-        watch = Devices(simulated)
-        changed = with_other_images(objects)
-        go_on(update(plane, objects, changed, opaque, observe=watch))
-        go_on(settle(plane, changed, observe=watch))
-        assert not watch.overbooked
-        assert not images(plane.api) & {image for item in objects if not is_held_back(item) for image in images_in(item.manifest)}
-        assert simulated.schedulers.complaints() == ()
-
-        go_on(delete(plane, changed, opaque, stood_in=stood_in, observe=simulated.observe))
-        assert not [name_of(item) for resource in (PODS, VOLUME_CLAIMS, "persistentvolumes") for item in plane.api.list(resource)]
-        namespaces = {name_of(item) for item in plane.api.list(NAMESPACES)}
-        assert namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}
-
-
-def is_held_back(item: ClusterObject) -> bool:
-    """Whether a change waits until somebody deletes the Ray cluster: a second one beside it has no room."""
-    return at(item.manifest, "spec", "upgradeStrategy", "type") == "None"
-
-
-def images(api: Api) -> set[str]:
-    """Those that run, but in stand-ins."""
-    pods = [pod for pod in api.list(PODS) if STANDS_IN_FOR_LABEL not in labels_of(pod)]
-    return {image for pod in pods for image in images_in(pod)}
-
-
-class Devices:
-    """Watches whether servers ever ask for more devices than there are. Jobs may: they have priority over servers."""
-
-    def __init__(self, simulated: Simulation) -> None:
-        self._simulated = simulated
-        self._most: dict[tuple[str, str], int] = {}
-        self.overbooked: list[str] = []
-
-    def __call__(self, seen: Seen) -> None:
-        self._simulated.ensure_alive()
-        for node in self._simulated.plane.api.list(NODES):
-            for resource, count in node["status"]["allocatable"].items():
-                if "/" in resource:
-                    # A device plugin that starts anew takes its devices away for a moment.
-                    key = (resource, name_of(node))
-                    self._most[key] = max(self._most.get(key, 0), int(count))
-        asked: Counter[str] = Counter()
-        for pod in seen[PODS]:
-            if not is_leaving(pod) and not any(owner["kind"] == "Job" for owner in at(pod, "metadata", "ownerReferences") or ()):
-                asked.update({name: int(count) for name, count in PodSpec(pod["spec"]).requests.items() if "/" in name})
-        for resource, count in asked.items():
-            there = sum(most for (name, _), most in self._most.items() if name == resource)
-            if count > there:
-                self.overbooked.append(f"{count} of {there} {resource}")
 
 
 def test_a_job_with_priority_takes_the_devices_of_a_server(plane: ControlPlane, stack: Stack):

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, STACKS
+from cluster.shipped import Asked, Ran, simulate_once
+from conftest import ROOT, STACKS, recorded
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference_tools.cli import main
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from readme import README, blocks
 
 SIMULATE_PAGE = ROOT / "docs" / "simulate.md"
@@ -27,8 +29,9 @@ def simulated(stack: str, output: Path, *options: str) -> tuple[int, dict[str, A
 
 
 @pytest.fixture(autouse=True)
-def in_the_project(monkeypatch: pytest.MonkeyPatch, toolchain: object) -> None:
+def in_the_project(monkeypatch: pytest.MonkeyPatch, toolchain: object, recorded_once: None) -> None:
     monkeypatch.chdir(ROOT)
+    simulate_once(monkeypatch)
 
 
 def devices(report: dict[str, Any], resource: str) -> dict[str, tuple[float, float]]:
@@ -66,6 +69,24 @@ def test_the_shipped_stacks_land(stack: str, tmp_path: Path):
     assert {check["verdict"] for check in report["verify"]} == {"ok"}
     for node in report["nodes"]:
         assert all(node["taken"].get(name, 0) <= most for name, most in node["allocatable"].items()), node["name"]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_shipped_stacks_are_made_changed_and_deleted(stack: str, tmp_path: Path, toolchain: Toolchain):
+    """Jobs complete, Services get endpoints, no server is asked for without devices for it, and nothing is left in the end."""
+    code, report = simulated(stack, tmp_path / "report.json", "--rollout")
+    assert code == 0
+    ran: Ran = Asked(recorded(stack), toolchain, {}).ran()
+    assert [phase.name for phase in ran.report.phases] == ["create", "update", "delete"]
+    for phase in ran.report.phases:
+        assert phase.is_complete, phase
+        assert phase.settled is not None or phase.name == "delete"
+    assert ran.watched.devices is not None
+    assert not ran.watched.devices.overbooked
+    assert not ran.watched.old_images
+    assert report["complaints"] == []
+    assert not ran.watched.left
+    assert ran.watched.namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}
 
 
 def test_three_servers_share_a_node_and_a_fourth_waits(tmp_path: Path):

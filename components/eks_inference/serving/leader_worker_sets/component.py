@@ -7,8 +7,8 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.kubernetes.network_policy import allow_from, network_policy
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.placement import Placement
 
 RELEASE = "lws"
@@ -28,38 +28,27 @@ class LeaderWorkerSetController(pulumi.ComponentResource):
     def __init__(self, name: str, *, cluster: Cluster, placement: Placement, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:LeaderWorkerSetController", name, {"namespace": NAMESPACE}, opts)
         settings = cluster.settings
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": NAMESPACE, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
+        namespace = namespace_object(f"{name}-namespace", NAMESPACE, "restricted", cluster=cluster, parent=self)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(RELEASE, NAMESPACE, selector={}, ingress=[allow_from(tcp=[WEBHOOK_PORT])], egress=None),
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace]),
+            opts=on_cluster(cluster, self, namespace),
         )
-        chart = versions.chart("lws")
-        location, repository = chart.location(settings.chart(chart.reference))
         image, _, tag = settings.image(versions.image("lws")).rpartition(":")
-        release = k8s.helm.v3.Release(
+        release = chart_release(
             f"{name}-release",
-            name=RELEASE,
+            RELEASE,
             namespace=NAMESPACE,
-            chart=location,
-            version=chart.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
+            cluster=cluster,
             values={
                 # The chart's own default is the tag main, pulled anew at every start.
                 "image": {"manager": {"repository": image, "tag": tag, "pullPolicy": "IfNotPresent"}},
                 "podSecurityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-                "nodeSelector": dict(placement.node_selector),
-                "tolerations": placement.tolerations(),
+                **placement.scheduling(),
                 # Of the chart's 1 CPU and 1 GiB it uses a fraction with a handful of sets.
                 "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
             },
-            opts=pulumi.ResourceOptions(
-                parent=self, provider=cluster.provider, depends_on=[namespace, policy, *cluster.ready, *placement.ready]
-            ),
+            opts=on_cluster(cluster, self, namespace, policy, *cluster.ready, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": NAMESPACE})

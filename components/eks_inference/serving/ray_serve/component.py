@@ -105,7 +105,7 @@ class RayServeVllm(pulumi.ComponentResource):
         storage = server_storage(
             name,
             spec.model,
-            spec.compile_cache,
+            spec.cache,
             several_pods=spec.worker.max > 1,
             account=Account(
                 namespace=self.namespace,
@@ -142,7 +142,7 @@ class RayServeVllm(pulumi.ComponentResource):
                 storage=storage_plan.pod_storage(
                     name,
                     spec.model,
-                    spec.compile_cache,
+                    spec.cache,
                     cache_url=storage.cache_url,
                     downloader_image=settings.image(versions.image("aws-cli")),
                     security=RESTRICTED_CONTAINER,

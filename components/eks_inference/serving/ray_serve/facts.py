@@ -29,7 +29,7 @@ def serving_facts(spec: RayServeVllmSpec, worker: Placement, *, scheduler: bool,
         startup_timeout_s=plan.startup_timeout_seconds(spec),
         arguments=tuple(plan.engine_args(spec)),
         environment=plan.environment(spec),
-        compile_cache=not isinstance(spec.compile_cache, NoCompileCache),
+        compile_cache=not isinstance(spec.cache, NoCompileCache),
         container_port=plan.HEAD_PORTS["serve"],
         service_port=plan.HEAD_PORTS["serve"],
         keys={

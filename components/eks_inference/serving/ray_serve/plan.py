@@ -117,7 +117,7 @@ def environment(spec: RayServeVllmSpec) -> dict[str, str]:
     revision = {"MODEL_REVISION": model.revision} if isinstance(model, HubModel) and model.revision else {}
     folder = model_folder(model)
     # Ray puts the worker's own variable in.
-    cache = compile_cache_place(spec.compile_cache, compilation(spec), f"${{{CACHE_VARIABLE}}}")
+    cache = compile_cache_place(spec.cache, compilation(spec), f"${{{CACHE_VARIABLE}}}")
     return {
         # Ray fills in the image's own path, which the variable of a container would replace.
         "PYTHONPATH": f"{SCRIPT_FOLDER}:${{PYTHONPATH}}",
@@ -129,7 +129,7 @@ def environment(spec: RayServeVllmSpec) -> dict[str, str]:
         "MAX_NUM_SEQS": str(spec.max_num_seqs),
         "ENGINE_ARGS": json.dumps(engine_args(spec)),
         "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec)),
-        **({"NEURON_COMPILE_CACHE_URL": cache} if cache else {}),
+        **({spec.profile.generation.compile_cache_variable: cache} if cache else {}),
         **spec.extra_env,
     }
 

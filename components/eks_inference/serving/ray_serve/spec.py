@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.shape import Operator, PoolChoice, ServerSpec
-from eks_inference.serving.spec import CompileCache, EngineName, S3CompileCache, VolumeCompileCache
+from eks_inference.serving.shape import CompilingServerSpec, Operator, PoolChoice
+from eks_inference.serving.spec import EngineName
 from eks_inference.spec import Quantity, ResourceName, Spec
 
 
@@ -95,7 +95,7 @@ class ServeReplicasSpec(Spec):
         return self
 
 
-class RayServeVllmSpec(ServerSpec):
+class RayServeVllmSpec(CompilingServerSpec):
     """vLLM on Neuron behind Ray Serve: an OpenAI API whose replicas scale from one worker to several."""
 
     kind: Literal["ray_serve_vllm"] = "ray_serve_vllm"
@@ -113,13 +113,6 @@ class RayServeVllmSpec(ServerSpec):
     head: RayHeadSpec = Field(description="The Ray head.")
     worker: RayWorkerSpec = Field(description="The Ray workers.")
     replicas: ServeReplicasSpec = Field(default_factory=lambda: ServeReplicasSpec(), description="The Serve replicas.")
-    compile_cache: CompileCache = Field(
-        default_factory=lambda: S3CompileCache(),
-        description=(
-            "Where compiled graphs stay between starts. Default: S3, in a bucket of the server. A node's own disk goes with the "
-            "node, and an EBS volume stays in one zone, where there may be no accelerator to be had."
-        ),
-    )
     idle_timeout_seconds: int = Field(
         default=600,
         ge=60,
@@ -163,6 +156,10 @@ class RayServeVllmSpec(ServerSpec):
         return {**super().image_arguments, "RAY_VERSION": self.ray}
 
     @property
+    def compiling_pods(self) -> int:
+        return self.worker.max
+
+    @property
     def operators(self) -> frozenset[Operator]:
         return frozenset({"kuberay"})
 
@@ -177,14 +174,4 @@ class RayServeVllmSpec(ServerSpec):
     def _ray_is_known(self) -> Self:
         if self.ray_version is None and self.profile.ray is None:
             raise ValueError(f"ray_version: no Ray release is known to go with engine {self.engine}; give the one in your image")
-        return self
-
-    @model_validator(mode="after")
-    def _cache_can_be_shared(self) -> Self:
-        cache = self.compile_cache
-        if isinstance(cache, VolumeCompileCache) and cache.storage_class is None and self.worker.max > 1:
-            raise ValueError(
-                f"compile_cache: {self.worker.max} workers cannot share a volume of the default storage class; name one that "
-                "several nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
-            )
         return self

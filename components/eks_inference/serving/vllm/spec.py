@@ -1,18 +1,17 @@
 """What a user decides about a plain vLLM server."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
-from eks_inference.serving.shape import ReplicatedServerSpec
-from eks_inference.serving.spec import CompileCache, NoCompileCache, S3CompileCache, VolumeCompileCache
+from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 
 
-class VllmServerSpec(ReplicatedServerSpec):
+class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     """vLLM by itself, on Neuron devices or GPUs: one or several equal pods behind one OpenAI API."""
 
     kind: Literal["vllm"]
@@ -37,23 +36,13 @@ class VllmServerSpec(ReplicatedServerSpec):
             "from S3 comes on top, by its own size_gib."
         ),
     )
-    compile_cache: CompileCache | None = Field(
-        default=None,
-        description=(
-            "Where compiled graphs stay between starts. Default: s3, in a bucket of the server, for engines whose compiler can "
-            "keep them there (Neuron, generations A to C); none for others."
-        ),
-    )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
     )
 
     @property
-    def cache(self) -> CompileCache:
-        """The compile cache, with the default filled in."""
-        if self.compile_cache is not None:
-            return self.compile_cache
-        return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache(kind="none")
+    def compiling_pods(self) -> int:
+        return self.most
 
     @field_validator("image")
     @classmethod
@@ -61,19 +50,3 @@ class VllmServerSpec(ReplicatedServerSpec):
         if isinstance(image, InClusterImage) and image.dockerfile is None:
             return image.model_copy(update={"dockerfile": _DOCKERFILE})
         return image
-
-    @model_validator(mode="after")
-    def _cache_is_the_compilers(self) -> Self:
-        if isinstance(self.compile_cache, S3CompileCache) and self.profile.generation.compile_cache != "s3":
-            raise ValueError(f"compile_cache: engine {self.engine} keeps compiled graphs in folders only: volume or none")
-        return self
-
-    @model_validator(mode="after")
-    def _cache_can_be_shared(self) -> Self:
-        cache = self.compile_cache
-        if isinstance(cache, VolumeCompileCache) and cache.storage_class is None and self.most > 1:
-            raise ValueError(
-                f"compile_cache: {self.most} pods cannot share a volume of the default storage class; name one that several "
-                "nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
-            )
-        return self

@@ -1,0 +1,257 @@
+"""Every option of the stack file is set, checked, previewed and shown: in a small set of stacks that ``covering.py`` finds."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+import pulumi
+import pytest
+from pulumi import _types
+from pydantic import BaseModel, Field
+
+import covering
+from conftest import ROOT
+from covering import Example
+from eks_inference.kubernetes.secrets import CONFIG_SECRETS
+from eks_inference.spec import Arn, Spec
+from eks_inference.stack import reading
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.spec import StackSpec
+from eks_inference_tools.check.registry import check_graph
+from schema_walk import SET, Schema
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.recorder.lazy_sdk import lazy_sdks
+from stackgraph.recorder.project import find_project
+from stackgraph.recorder.recording import record
+from stackgraph.recorder.symbols import resource_class
+from stackgraph.views.manifests import render_manifests
+from stackgraph.views.tree import render_tree
+
+WITHOUT_EFFECT = {
+    "gated": "whether the secret huggingFaceToken has to be there; where it is, pods get it in any case",
+    "silenced": "what rules say stops nothing any more",
+}
+"""Keys that change no resource: what they do instead."""
+
+SAMPLE = 4
+"""So many options are set alone, to see that the graph changes."""
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, Graph]:
+    """The graph of every stack of the set. With odd ones every secret is configured."""
+    examples = covering.covering_set()
+    with lazy_sdks():
+        return {one.name: recorded(one, secrets=bool(place % 2)) for place, one in enumerate(examples)}
+
+
+def recorded(example: Example, *, secrets: bool) -> Graph:
+    project = find_project(ROOT)
+    keys = [f"{project.name}:{key}" for key in (CONFIG_SECRETS if secrets else ["huggingFaceToken"])]
+    config = {"aws:region": example.region, "eks-inference:stack": json.dumps(example.stack), **dict.fromkeys(keys, "secret")}
+    return record(project.main, project=project.name, stack=example.name, config=config, secret_keys=keys, root=project.root)
+
+
+# -- the set covers --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_option_is_set_by_one_of_at_most_60_stacks():
+    examples = covering.covering_set()
+    schema = covering.schema()
+    met = set().union(*(schema.met(example.stack) for example in examples))
+    missing = [str(demand) for demand in schema.demands() if demand not in met]
+    assert not missing, "no stack has:\n" + "\n".join(missing) + "\nadd a value or a seed to tests/support/covering.yaml"
+    assert len(examples) <= covering.MOST_STACKS
+
+
+def test_the_library_takes_every_stack_of_the_set():
+    for example in covering.covering_set():
+        spec = reading.parse_stack(json.dumps(example.stack))
+        assert not check_spec(spec, example.region).faults, example.name
+
+
+# -- the stacks are previewed ----------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_have_nothing_against_the_graphs(graphs):
+    for example in covering.covering_set():
+        faults = check_graph(graphs[example.name], example.stack.get("silenced", {})).faults
+        assert not faults, f"{example.name}:\n" + "\n".join(fault.render() for fault in faults)
+
+
+def test_every_graph_is_shown_as_a_tree_and_as_manifests(graphs):
+    for name, graph in graphs.items():
+        assert graph.resources[0].name.split("-")[0] in render_tree(graph), name
+        assert "kind: Namespace" in render_manifests(graph), name
+
+
+def test_no_input_of_a_component_hides_what_programs_call(graphs):
+    """The SDK makes attributes of inputs: ``placement`` of a pool was a method once, and no longer one of a pool that had it."""
+    classes = {cls.__name__: cls for cls in _below(pulumi.ComponentResource) if cls.__module__.startswith("eks_inference")}
+    hidden = {
+        f"{cls.__name__}.{key}"
+        for graph in graphs.values()
+        for resource in graph.resources
+        if (cls := classes.get(resource.type.rpartition(":")[2])) and resource.type.startswith("eks-inference:")
+        for key in resource.inputs
+        if hasattr(cls, key)
+    }
+    assert not hidden
+
+
+def test_the_fields_of_every_object_are_those_of_its_type(graphs):
+    """By the types that SDKs generate of the schemas of Kubernetes and AWS; custom resources have none."""
+    wrong = {
+        f"{name}: {resource.type} {resource.name}: {fault}"
+        for name, graph in graphs.items()
+        for resource in graph.resources
+        if resource.custom and not resource.is_provider
+        for fault in _of_another_shape(resource)
+    }
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def _below(cls: type) -> Iterator[type]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def _of_another_shape(resource: Resource) -> Iterator[str]:
+    cls = resource_class(resource.type)
+    if cls is None:
+        return
+    types = _types.resource_types(cls)
+    for key, value in resource.inputs.items():
+        # The SDK itself adds these.
+        if key not in ("apiVersion", "kind", "compat", "__defaults"):
+            yield from _faults(types[key], value, key) if key in types else [f"{key}: no such field"]
+
+
+def _faults(wanted: Any, value: Any, path: str) -> Iterator[str]:
+    """Where a value is not of the SDK's type."""
+    wanted = _types.unwrap_optional_type(wanted)
+    if value is None or value in ("[secret]", "<unknown>"):
+        return
+    entries = value if isinstance(value, dict) else {}
+    origin = get_origin(wanted)
+    if origin in (Sequence, Mapping):
+        if not isinstance(value, list if origin is Sequence else dict):
+            yield f"{path}: {value!r}"
+            return
+        for key, one in enumerate(value) if origin is Sequence else entries.items():
+            yield from _faults(get_args(wanted)[-1], one, f"{path}[{key!r}]")
+    elif isinstance(wanted, type) and _types.is_output_type(wanted):
+        known = _types.output_type_types(wanted)
+        for key, one in entries.items():
+            yield from _faults(known[key], one, f"{path}.{key}") if key in known else [f"{path}.{key}: no such field"]
+    elif wanted in (str, bool, int, float):
+        fitting = {str: str, bool: bool, int: int, float: (int, float)}[wanted]
+        if not isinstance(value, fitting) or (isinstance(value, bool) and wanted is not bool):
+            yield f"{path}: {value!r}"
+
+
+# -- an option does something ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def content_of_seed(name: str) -> Any:
+    return content(next(seed for seed in covering.seeds() if seed.name == name))
+
+
+def content(example: Example) -> Any:
+    """What would be deployed."""
+    with lazy_sdks():
+        graph = recorded(example, secrets=True)
+    resources = [(one.urn, one.inputs, one.options, one.dependencies) for one in graph.resources if one.custom or one.remote]
+    return resources, graph.outputs
+
+
+@pytest.mark.parametrize("part", range(SAMPLE))
+def test_an_option_changes_what_is_deployed(part: int):
+    """One of each part of the schema: all options take minutes."""
+    common = set.intersection(*(covering.schema().met(seed.stack) for seed in covering.seeds()))
+    options = [
+        one for one in covering.schema().demands() if one.want == SET and one not in common and one.path[-1] not in WITHOUT_EFFECT
+    ]
+    demand = options[len(options) * part // SAMPLE]
+    assert any(content(changed) != content_of_seed(seed.name) for seed, changed in covering.alone(demand)), str(demand)
+
+
+# -- the walk over a schema ------------------------------------------------------------------------------------------------------
+
+
+class Small(BaseModel):
+    kind: Literal["small"] = "small"
+    size: int = Field(default=3, ge=1, le=9)
+
+
+class Large(BaseModel):
+    kind: Literal["large"]
+    colours: tuple[Literal["red", "blue"], ...] = ()
+
+
+class Toy(BaseModel):
+    name: str = Field(max_length=4)
+    loud: bool = False
+    part: Small | Large | None = Field(default=None, discriminator="kind")
+    labels: dict[str, str | int] = Field(default_factory=dict)
+
+
+def test_what_a_schema_asks():
+    assert {str(demand) for demand in Schema(Toy.model_json_schema()).demands()} == {
+        "name: longest",
+        "loud: set",
+        "loud: true",
+        "loud: false",
+        "part: set",
+        "part.<small>: set",
+        "part.<small>.size: set",
+        "part.<small>.size: 1",
+        "part.<small>.size: 9",
+        "part.<large>: set",
+        "part.<large>.colours: set",
+        'part.<large>.colours.[]: "red"',
+        'part.<large>.colours.[]: "blue"',
+        "labels: set",
+        "labels.*.<string>: set",
+        "labels.*.<integer>: set",
+    }
+
+
+@pytest.mark.parametrize(
+    ("example", "met"),
+    [
+        ({}, {"loud: false"}),
+        ({"name": "four", "loud": True}, {"name: longest", "loud: set", "loud: true"}),
+        ({"part": {"size": 9}}, {"part: set", "part.<small>: set", "part.<small>.size: set", "part.<small>.size: 9"}),
+        ({"part": {"kind": "large", "colours": []}}, {"part: set", "part.<large>: set"}),
+        ({"labels": {"a": 1}}, {"labels: set", "labels.*.<integer>: set"}),
+    ],
+)
+def test_what_an_example_answers(example: dict[str, Any], met: set[str]):
+    found = {str(demand) for demand in Schema(Toy.model_json_schema()).met(example)}
+    assert found - {"loud: false"} == met - {"loud: false"}
+    assert ("loud: false" in found) == ("loud" not in example)
+
+
+class Probe(Spec):
+    role: Arn
+    level: Literal["low", "high"] = "low"
+    share: float | None = Field(default=None, gt=0, le=1)
+
+
+class WiderStack(StackSpec):
+    probe: Probe | None = None
+
+
+def test_a_new_section_joins_by_itself(monkeypatch):
+    for module in (covering, reading):
+        monkeypatch.setattr(module, "StackSpec", WiderStack)
+    monkeypatch.setattr(covering, "schema", cache(lambda: Schema(WiderStack.model_json_schema())))
+    asked = [demand for demand in covering.schema().demands() if demand.path[0] == "probe"]
+    assert len(asked) == 6
+    for demand in asked:
+        _, changed = next(covering.alone(demand))
+        assert demand in covering.schema().met(changed.stack)

@@ -1,0 +1,130 @@
+"""Simulations of the shipped stacks. Each runs once in a process for all tests that judge it: most of a test is the start."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from eks_inference_tools.reading.kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
+from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.simulate import simulation as module
+from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
+from eks_inference_tools.simulate.report import Report
+from eks_inference_tools.simulate.rollout.changes import images_in
+from eks_inference_tools.simulate.rollout.walk import Outcome
+from eks_inference_tools.simulate.simulation import Simulation, rolled_out, simulation
+from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
+from eks_inference_tools.simulate.world.objects import ClusterObject
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at
+
+
+@dataclass
+class Watched(Simulation):
+    """Also looks at what no report tells: at servers while they change, and at what is there before and after the end."""
+
+    devices: "Devices | None" = None
+    old_images: set[str] = field(default_factory=set)
+    """Those that still run when the change is done."""
+    left: list[str] = field(default_factory=list)
+    namespaces: set[str] = field(default_factory=set)
+
+    def observe(self, seen: Seen) -> None:
+        super().observe(seen)
+        if self.devices:
+            self.devices.look(seen[PODS], self.plane.api.list(NODES))
+
+    def update(self) -> Outcome:
+        self.devices = Devices()
+        self.old_images = {image for item in self.objects if not is_held_back(item) for image in images_in(item.manifest)}
+        return super().update()
+
+    def delete(self) -> Outcome:
+        pods = [pod for pod in self.plane.api.list(PODS) if STANDS_IN_FOR_LABEL not in labels_of(pod)]
+        self.old_images &= {image for pod in pods for image in images_in(pod)}
+        watch, self.devices = self.devices, None
+        outcome = super().delete()
+        self.devices = watch
+        resources = (PODS, VOLUME_CLAIMS, "persistentvolumes")
+        self.left = [name_of(item) for resource in resources for item in self.plane.api.list(resource)]
+        self.namespaces = {name_of(item) for item in self.plane.api.list(NAMESPACES)}
+        return outcome
+
+
+class Devices:
+    """Whether servers ever ask for more devices than there are. Jobs may: they have priority over servers."""
+
+    def __init__(self) -> None:
+        self._most: dict[tuple[str, str], int] = {}
+        self.overbooked: list[str] = []
+
+    def look(self, pods: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
+        for node in nodes:
+            for resource, count in node["status"]["allocatable"].items():
+                if "/" in resource:
+                    # A device plugin that starts anew takes its devices away for a moment.
+                    key = (resource, name_of(node))
+                    self._most[key] = max(self._most.get(key, 0), int(count))
+        asked: Counter[str] = Counter()
+        for pod in pods:
+            if not is_leaving(pod) and not any(owner["kind"] == "Job" for owner in at(pod, "metadata", "ownerReferences") or ()):
+                asked.update({name: int(count) for name, count in PodSpec(pod["spec"]).requests.items() if "/" in name})
+        for resource, count in asked.items():
+            there = sum(most for (name, _), most in self._most.items() if name == resource)
+            if count > there:
+                self.overbooked.append(f"{count} of {there} {resource}")
+
+
+def is_held_back(item: ClusterObject) -> bool:
+    """Whether a change waits until somebody deletes the Ray cluster: a second one beside it has no room."""
+    return at(item.manifest, "spec", "upgradeStrategy", "type") == "None"
+
+
+# -- once for all tests ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ran:
+    report: Report
+    watched: Watched
+
+
+_ran: dict[object, Ran] = {}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Stands for a simulation that was asked for; what comes of it is looked up."""
+
+    graph: Graph
+    toolchain: Toolchain
+    replicas: Mapping[str, int]
+
+    def ran(self) -> Ran:
+        """The simulation, which changes and deletes the stack, too, where it is as shipped."""
+        key = (self.graph.stack, frozenset(self.replicas.items()))
+        if key not in _ran:
+            with simulation(self.graph, self.toolchain, replicas=self.replicas) as simulated:
+                watched = Watched(**{one.name: getattr(simulated, one.name) for one in fields(Simulation)})
+                _ran[key] = Ran(rolled_out(watched, whole=not self.replicas), watched)
+        return _ran[key]
+
+
+@contextmanager
+def _asked(graph: Graph, toolchain: Toolchain, *, replicas: Mapping[str, int], tell: object) -> Iterator[Asked]:
+    yield Asked(graph, toolchain, replicas)
+
+
+def _rolled_out(asked: Asked, *, whole: bool = False) -> Report:
+    """The report, up to where it was asked for."""
+    report = asked.ran().report
+    assert not (whole and asked.replicas), "a stack with other replicas than its own is only created here"
+    return report if whole else replace(report, phases=report.phases[:1])
+
+
+def simulate_once(monkeypatch: Any) -> None:
+    """``eks-inference simulate`` in this process takes what ran already, or runs it now."""
+    monkeypatch.setattr(module, "simulation", _asked)
+    monkeypatch.setattr(module, "rolled_out", _rolled_out)

@@ -1,0 +1,319 @@
+"""At most 60 stacks in which every option of the stack file is set: found by asking the library's own reading and rules.
+
+The walk over the schema says what is asked (``schema_walk.py``). Seeds, the shipped stacks and a few more, are changed one key at
+a time; a change stays when the stack is still one that the library takes. ``covering.yaml`` has the seeds and values for what a
+type does not tell. A new key joins by itself as long as its type, its pattern or its name says what may stand there.
+"""
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from eks_inference.catalog import zones
+from eks_inference.catalog.engines import engines
+from eks_inference.catalog.instances import instance_types
+from eks_inference.faults import SpecError
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
+from eks_inference.stack.spec import StackSpec
+from schema_walk import LONGEST, SET, Demand, Place, Schema
+
+ROOT = Path(__file__).parents[2]
+MOST_STACKS = 60
+REASON = "a stack of the covering set, which nobody deploys"
+_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_TRIES = 12
+"""Candidates for one key of one stack."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One generated stack."""
+
+    name: str
+    region: str
+    stack: dict[str, Any]
+
+
+@cache
+def schema() -> Schema:
+    return Schema(StackSpec.model_json_schema())
+
+
+@cache
+def seeds() -> tuple[Example, ...]:
+    """Stacks to begin with: shipped ones, and shipped ones with sections changed."""
+    return tuple(_seed(name, row) for name, row in _TABLE["seeds"].items())
+
+
+@cache
+def covering_set() -> tuple[Example, ...]:
+    """The stacks. Together they answer whatever of the schema can be answered; what rules have against them they silence."""
+    return _Cover().built()
+
+
+def alone(demand: Demand) -> Iterator[tuple[Example, Example]]:
+    """Seeds, each with the same after one change that answers a demand the seed does not; several changes in turn."""
+    walk = schema()
+    for seed in sorted(seeds(), key=lambda one: -walk.depth(one.stack, demand.path)):
+        if demand in walk.met(seed.stack):
+            continue
+        for stack in itertools.islice(_changes(seed.stack, seed.region, demand), _TRIES):
+            if demand in walk.met(stack) and (taken := _taken(stack, seed.region)):
+                yield seed, replace(seed, stack=taken)
+
+
+class _Cover:
+    def __init__(self) -> None:
+        self.examples = list(seeds())
+        self.met = [schema().met(example.stack) for example in self.examples]
+        self.counts = Counter(itertools.chain.from_iterable(self.met))
+        self.turn = 0
+
+    def built(self) -> tuple[Example, ...]:
+        # Deep keys first: they bring the sections they stand in.
+        for demand in sorted(schema().demands(), key=lambda demand: -len(demand.path)):
+            if not self.counts[demand]:
+                self._answer(demand)
+        return tuple(self.examples)
+
+    def _answer(self, demand: Demand) -> None:
+        """Change one of the stacks so that it answers, or else a seed, which then is one more.
+
+        Stacks take turns. One that rules have nothing against is preferred.
+        """
+        walk, examples = schema(), self.examples
+        places = [(self.turn + offset) % len(examples) for offset in range(len(examples))]
+        places.sort(key=lambda index: -walk.depth(examples[index].stack, demand.path))
+        tries = [(index, examples[index]) for index in places]
+        if len(examples) < MOST_STACKS:
+            tries += [(len(examples), seed) for seed in seeds()]
+        second = None
+        patience = _TRIES
+        for index, example in tries:
+            for stack in itertools.islice(_changes(example.stack, example.region, demand), _TRIES):
+                met = walk.met(stack)
+                lost = self.met[index] - met if index < len(examples) else ()
+                if demand not in met or any(self.counts[one] < 2 for one in lost):
+                    continue
+                taken = _taken(stack, example.region)
+                if taken == stack:
+                    self._keep(index, replace(example, stack=stack), met)
+                    return
+                if taken and not second:
+                    second = index, replace(example, stack=taken), walk.met(taken)
+                patience -= bool(second)
+            if patience < 0:
+                break
+        if second:
+            self._keep(*second)
+
+    def _keep(self, index: int, example: Example, met: set[Demand]) -> None:
+        if index == len(self.examples):
+            self.examples.append(replace(example, name=f"{example.name}-{index + 1}"))
+            self.met.append(met)
+        else:
+            self.counts.subtract(self.met[index])
+            self.examples[index], self.met[index] = example, met
+        self.counts.update(met)
+        self.turn = index + 1
+
+
+def _changes(stack: dict[str, Any], region: str, demand: Demand) -> Iterator[dict[str, Any]]:
+    """The stack with one change that may answer a demand, whether the library takes it or not."""
+    return _Values(stack, region).with_(schema().root, stack, demand.path, demand.want)
+
+
+def _taken(stack: dict[str, Any], region: str) -> dict[str, Any] | None:
+    """The stack, with what rules have against it silenced; ``None`` when it cannot be read."""
+    text = json.dumps(stack)
+    try:
+        # parse_stack says more of what it refuses, which takes fifty times as long.
+        StackSpec.model_validate_json(text, strict=True)
+        spec = parse_stack(text)
+    except (ValidationError, SpecError):
+        return None
+    faults = check_spec(spec, region).faults
+    rules = {fault.rule: REASON for fault in faults}
+    if not all(rules):
+        return None
+    return {**stack, "silenced": {**stack.get("silenced", {}), **rules}} if rules else stack
+
+
+class _Values:
+    """Values for places of the schema, most of them from the type alone."""
+
+    def __init__(self, stack: dict[str, Any], region: str) -> None:
+        zone_ids = [*stack.get("network", {}).get("zone_ids", ()), *zones.region_zone_ids(region)]
+        pools = stack.get("pools", {})
+        servers = stack.get("servers", {})
+        types = [name for pool in pools.values() for name in pool.get("instance_types", ())]
+        families = tuple({family for pool in pools.values() for family in pool.get("instance_families", ())})
+        types += [one.name for one in instance_types().values() if one.family in families]
+        self.known = {
+            "pool": list(pools),
+            "server": list(servers),
+            "instance_type": types,
+            "engine": list(engines()),
+            "zone_id": zone_ids,
+            "zone_ids": [zone_ids[:1], zone_ids[:2]],
+        }
+
+    def with_(self, place: Place, value: Any, path: tuple[str, ...], want: str, name: str = "") -> Iterator[Any]:
+        """Versions of a value in which the place at ``path`` below it is as wanted; ``None`` stands for no value yet."""
+        walk = schema()
+        place = walk.resolved(place)
+        if not path:
+            yield from self._wanted(place, want, name)
+            return
+        step, *rest = path
+        rest = tuple(rest)
+        if step.startswith("<"):
+            member = walk.members(place)[step]
+            if want == SET and not rest:
+                yield from self.some(member, name)
+            else:
+                yield from self.with_(member, value if walk.member(place, value) == step else None, rest, want, name)
+        elif step == "[]":
+            items = value or []
+            for one in self.with_(place["items"], items[0] if items else None, rest, want, _singular(name)):
+                yield [one, *items[1:]]
+                yield [one, *items]
+        elif step in ("*", "~"):
+            inside = walk.inside_map(place)
+            assert inside is not None
+            entries = value or {}
+            if step == "~":
+                pairs = itertools.product(self.with_(inside[0], None, rest, want), self.some(inside[1], ""))
+                yield from ({**entries, key: one} for key, one in pairs)
+                return
+            # A further pool or server would be one that nothing else knows of.
+            new = () if entries and _is_object(inside[1]) else (key for key in self.some(inside[0], "") if key not in entries)
+            within = partial(self.with_, inside[1], path=rest, want=want, name=name)
+            yield from _in_turn(_put(entries, key, within(entries.get(key))) for key in (*entries, *itertools.islice(new, 1)))
+        else:
+            within = partial(self.with_, place["properties"][step], path=rest, want=want, name=step)
+            bases = [value] if value is not None else self.some(place, name)
+            yield from _in_turn(_put(base, step, within(base.get(step))) for base in bases)
+
+    def _wanted(self, place: Place, want: str, name: str) -> Iterator[Any]:
+        if want == LONGEST:
+            yield from self._longest(place, name)
+        elif want == SET:
+            yield from (one for one in self.some(place, name) if one != place.get("default"))
+        else:
+            yield json.loads(want)
+
+    def some(self, place: Place, name: str) -> Iterator[Any]:
+        """Values that may stand in a place; of an object those with its required keys only."""
+        place = schema().resolved(place)
+        yield from _TABLE["values"].get(name, [])
+        if (known := self.known.get(name)) is not None:
+            yield from known
+        elif members := schema().members(place):
+            for member in members.values():
+                yield from self.some(member, name)
+        elif "const" in place:
+            yield place["const"]
+        elif "enum" in place:
+            yield from place["enum"]
+        elif "properties" in place or place.get("type") == "object":
+            yield from self._objects(place, name)
+        elif place.get("type") == "array":
+            yield from ([one] for one in self.some(place["items"], _singular(name)))
+        elif place.get("type") == "boolean":
+            yield from (not place.get("default"), bool(place.get("default")))
+        elif place.get("type") in ("integer", "number"):
+            yield from _numbers(place)
+        elif place.get("type") == "string":
+            yield from (text for text in _TABLE["texts"] if _fits(place, text))
+        else:
+            yield {"covering": True}
+
+    def _objects(self, place: Place, name: str) -> Iterator[dict[str, Any]]:
+        if inside := schema().inside_map(place):
+            yield from ({key: one} for key, one in itertools.product(self.some(inside[0], ""), self.some(inside[1], name)))
+            return
+        properties = place.get("properties", {})
+        keys = [key for key, inner in properties.items() if key in place.get("required", ()) or "const" in inner]
+        choices = [list(itertools.islice(self.some(properties[key], key), _TRIES)) for key in keys]
+        if not all(choices):
+            return
+        # All first choices, then all second ones, before any mixture.
+        most = max(map(len, choices), default=0)
+        yield from (dict(zip(keys, (row[min(n, len(row) - 1)] for row in choices), strict=True)) for n in range(most or 1))
+        yield from (dict(zip(keys, row, strict=True)) for row in itertools.product(*choices))
+
+    def _longest(self, place: Place, name: str) -> Iterator[Any]:
+        yield from _TABLE["longest"].get(name, [])
+        if place.get("type") == "string":
+            for text in self.some(place, name):
+                room = place["maxLength"] - len(text)
+                if text and (not room or name not in self.known):
+                    yield text + "x" * room
+
+
+def _in_turn(rows: Iterable[Iterator[Any]]) -> Iterator[Any]:
+    """The first of each, then the second of each."""
+    for column in itertools.zip_longest(*itertools.islice(rows, _TRIES), fillvalue=_NOTHING):
+        yield from (one for one in column if one is not _NOTHING)
+
+
+_NOTHING = object()
+
+
+def _put(entries: dict[str, Any], key: str, values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    return ({**entries, key: value} for value in values)
+
+
+def _numbers(place: Place) -> Iterator[int | float]:
+    """Near the default, which nothing else tells apart, and the bounds."""
+    least, most = place.get("minimum", place.get("exclusiveMinimum", 0)), place.get("maximum")
+    start = place["default"] if isinstance(place.get("default"), int | float) else least
+    number = int if place["type"] == "integer" else float
+    for one in (start + 1, start * 2, start - 1, start / 2, least, most):
+        if one not in (None, place.get("exclusiveMinimum"), place.get("default")) and least <= one <= (most or one):
+            yield number(one)
+
+
+def _is_object(place: Place) -> bool:
+    return any("properties" in one for one in (schema().resolved(place), *schema().members(place).values()))
+
+
+def _fits(place: Place, text: str) -> bool:
+    length = place.get("minLength", 0) <= len(text) <= place.get("maxLength", len(text))
+    return length and re.search(place.get("pattern", ""), text) is not None
+
+
+def _singular(name: str) -> str:
+    return name.removesuffix("s")
+
+
+def _seed(name: str, row: dict[str, Any]) -> Example:
+    config = yaml.safe_load((ROOT / f"stacks/Pulumi.{row['base']}.yaml").read_text())["config"]
+    stack = config["eks-inference:stack"]
+    _lay(stack, row.get("with", {}))
+    region = row.get("region", config["aws:region"])
+    taken = _taken(stack, region)
+    assert taken is not None, f"seed {name} is no stack"
+    return Example(name, region, taken)
+
+
+def _lay(onto: dict[str, Any], section: dict[str, Any]) -> None:
+    """``null`` takes a key away."""
+    for key, value in section.items():
+        if isinstance(value, dict) and isinstance(onto.get(key), dict):
+            _lay(onto[key], value)
+        elif value is None:
+            onto.pop(key, None)
+        else:
+            onto[key] = value
