@@ -3,6 +3,7 @@
 import gc
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def record_once(program: Callable[[], Any] | Path, **how: Any) -> Graph:
     return _recorded[key]
 
 
+@cache
 def recorded(stack: str, *, strict: bool = False) -> Graph:
     """The graph of a shipped stack. Tests share it: whoever edits it edits a copy."""
     config = PROJECT.config(PROJECT.stack_file(stack))

@@ -105,7 +105,7 @@ def _with(value: Any, path: Path, after: Any) -> Any:
 
 def edited(graph: Graph, chance: random.Random, edits: int) -> Graph:
     """The graph after some edits, as programs that somebody changed would register it."""
-    document = json.loads(graph.to_json())
+    document = json.loads(json.dumps(graph.document(), sort_keys=True))
     for _ in range(edits):
         edit = chance.choice((_other_value, _other_value, _less, _more, _shuffled, _gone, _new, _renamed, _waits, _option))
         edit(document, chance)
