@@ -2,7 +2,6 @@
 
 import ast
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +23,13 @@ from eks_inference.serving.shape import RENAMED, ReplicatedServerSpec
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.reading import parse_stack
-from eks_inference.stack.spec import StackSpec, register_kind
+from eks_inference.stack.spec import register_kind
 from graphs import children_of, of_kind
+from plain_stack import PLAIN, STACK, plain_kind
 from servers import SMALL
+from stackgraph.problems import ProgramError
 from stackgraph.recorder.project import find_project
 from variants import recorded_with
-
-PLAIN: dict[str, Any] = {
-    "servers": {
-        "triton-server": None,
-        "plain": {
-            "kind": "plain",
-            "model": {"id": "facebook/opt-350m"},
-            "engine": "cuda-vllm-0.30",
-            "pool": "gpu",
-            "max_model_len": 2048,
-            "cpu": "3",
-            "memory": "12Gi",
-            "autoscaling": {"kind": "keda", "min": 1, "max": 4},
-        },
-    },
-    "clients": {"triton": None, "smoke_test": {}},
-}
-
-
-@pytest.fixture
-def plain_kind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The kind of the tests, for as long as a test runs."""
-    before = dict(KINDS)
-    register_kind(another_kind.KIND)
-    yield
-    KINDS.clear()
-    KINDS.update(before)
-    StackSpec.model_rebuild(force=True)
-
 
 # -- another kind ----------------------------------------------------------------------------------------------------------------
 
@@ -66,9 +38,9 @@ def test_the_kind_of_the_tests_is_one_short_file() -> None:
     assert len(Path(another_kind.__file__).read_text().splitlines()) <= 150
 
 
-@pytest.mark.usefixtures("plain_kind")
 def test_a_kind_that_is_registered_is_previewed_scraped_and_scaled() -> None:
-    graph = recorded_with(PLAIN, "gpu-opt350m")
+    with plain_kind():
+        graph = recorded_with(PLAIN, STACK)
     (server,) = [one for one in of_kind(graph, "Deployment") if one.inputs["metadata"]["name"] == "plain"]
     assert server.inputs["spec"]["template"]["spec"]["containers"][0]["ports"] == [{"name": "http", "containerPort": 8100}]
     (scaled,) = of_kind(graph, "ScaledObject")
@@ -82,12 +54,10 @@ def test_a_kind_that_is_registered_is_previewed_scraped_and_scaled() -> None:
     assert not [one for one in graph.resources if "TritonServer" in one.type]
 
 
-@pytest.mark.usefixtures("plain_kind")
 def test_a_kind_that_is_registered_is_checked() -> None:
-    with pytest.raises(Exception, match=r"servers\.plain\.\w+: GPU\d+|GPU\d+"):
-        recorded_with(
-            {**PLAIN, "servers": {**PLAIN["servers"], "plain": {**PLAIN["servers"]["plain"], "devices": 5}}}, "gpu-opt350m"
-        )
+    too_many = {**PLAIN["servers"]["plain"], "devices": 5}
+    with plain_kind(), pytest.raises(ProgramError, match=r"servers\.plain\.devices: GPU\d+: .*\n +given: 5"):
+        recorded_with({**PLAIN, "servers": {**PLAIN["servers"], "plain": too_many}}, STACK)
 
 
 def test_a_kind_that_is_not_registered_is_named_with_those_that_are() -> None:

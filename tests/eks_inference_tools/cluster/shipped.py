@@ -60,7 +60,7 @@ class Devices:
         self._most: dict[tuple[str, str], int] = {}
         self.overbooked: list[str] = []
 
-    def look(self, pods: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
+    def look(self, pods: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]) -> None:
         for node in nodes:
             for resource, count in node["status"]["allocatable"].items():
                 if "/" in resource:
