@@ -8,10 +8,13 @@ import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam, naming
+from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.pod_identity import pod_identity
+from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
 from eks_inference.serving import storage_plan
 from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
+from eks_inference.serving.storage_plan import PodStorage
 
 _BUCKET_NAME = 63
 
@@ -28,9 +31,9 @@ class Account:
 
 @dataclass(frozen=True)
 class Storage:
-    """``cache_url`` is that of a cache in S3; ``ready`` must exist before the pods."""
+    """What each pod gets; ``ready`` must exist before the pods."""
 
-    cache_url: pulumi.Input[str] | None
+    pods: PodStorage
     ready: Sequence[pulumi.Resource]
 
 
@@ -64,7 +67,21 @@ def server_storage(
             lambda known: iam.policy_json(storage_plan.role_policy(model, cache, cluster.settings, known))
         )
         ready += account_role(account, policy, cluster, parent)
-    return Storage(url, ready)
+    return Storage(pod_storage(name, model, cache, cluster=cluster, cache_url=url), ready)
+
+
+def pod_storage(
+    name: str, model: ModelSource, cache: CompileCache, *, cluster: Cluster, cache_url: pulumi.Input[str] | None = None
+) -> PodStorage:
+    """What each pod gets for its model and its compiled graphs, from images by their mirrors."""
+    return storage_plan.pod_storage(
+        name,
+        model,
+        cache,
+        cache_url=cache_url,
+        downloader_image=cluster.settings.image(versions.image("aws-cli")),
+        security=RESTRICTED_CONTAINER,
+    )
 
 
 def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:

@@ -6,18 +6,16 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron.handle import DeviceScheduler
-from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import ServerMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.serving import component, storage_plan
-from eks_inference.serving.component import Secret
+from eks_inference.serving import component
+from eks_inference.serving.component import LAST_WORDS_SECONDS, Secret
 from eks_inference.serving.kuberay.handle import RayOperator
-from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve import plan, protection
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
@@ -72,27 +70,12 @@ class RayServeVllm(pulumi.ComponentResource):
         api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = [*component.name_faults(name, plan.MAX_NAME_LENGTH), *component.image_faults(spec, image)]
-        if worker.instance_type.name != spec.worker.instance_type:
-            message = "the workers are placed on another instance type"
-            faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
+        faults = _faults(name, spec, worker, image)
         if faults:
             raise SpecError(faults)
         refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        settings = cluster.settings
-        startup = spec.profile.startup
-        self.namespace = spec.namespace_of(name)
-        self.serve_service_name = f"{name}-serve-svc"
-        self.head_service_name = spec.head_service_name
-        self.model_id = spec.model.id
-        self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
-        self.startup_seconds = startup.node_start_s + startup.image_pull_s + plan.startup_timeout_seconds(spec)
-        self.hardware = plan.hardware(spec.worker)
-        self.forwards: Mapping[str, Sequence[int]] = {
-            self.serve_service_name: [plan.HEAD_PORTS["serve"]],
-            self.head_service_name: [plan.HEAD_PORTS["dashboard"]],
-        }
+        self._announce(name, spec)
 
         namespace, inside = component.own_namespace(name, self.namespace, cluster, self)
         script = k8s.core.v1.ConfigMap(
@@ -102,16 +85,13 @@ class RayServeVllm(pulumi.ComponentResource):
             opts=inside,
         )
         account = component.service_account(f"{name}-worker-account", plan.worker_account(name), self.namespace, inside)
+        about = f"Workers of model server {name} in the EKS cluster {cluster.name}"
         storage = server_storage(
             name,
             spec.model,
             spec.cache,
             several_pods=spec.worker.max > 1,
-            account=Account(
-                namespace=self.namespace,
-                name=plan.worker_account(name),
-                description=f"Workers of model server {name} in the EKS cluster {cluster.name}",
-            ),
+            account=Account(self.namespace, plan.worker_account(name), about),
             cluster=cluster,
             parent=self,
             namespace=namespace,
@@ -126,6 +106,7 @@ class RayServeVllm(pulumi.ComponentResource):
         token_env, token = component.hub_token(name, hugging_face_token, self.namespace, inside, resource="token")
         key_env, key = component.vllm_api_key(name, api_key, self.namespace, inside)
         worker_image = component.engine_image(spec, image, cluster)
+        before = [script, account, *storage.ready, *guards, *token, *key, *operator.ready, *head.ready, *worker.ready]
         self.ray_service = k8s.apiextensions.CustomResource(
             f"{name}-rayservice",
             api_version="ray.io/v1",
@@ -136,56 +117,56 @@ class RayServeVllm(pulumi.ComponentResource):
                 spec,
                 head=head,
                 worker=worker,
-                head_image=settings.image(spec.head.image) if spec.head.image else worker_image,
+                head_image=cluster.settings.image(spec.head.image) if spec.head.image else worker_image,
                 worker_image=worker_image,
                 scheduler_name=scheduler.scheduler_name if scheduler else None,
-                storage=storage_plan.pod_storage(
-                    name,
-                    spec.model,
-                    spec.cache,
-                    cache_url=storage.cache_url,
-                    downloader_image=settings.image(versions.image("aws-cli")),
-                    security=RESTRICTED_CONTAINER,
-                ),
+                storage=storage.pods,
                 secret_env=[*token_env, *key_env],
             ),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[
-                    script,
-                    account,
-                    *storage.ready,
-                    *guards,
-                    *token,
-                    *key,
-                    *operator.ready,
-                    *head.ready,
-                    *worker.ready,
-                    *(scheduler.ready if scheduler else ()),
-                ],
+            opts=on_cluster(
+                cluster,
+                self,
+                *before,
+                *(scheduler.ready if scheduler else ()),
                 # Creation returns at once, unless a transform annotates it with pulumi.com/waitFor: then this is long enough.
-                custom_timeouts=pulumi.CustomTimeouts(create=f"{self.startup_seconds}s", delete="15m"),
+                timeouts=pulumi.CustomTimeouts(create=f"{self.startup_seconds}s", delete="15m"),
             ),
         )
-        head_service = k8s.core.v1.Service(
-            f"{name}-head-service",
-            metadata={"name": spec.head_service_name, "namespace": self.namespace},
-            spec={
-                "type": "ClusterIP",
-                "selector": {SERVER_LABEL: name, "ray.io/node-type": "head"},
-                "ports": [{"name": port, "port": number, "target_port": port} for port, number in plan.HEAD_PORTS.items()],
-            },
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                provider=cluster.provider,
-                depends_on=[self.ray_service],
-                custom_timeouts=pulumi.CustomTimeouts(create=f"{startup.node_start_s + startup.image_pull_s + 300}s"),
-            ),
-        )
+        head_service = self._head_service(name, spec, cluster)
         self.ready: Sequence[pulumi.Resource] = (self.ray_service, head_service)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
+
+    def _announce(self, name: str, spec: RayServeVllmSpec) -> None:
+        """What others need to know of the server, all of it known before anything is made."""
+        self.namespace = spec.namespace_of(name)
+        self.serve_service_name = f"{name}-serve-svc"
+        self.head_service_name = spec.head_service_name
+        self.model_id = spec.model.id
+        self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
+        self.startup_seconds = plan.cold_start_seconds(spec)
+        self.hardware = plan.hardware(spec.worker)
+        self.forwards: Mapping[str, Sequence[int]] = {
+            self.serve_service_name: [plan.HEAD_PORTS["serve"]],
+            self.head_service_name: [plan.HEAD_PORTS["dashboard"]],
+        }
+
+    def _head_service(self, name: str, spec: RayServeVllmSpec, cluster: Cluster) -> k8s.core.v1.Service:
+        startup = spec.profile.startup
+        timeouts = pulumi.CustomTimeouts(create=f"{startup.node_start_s + startup.image_pull_s + LAST_WORDS_SECONDS}s")
+        return k8s.core.v1.Service(
+            f"{name}-head-service",
+            **plan.head_service(name, spec),
+            opts=on_cluster(cluster, self, self.ray_service, timeouts=timeouts),
+        )
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> ServerMetrics:
         """Makes that Prometheus read the server."""
         return ServerMetrics(name, server=self, metrics=metrics, opts=opts)
+
+
+def _faults(name: str, spec: RayServeVllmSpec, worker: Placement, image: pulumi.Input[str] | None) -> list[Fault]:
+    faults = [*component.name_faults(name, plan.MAX_NAME_LENGTH), *component.image_faults(spec, image)]
+    if worker.instance_type.name != spec.worker.instance_type:
+        message = "the workers are placed on another instance type"
+        faults.append(Fault(("worker", "instance_type"), message, worker.instance_type.name, spec.worker.instance_type))
+    return faults

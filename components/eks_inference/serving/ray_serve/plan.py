@@ -92,6 +92,11 @@ def startup_timeout_seconds(spec: RayServeVllmSpec) -> int:
     return spec.startup_timeout_seconds or spec.profile.startup.engine_s
 
 
+def cold_start_seconds(spec: RayServeVllmSpec) -> int:
+    """Upper bound from the request for a worker until its replica answers."""
+    return pods.cold_start_seconds(spec.profile.startup, startup_timeout_seconds(spec))
+
+
 def engine_args(spec: RayServeVllmSpec) -> list[str]:
     """Flags beyond those of the shape: the profile's, then the user's, of which vLLM takes the last."""
     return pods.engine_args(spec.profile, max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len, extra=spec.extra_args)
@@ -183,8 +188,6 @@ def ray_service(
 
     Images and what stands in ``storage`` and ``secret_env`` may be values that are only known when deployed.
     """
-    devices = spec.worker.device_count
-    resources = worker_resources(spec.worker)
     return {
         "serveConfigV2": yaml.safe_dump(serve_config(spec), sort_keys=False, width=1_000_000),
         "upgradeStrategy": {"type": {"none": "None", "new_cluster": "NewCluster"}[spec.upgrade]},
@@ -214,40 +217,63 @@ def ray_service(
                     terminationGracePeriodSeconds=_STOP_SECONDS,
                 ),
             },
-            "workerGroupSpecs": [
-                {
-                    "groupName": f"{spec.worker.shape.family}-group",
-                    "replicas": spec.worker.initial,
-                    "minReplicas": spec.worker.min,
-                    "maxReplicas": spec.worker.max,
-                    "rayStartParams": {
-                        # KubeRay knows aws.amazon.com/neuroncore, not the device the pod asks for. The quotes inside are for
-                        # the shell and for Ray's autoscaler, which both read this text.
-                        "resources": f"'{json.dumps({_CORE_RESOURCE: cores(spec.worker)})}'",
-                        "object-store-memory": str(_OBJECT_STORE_BYTES),
-                    },
-                    "template": _template(
-                        name,
-                        worker,
-                        container={
-                            "name": "ray-worker",
-                            "image": worker_image,
-                            "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
-                            "ports": _ports(_WORKER_PORTS),
-                            "resources": _guaranteed(resources),
-                        },
-                        storage=storage,
-                        shared_memory_gib=spec.worker.shared_memory_gib,
-                        stop_command=f"python {SCRIPT_FOLDER}/drain.py {_DRAIN_SECONDS}; ray stop",
-                        terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
-                        topologySpreadConstraints=pods.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
-                        serviceAccountName=worker_account(name),
-                        # The head talks to the API server (its autoscaler does); a worker runs downloaded models and does not.
-                        automountServiceAccountToken=False,
-                        **({"schedulerName": scheduler_name} if needs_scheduler(devices, spec.worker.shape) else {}),
-                    ),
-                }
-            ],
+            "workerGroupSpecs": [_worker_group(name, spec, worker, worker_image, scheduler_name, storage, secret_env)],
+        },
+    }
+
+
+def _worker_group(
+    name: str,
+    spec: RayServeVllmSpec,
+    placement: Placement,
+    image: Any,
+    scheduler_name: str | None,
+    storage: PodStorage,
+    secret_env: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    worker = spec.worker
+    return {
+        "groupName": f"{worker.shape.family}-group",
+        "replicas": worker.initial,
+        "minReplicas": worker.min,
+        "maxReplicas": worker.max,
+        "rayStartParams": {
+            # KubeRay knows aws.amazon.com/neuroncore, not the device the pod asks for. The quotes inside are for
+            # the shell and for Ray's autoscaler, which both read this text.
+            "resources": f"'{json.dumps({_CORE_RESOURCE: cores(worker)})}'",
+            "object-store-memory": str(_OBJECT_STORE_BYTES),
+        },
+        "template": _template(
+            name,
+            placement,
+            container={
+                "name": "ray-worker",
+                "image": image,
+                "env": [*secret_env, *storage.env, {"name": "NEURON_RT_LOG_LEVEL", "value": "INFO"}],
+                "ports": _ports(_WORKER_PORTS),
+                "resources": _guaranteed(worker_resources(worker)),
+            },
+            storage=storage,
+            shared_memory_gib=worker.shared_memory_gib,
+            stop_command=f"python {SCRIPT_FOLDER}/drain.py {_DRAIN_SECONDS}; ray stop",
+            terminationGracePeriodSeconds=_DRAIN_SECONDS + _STOP_SECONDS,
+            topologySpreadConstraints=pods.spread_over_zones({SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}),
+            serviceAccountName=worker_account(name),
+            # The head talks to the API server (its autoscaler does); a worker runs downloaded models and does not.
+            automountServiceAccountToken=False,
+            **({"schedulerName": scheduler_name} if needs_scheduler(worker.device_count, worker.shape) else {}),
+        ),
+    }
+
+
+def head_service(name: str, spec: RayServeVllmSpec) -> dict[str, Any]:
+    """``metadata`` and ``spec`` of the Service in front of the Ray head."""
+    return {
+        "metadata": {"name": spec.head_service_name, "namespace": spec.namespace_of(name)},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {SERVER_LABEL: name, NODE_TYPE_LABEL: "head"},
+            "ports": [{"name": port, "port": number, "targetPort": port} for port, number in HEAD_PORTS.items()],
         },
     }
 

@@ -11,16 +11,15 @@ from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import SpecError
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.serving import component, deployment, storage_plan
+from eks_inference.serving import component, deployment
 from eks_inference.serving.component import Secret
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import NoCompileCache
-from eks_inference.serving.storage import Account, account_role, private_bucket
+from eks_inference.serving.storage import Account, account_role, pod_storage, private_bucket
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.facts import triton_facts
 from eks_inference.serving.triton.rules import triton_rules
@@ -116,14 +115,7 @@ class TritonServer(pulumi.ComponentResource):
             plan.engine(name, spec, shape, tools_image=tools_image, repository_url=repository_url),
             labels=self.pod_labels,
             image=engine_image,
-            storage=storage_plan.pod_storage(
-                name,
-                spec.model,
-                NoCompileCache(kind="none"),
-                cache_url=None,
-                downloader_image=tools_image,
-                security=RESTRICTED_CONTAINER,
-            ),
+            storage=pod_storage(name, spec.model, NoCompileCache(kind="none"), cluster=cluster),
             secret_env=token_env,
         )
         ready = [*placement.ready, *(plugin.ready if plugin else ())]

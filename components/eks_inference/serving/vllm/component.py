@@ -6,15 +6,14 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron.handle import DeviceScheduler
-from eks_inference.catalog import versions
+from eks_inference.catalog.instances import InstanceType
 from eks_inference.cluster.handle import Cluster
 from eks_inference.faults import SpecError
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
-from eks_inference.serving import component, deployment, storage_plan
+from eks_inference.serving import component, deployment
 from eks_inference.serving.component import Secret
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
@@ -62,21 +61,10 @@ class VllmServer(pulumi.ComponentResource):
         ]
         if faults:
             raise SpecError(faults)
-        settings, shape = cluster.settings, placement.instance_type
-        refuse(server_rules(), serving_facts(spec, placement, scheduler=scheduler is not None), settings.silenced)
+        shape = placement.instance_type
+        refuse(server_rules(), serving_facts(spec, placement, scheduler=scheduler is not None), cluster.settings.silenced)
         super().__init__("eks-inference:index:VllmServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        self.namespace = spec.namespace_of(name)
-        self.service_name = self.deployment_name = name
-        self.port = plan.port(spec)
-        self.pod_labels = plan.labels(name)
-        self.metrics_job: str = spec.kind
-        self.metrics_ports = {plan.PORT_NAME: self.port}
-        self.metric_names = spec.profile.metric_names
-        self.model_id = spec.model.id
-        self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{self.port}/v1"
-        self.forwards: Mapping[str, Sequence[int]] = {self.service_name: [self.port]}
-        self.startup_seconds = deployment.cold_start_seconds(spec)
-        self.hardware = deployment.hardware(spec, shape)
+        self._announce(name, spec, shape)
 
         namespace, inside = component.own_namespace(name, self.namespace, cluster, self)
         self.foundation: Sequence[pulumi.Resource] = (namespace,)
@@ -116,14 +104,7 @@ class VllmServer(pulumi.ComponentResource):
             plan.engine(name, spec, shape),
             labels=self.pod_labels,
             image=component.engine_image(spec, image, cluster),
-            storage=storage_plan.pod_storage(
-                name,
-                spec.model,
-                spec.cache,
-                cache_url=storage.cache_url,
-                downloader_image=settings.image(versions.image("aws-cli")),
-                security=RESTRICTED_CONTAINER,
-            ),
+            storage=storage.pods,
             secret_env=[*token_env, *key_env],
             scheduler_name=scheduler.scheduler_name if scheduler else None,
         )
@@ -132,6 +113,21 @@ class VllmServer(pulumi.ComponentResource):
         self.deployment = component.server_deployment(name, spec, manifest, after=before, cluster=cluster, parent=self)
         self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
+
+    def _announce(self, name: str, spec: VllmServerSpec, shape: InstanceType) -> None:
+        """What others need to know of the server, all of it known before anything is made."""
+        self.namespace = spec.namespace_of(name)
+        self.service_name = self.deployment_name = name
+        self.port = plan.port(spec)
+        self.pod_labels = plan.labels(name)
+        self.metrics_job: str = spec.kind
+        self.metrics_ports = {plan.PORT_NAME: self.port}
+        self.metric_names = spec.profile.metric_names
+        self.model_id = spec.model.id
+        self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{self.port}/v1"
+        self.forwards: Mapping[str, Sequence[int]] = {self.service_name: [self.port]}
+        self.startup_seconds = deployment.cold_start_seconds(spec)
+        self.hardware = deployment.hardware(spec, shape)
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
         """Makes that Prometheus read the server."""
