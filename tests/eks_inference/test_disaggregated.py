@@ -670,6 +670,7 @@ def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
 def test_when_one_server_ends_so_does_the_other(supervised: subprocess.Popen[str]) -> None:
     assert supervised.stdout
     children = ready(iter(supervised.stdout.readline, ""), 2)
+    assert len(children) == 2, supervised.communicate(timeout=60)
     victim = int(Path(f"/proc/{children[0]}/stat").read_text().split()[3])
     os.kill(victim, signal.SIGKILL)
     _, told = supervised.communicate(timeout=60)
