@@ -1,13 +1,14 @@
-# Needs Python >= 3.11 and nothing else. Everything is installed into .venv, pinned by constraints.txt.
+# Needs only Python >= 3.11. Everything is installed into .venv, with versions pinned by constraints.txt.
 PYTHON ?= python3
 STACK  ?= inf2-llama3
 
-# Tests start hundreds of interpreters; without bytecode each of them compiles the library anew.
+# Tests start hundreds of interpreters; without bytecode files, each of them would compile the library again.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-# Neighbouring tests share what they made, so each process gets a part of the list and takes from others in the end.
-WORKERS := -n auto --maxprocesses 4 --dist worksteal
+# Some tests only wait, so four processes keep two cores busy. Neighbouring tests share fixtures, so each process gets a contiguous
+# part of the list and takes tests from other processes at the end.
+WORKERS := -n 4 --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
 .PHONY: preview client test cluster-tools cluster lint checkov format bench golden clean
@@ -16,17 +17,17 @@ preview: .venv/.runtime ## What `pulumi up -s STACK` would create
 	@$(BIN)/eks-inference preview $(STACK)
 
 client: job := triton-client-$(shell date +%s)
-client: ## Run the client of the deployed STACK once more: its test, then its measurement (gpu-opt350m)
+client: ## Run the deployed STACK's client again: its test, then its measurement (gpu-opt350m)
 	@kubectl --context $(STACK) -n triton-client create job $(job) --from=cronjob/triton-client
 	@echo "kubectl --context $(STACK) -n triton-client logs --follow job/$(job) --all-containers"
 
-test: .venv/.dev ## All tests that need Python only
+test: .venv/.dev ## All tests that need only Python
 	$(BIN)/python -m pytest $(WORKERS)
 
-cluster-tools: .venv/.runtime ## Build the Kubernetes binaries of `simulate` from pinned Go modules, once
+cluster-tools: .venv/.runtime ## Build the Kubernetes binaries for `simulate` from pinned Go modules, once
 	@$(BIN)/eks-inference cluster-tools
 
-cluster: .venv/.dev cluster-tools ## All tests on a real control plane; need Go, the first time about 15 minutes
+cluster: .venv/.dev cluster-tools ## All tests on a real control plane; needs Go, and about 15 minutes the first time
 	$(BIN)/python -m pytest -m cluster -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev ## Style and types
@@ -34,20 +35,20 @@ lint: .venv/.dev ## Style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-checkov: .venv/.dev .venv-checkov/.ready ## Security checks of checkov over the manifests of all stacks
+checkov: .venv/.dev .venv-checkov/.ready ## Run checkov's security checks on the manifests of all stacks
 	CHECKOV=$(CURDIR)/.venv-checkov/bin/checkov $(BIN)/python -m pytest tests/test_checkov.py
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev cluster-tools ## Speed and memory of preview, rules, diff and simulation, as ratios
+bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, diff and simulation, as ratios
 	$(BIN)/python bench/preview.py
 	$(BIN)/python bench/rules.py
 	$(BIN)/python bench/diff.py
 	$(BIN)/python bench/simulate.py
 
-golden: .venv/.dev ## Write golden files anew and print what changed
+golden: .venv/.dev ## Regenerate golden files and print what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest $(WORKERS)
 	git diff --stat -- tests/golden stacks/schema.json
 
@@ -65,7 +66,7 @@ clean:
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-# All of it is named in the file, so pip has nothing to choose.
+# The file lists every package, dependencies included, so pip resolves nothing.
 .venv-checkov/.ready: tests/checkov_requirements.txt | .venv/.runtime
 	@echo "setting up .venv-checkov (once, about a minute)" >&2
 	@$(PYTHON) -m venv --clear .venv-checkov

@@ -1,4 +1,4 @@
-"""The Pulumi program: one platform, read from the stack's configuration."""
+"""The Pulumi program: builds one platform from the stack's configuration and exports its outputs."""
 
 import pulumi
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,16 @@ def imports(text: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports name their module in full"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\w+(\.\w+)+", node.value):
-            yield node.value
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and (name := _NAME.fullmatch(node.value)):
+            yield name[1]
 
 
-def texts() -> dict[str, str]:
+_NAME = re.compile(r"(\w+(?:\.\w+)+)(?::\w+)?")
+"""``package.module`` or ``package.module:attribute``."""
+
+
+@cache
+def texts() -> Mapping[str, str]:
     """The modules of the three packages. Files under ``assets`` run elsewhere."""
     paths = [path for package in PACKAGES for path in (COMPONENTS / package).rglob("*.py") if "assets" not in path.parts]
     return {
@@ -121,6 +127,33 @@ def test_no_two_folders_import_each_other(ours):
     assert not (found := mutual(ours)), "\n".join(found)
 
 
+def between_kinds(found: Set[Edge]) -> list[str]:
+    """Imports of a kind of server from outside its folder; only the registry makes them."""
+    kinds = {path.parent.name for path in (COMPONENTS / "eks_inference/serving").glob("*/kind.py")}
+    folders = tuple(f"eks_inference.serving.{kind}." for kind in kinds)
+    assert len(folders) >= 4
+    inside = ((one, other) for one, other in found if one.startswith("eks_inference.serving.") and other.startswith(folders))
+    apart = ((one, other) for one, other in inside if one.split(".")[2] != other.split(".")[2])
+    return sorted(f"{one} -> {other}" for one, other in apart if one != "eks_inference.serving.kinds")
+
+
+def test_no_kind_of_server_is_imported_outside_its_folder(ours):
+    assert not (found := between_kinds(ours)), "\n".join(found)
+
+
+def test_modules_are_imported_by_names_that_can_be_read():
+    """A name that is made up at run time would hide an import. These import what a list in the same file, or a user, names."""
+    named = {"eks_inference.stack.registry", "eks_inference_tools.cli", "stackgraph.recorder.lazy_sdk"}
+    hidden = {
+        module
+        for module, text in texts().items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "exec")
+        if not (node.args and isinstance(node.args[0], ast.Constant) and _NAME.fullmatch(str(node.args[0].value)))
+    }
+    assert hidden == named
+
+
 def test_the_order_of_the_domains_is_the_documented_one():
     listed = re.search(r"<!-- domains -->\n(.+?)<!-- /domains -->", (ROOT / "docs/architecture.md").read_text("utf-8"), re.DOTALL)
     assert listed
@@ -134,15 +167,18 @@ FORMS = {
     "in a function": "def late():\n    {line}",
     "for type checkers": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {line}",
     "by name": "from importlib import import_module\nimport_module({name!r})",
+    "by name and attribute": "handler = '{name}:anything'",
 }
 PLANTED = [
-    (against_the_packages, "stackgraph.diff.rows", "eks_inference.placement"),
-    (against_the_packages, "stackgraph.diff.rows", "eks_inference_tools.cli"),
+    (against_the_packages, "stackgraph.diff.graphs", "eks_inference.placement"),
+    (against_the_packages, "stackgraph.diff.graphs", "eks_inference_tools.cli"),
     (against_the_packages, "eks_inference.faults", "stackgraph.problems"),
     (against_the_packages, "eks_inference.platform", "eks_inference_tools.cli"),
     (against_the_domains, "eks_inference.network.rules", "eks_inference.pools.spec"),
     (against_the_domains, "eks_inference.catalog.models", "eks_inference.placement"),
     (against_the_domains, "eks_inference.serving.pods", "eks_inference.clients.chat"),
+    (between_kinds, "eks_inference.serving.vllm.plan", "eks_inference.serving.triton.plan"),
+    (between_kinds, "eks_inference.serving.pods", "eks_inference.serving.ray_serve.spec"),
     (mutual, "eks_inference.cluster.spec", "eks_inference.pools.spec"),
     (mutual, "eks_inference_tools.reading.pods", "eks_inference_tools.check.pod_rules"),
     (mutual, "eks_inference.accelerators.nodes", "eks_inference.accelerators.neuron.plan"),
@@ -153,6 +189,7 @@ PLANTED = [
 @pytest.mark.parametrize(("check", "module", "name"), PLANTED, ids=[f"{one} imports {other}" for _, one, other in PLANTED])
 def test_a_planted_import_is_found_wherever_it_stands(check, module, name, form, ours):
     folder, _, short = name.rpartition(".")
+    assert module in texts()
     for line in (f"import {name}", f"from {folder} import {short}", f"from {name} import anything"):
         (new,) = edges(dict.fromkeys(texts(), "") | {module: FORMS[form].format(line=line, name=name)})
         assert new == (module, name)

@@ -1,6 +1,6 @@
 """Serve LLMs on Amazon EKS with AWS Neuron chips or NVIDIA GPUs: Pulumi components.
 
-Everything a program needs is importable from here; each name is loaded when it is first used. ``__init__.pyi`` has the list.
+A program imports everything from here. ``__init__.pyi`` lists the names; each is loaded on first use.
 """
 
 import lazy_loader

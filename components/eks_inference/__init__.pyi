@@ -1,4 +1,4 @@
-"""The public names of ``eks_inference`` and where each is. Type checkers and the interpreter read this list."""
+"""The public names of ``eks_inference`` and their modules. Type checkers and the interpreter both read this list."""
 
 from .accelerators.efa.component import EfaPlugin as EfaPlugin
 from .accelerators.efa.component import ExistingEfaPlugin as ExistingEfaPlugin
@@ -75,7 +75,7 @@ from .serving.disaggregated.spec import CompileOptions as CompileOptions
 from .serving.disaggregated.spec import DisaggregatedPairSpec as DisaggregatedPairSpec
 from .serving.disaggregated.spec import RoleSpec as RoleSpec
 from .serving.disaggregated.spec import RouterSpec as RouterSpec
-from .serving.kinds import Kind as Kind
+from .serving.kind import Kind as Kind
 from .serving.kuberay.component import KubeRayOperator as KubeRayOperator
 from .serving.kuberay.handle import ExistingKubeRayOperator as ExistingKubeRayOperator
 from .serving.kuberay.spec import KubeRayOperatorSpec as KubeRayOperatorSpec

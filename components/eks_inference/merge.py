@@ -1,11 +1,11 @@
-"""Laying a user's values over ours: the escape hatch of charts and add-ons."""
+"""Merges a user's values over ours: the escape hatch of charts and add-ons."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """``theirs`` over ``ours``, key by key; lists and scalars are replaced."""
+    """Returns ``ours`` with ``theirs`` merged in, key by key; lists and scalars are replaced."""
     result = dict(ours)
     for key, value in theirs.items():
         mine = result.get(key)

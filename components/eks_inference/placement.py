@@ -1,4 +1,4 @@
-"""The one value that joins node pools and workloads: no label, taint or instance shape is typed twice."""
+"""The one value that connects node pools and workloads, so that no label, taint or instance shape is written twice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,34 +6,34 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 
-if TYPE_CHECKING:  # specs and plans use taints and labels, and must not import pulumi
+if TYPE_CHECKING:  # specs and plans use taints and labels but must not import pulumi
     import pulumi
 
 POOL_LABEL = "eks-inference/pool"
-"""The label both kinds of pool put on their nodes and every placement selects."""
+"""The label that both kinds of pool put on their nodes and that placements select."""
 
 ARCHITECTURE_LABEL = "kubernetes.io/arch"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 ZONE_LABEL = "topology.kubernetes.io/zone"
-"""Well-known labels of Kubernetes. An architecture has the name that Go gives it."""
+"""Well-known Kubernetes labels. Architectures have Go's names (``amd64``)."""
 
 ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
-"""Of nodes on EC2."""
+"""EKS sets it on EC2 nodes."""
 
 NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
-"""EKS's, on the nodes of a managed node group: the group's name."""
+"""EKS sets it on the nodes of a managed node group, to the name of the group."""
 
 CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
 KARPENTER_POOL_LABEL = "karpenter.sh/nodepool"
-"""Karpenter's, on the nodes it starts: ``on-demand``, ``spot`` or ``reserved``; the NodePool's name."""
+"""Karpenter sets both on the nodes it starts: ``on-demand``, ``spot`` or ``reserved``, and the name of the NodePool."""
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 @dataclass(frozen=True)
 class Taint:
-    """A node taint in Kubernetes spelling."""
+    """A node taint, spelled as in Kubernetes."""
 
     key: str
     value: str
@@ -43,7 +43,7 @@ class Taint:
         return {"key": self.key, "value": self.value, "effect": self.effect}
 
     def toleration(self) -> dict[str, str]:
-        """The toleration that answers exactly this taint."""
+        """Returns the toleration that matches exactly this taint."""
         return {"key": self.key, "operator": "Equal", "value": self.value, "effect": self.effect}
 
 
@@ -51,34 +51,34 @@ class Taint:
 class Placement:
     """Where a workload runs: one instance type of one pool.
 
-    ``max_nodes`` is the number of nodes the pool can have at most (None: bounded by cpu limits only, as Karpenter pools are);
-    ``zone_ids`` are the zones it can start nodes in; ``ready`` must exist before the workload.
+    ``max_nodes`` is the largest number of nodes in the pool (None for Karpenter pools, which only their limits bound);
+    ``zone_ids`` are the zones it can start nodes in; the ``ready`` resources must exist before the workload.
     """
 
     pool: str
     instance_type: InstanceType
-    """Its ``cores_per_device`` counts the cores at ``logical_cores``, so memory per core follows from it."""
+    """Its ``cores_per_device`` counts cores at the pool's ``logical_cores`` setting; memory per core follows from it."""
     node_selector: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     max_nodes: int | None = None
     zone_ids: tuple[str, ...] = ()
     ready: "Sequence[pulumi.Resource]" = ()
     efa_interfaces: int = 0
-    """EFA interfaces of a node: what its pods can ask for together (``vpc.amazonaws.com/efa``)."""
+    """EFA interfaces of a node, which its pods share (``vpc.amazonaws.com/efa``)."""
     driver: str | None = None
-    """Version of the Neuron driver on the nodes; None without Neuron devices or when the catalog does not know it."""
+    """Version of the Neuron driver on the nodes; None without Neuron devices or when unknown to the catalog."""
     logical_cores: int | None = None
-    """How the pool sets logical NeuronCores (LNC); None: the chip's own setting."""
+    """Logical NeuronCore configuration (LNC) of the pool; None: the chip's default."""
     spot: bool = False
-    """Whether nodes may be spot capacity, which EC2 takes back."""
+    """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False
-    """Whether nodes come out of a capacity reservation or capacity block only."""
+    """Whether nodes come only from a capacity reservation or capacity block."""
 
     def tolerations(self) -> list[dict[str, str]]:
         return [taint.toleration() for taint in self.taints]
 
     def scheduling(self) -> dict[str, Any]:
-        """Node selector and tolerations, as pods and values of charts spell them."""
+        """Returns node selector and tolerations, spelled as in pods and chart values."""
         return {"nodeSelector": dict(self.node_selector), "tolerations": self.tolerations()}
 
 
@@ -86,9 +86,9 @@ class Pool(Protocol):
     """Anything that can place a workload: ``ManagedPool``, ``KarpenterPool``, ``ExistingPool``."""
 
     def placement(self, instance_type: str | None = None) -> Placement:
-        """The placement on one instance type of the pool; may be left out when the pool has just one.
+        """Returns the placement on one instance type of the pool, which may be omitted when the pool has only one.
 
-        Raises ``ValueError`` naming the pool's instance types when the type is not one of them.
+        Raises ``ValueError`` listing the pool's instance types when the type is not one of them.
         """
         ...
 
@@ -104,11 +104,11 @@ def place(
     zone_ids: Sequence[str] = (),
     ready: "Sequence[pulumi.Resource]" = (),
 ) -> Placement:
-    """The placement on one of ``types``, as every pool answers ``placement``.
+    """Returns the placement on one of ``types``; implements ``Pool.placement`` for every pool.
 
-    ``node_selector`` is the pool's label when left out. Where the pool has several instance types the selector also names the
-    one chosen, because the placement promises its shape. Raises ``ValueError`` naming the types when ``wanted`` is not one of
-    them, or is left out although there are several.
+    ``node_selector`` defaults to the pool's label. In a pool of several instance types the selector also names the chosen type,
+    because the placement promises its shape. Raises ``ValueError`` listing the types when ``wanted`` is not one of them, or is
+    omitted although there are several.
     """
     chosen = [instance for instance in types if wanted in (None, instance.name)]
     if len(chosen) != 1:

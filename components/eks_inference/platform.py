@@ -1,7 +1,7 @@
-"""A whole stack from a ``StackSpec``: which component stands on which, read from top to bottom."""
+"""Builds a whole stack from a ``StackSpec``, in the order in which components depend on each other."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import pulumi
 
@@ -21,6 +21,7 @@ from eks_inference.observability.dcgm_exporter import DcgmExporter
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.neuron_monitor import NeuronMonitor
 from eks_inference.observability.prometheus import PrometheusStack
+from eks_inference.placement import Placement
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
@@ -42,11 +43,19 @@ from eks_inference.stack.spec import StackSpec
 from eks_inference.storage.component import FileSystemDriver
 
 
+class _OnCorePool(TypedDict):
+    """Arguments of every component whose pods run on the core pool."""
+
+    cluster: ClusterAddons
+    placement: Placement
+    opts: pulumi.ResourceOptions
+
+
 class InferencePlatform(pulumi.ComponentResource):
     """VPC, cluster, pools, accelerator support, model servers and observability of one stack.
 
-    ``cluster`` (runs pods), ``pools[name]`` and ``servers[name]`` are what further components of a program stand on; ``outputs``
-    is what a stack exports: names, and the commands a person needs next.
+    Other components of a program build on ``cluster`` (which can run pods), ``pools[name]`` and ``servers[name]``. ``outputs``
+    are the outputs of a stack: names, and the commands to run next.
     """
 
     def __init__(
@@ -63,11 +72,11 @@ class InferencePlatform(pulumi.ComponentResource):
     ) -> None:
         """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
 
-        With ``serving_api_key`` vLLM wants that key of whoever asks it, by itself or behind Ray Serve; web UI, smoke test and
-        load test send it. Triton and a disaggregated pair have none. Pods read it when they start: a changed key needs new pods
-        of servers and web UI.
+        With ``serving_api_key``, vLLM requires that key of every client, also behind Ray Serve; web UI, smoke test and load test
+        send it. Triton and disaggregated pairs have no API key. Pods read the key when they start, so after a change servers and
+        web UI need new pods.
 
-        Raises ``SpecError`` before anything is registered when a rule says that the stack cannot run; logs what rules warn of.
+        Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run; logs warnings of rules.
         """
         verdict = check_spec(spec, region)
         if verdict.faults:
@@ -91,7 +100,13 @@ class InferencePlatform(pulumi.ComponentResource):
             **devices,
             **self._operators(),
         )
-        self._servers(dependencies, prometheus)
+        backends = self._scaling(prometheus) if prometheus else {}
+        self.servers: dict[str, Server] = {}
+        for server, server_spec in spec.servers.items():
+            with faults_under("servers", server):
+                self.servers[server] = deploy_server(
+                    server, server_spec, dependencies, prometheus=prometheus, backends=backends, opts=self._child
+                )
         clients = self._clients(open_webui_admin_password, hugging_face_token, serving_api_key)
         self.outputs: Mapping[str, Any] = stack_outputs(
             control_plane,
@@ -103,7 +118,7 @@ class InferencePlatform(pulumi.ComponentResource):
         self.register_outputs(self.outputs)
 
     def _foundation(self, settings: StackSettings) -> EksCluster:
-        """VPC, control plane, node pools, and what every cluster needs before pods can run."""
+        """Creates VPC, control plane, node pools, and the add-ons that pods need."""
         spec, name, child = self._spec, self._spec.name, self._child
         with faults_under("network"):
             self.network = Vpc(
@@ -119,10 +134,11 @@ class InferencePlatform(pulumi.ComponentResource):
                     )
         self._core = managed[spec.core_pool].placement()
         self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=self._core, opts=child)
+        self._on_core: _OnCorePool = {"cluster": self.cluster, "placement": self._core, "opts": child}
         self.pools: dict[str, ManagedPool | KarpenterPool] = {**managed}
         filled = {pool: pool_spec for pool, pool_spec in spec.pools.items() if isinstance(pool_spec, KarpenterPoolSpec)}
         if filled:
-            karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, cluster=self.cluster, placement=self._core, opts=child)
+            karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, **self._on_core)
             for pool, pool_spec in filled.items():
                 with faults_under("pools", pool):
                     self.pools[pool] = KarpenterPool(
@@ -137,7 +153,7 @@ class InferencePlatform(pulumi.ComponentResource):
         return control_plane
 
     def _observability(self, grafana_admin_password: pulumi.Input[str] | None) -> PrometheusStack | None:
-        """Logs, metrics of AWS, and Prometheus."""
+        """Creates CloudWatch, Fluent Bit and Prometheus; returns Prometheus."""
         wanted, name, child = self._spec.observability, self._spec.name, self._child
         if wanted.cloudwatch:
             CloudWatchObservability(f"{name}-cloudwatch", wanted.cloudwatch, cluster=self.cluster, opts=child)
@@ -148,15 +164,13 @@ class InferencePlatform(pulumi.ComponentResource):
         return PrometheusStack(
             f"{name}-prometheus",
             wanted.prometheus,
-            cluster=self.cluster,
-            placement=self._core,
             grafana_admin_password=grafana_admin_password,
             dashboards=self._spec.dashboards,
-            opts=child,
+            **self._on_core,
         )
 
     def _accelerators(self, prometheus: PrometheusStack | None) -> dict[str, Any]:
-        """What makes devices and EFA interfaces resources of their nodes, and the monitors of devices."""
+        """Creates device plugins, the EFA plugin and device monitors; returns what servers depend on."""
         spec, name, child = self._spec, self._spec.name, self._child
         scheduler = gpu_plugin = efa = None
         if spec.accelerators.neuron:
@@ -174,52 +188,32 @@ class InferencePlatform(pulumi.ComponentResource):
         return {"scheduler": scheduler, "gpu_plugin": gpu_plugin, "efa": efa}
 
     def _operators(self) -> dict[str, Any]:
-        """Controllers and drivers that some servers stand on."""
+        """Creates the operators and CSI drivers that servers need."""
         spec, name, child = self._spec, self._spec.name, self._child
         ray = groups = None
         if "kuberay" in spec.operators:
-            ray = KubeRayOperator(f"{name}-kuberay", spec.kuberay, cluster=self.cluster, placement=self._core, opts=child)
+            ray = KubeRayOperator(f"{name}-kuberay", spec.kuberay, **self._on_core)
         if "leader_worker_set" in spec.operators:
-            groups = LeaderWorkerSetController(f"{name}-lws", cluster=self.cluster, placement=self._core, opts=child)
+            groups = LeaderWorkerSetController(f"{name}-lws", **self._on_core)
         drivers = {
             kind: FileSystemDriver(f"{name}-{kind.replace('_', '-')}-driver", kind, cluster=self.cluster, opts=child)
             for kind in spec.file_systems
         }
         return {"ray_operator": ray, "leader_worker_sets": groups, "file_system_drivers": drivers}
 
-    def _servers(self, dependencies: Dependencies, prometheus: PrometheusStack | None) -> None:
-        """The model servers, and what makes their metrics into numbers of pods."""
-        spec, child = self._spec, self._child
-        backends = self._scaling(prometheus) if prometheus else {}
-        self.servers: dict[str, Server] = {}
-        for server, server_spec in spec.servers.items():
-            with faults_under("servers", server):
-                self.servers[server] = deploy_server(
-                    server, server_spec, dependencies, prometheus=prometheus, backends=backends, opts=child
-                )
-
     def _scaling(self, prometheus: PrometheusStack) -> dict[str, Backend]:
-        """What autoscalers of servers stand on, by their kind."""
-        spec, name, child = self._spec, self._spec.name, self._child
+        """Creates the backends that server autoscalers need; returns them by kind of autoscaler."""
+        spec, name = self._spec, self._spec.name
         found: dict[str, Backend] = {}
         if spec.scaled_by("keda"):
-            found["keda"] = Keda(
-                f"{name}-keda",
-                spec.scaling.keda,
-                cluster=self.cluster,
-                placement=self._core,
-                prometheus=prometheus,
-                opts=child,
-            )
+            found["keda"] = Keda(f"{name}-keda", spec.scaling.keda, prometheus=prometheus, **self._on_core)
         if spec.scaled_by("hpa") and spec.observability.prometheus:
             found["hpa"] = PrometheusAdapter(
                 f"{name}-prometheus-adapter",
                 spec.scaling.prometheus_adapter,
-                cluster=self.cluster,
-                placement=self._core,
                 metrics=prometheus,
                 scrape_interval_seconds=spec.observability.prometheus.scrape_interval_seconds,
-                opts=child,
+                **self._on_core,
             )
         return found
 
@@ -229,8 +223,8 @@ class InferencePlatform(pulumi.ComponentResource):
         hugging_face_token: pulumi.Input[str] | None,
         api_key: pulumi.Input[str] | None,
     ) -> dict[str, Any]:
-        """Web UI, tests and load tests of the servers, by the API that each of them speaks."""
-        spec, name, child = self._spec, self._spec.name, self._child
+        """Creates web UI, smoke tests, Triton client and load test, each for the servers with its API."""
+        spec, name = self._spec, self._spec.name
         models = {server: self.servers[server] for server in spec.servers_with("openai")}
         web_ui = triton_client = load_test = None
         if spec.clients.open_webui:
@@ -238,56 +232,42 @@ class InferencePlatform(pulumi.ComponentResource):
                 web_ui = OpenWebUI(
                     f"{name}-open-webui",
                     spec.clients.open_webui,
-                    cluster=self.cluster,
-                    placement=self._core,
                     servers=models,
                     admin_password=open_webui_admin_password,
                     api_key=api_key,
-                    opts=child,
+                    **self._on_core,
                 )
         if spec.clients.smoke_test:
             for server, component in models.items():
-                SmokeTest(
-                    f"{server}-smoke-test",
-                    spec.clients.smoke_test,
-                    cluster=self.cluster,
-                    placement=self._core,
-                    server=component,
-                    api_key=api_key,
-                    opts=child,
-                )
+                SmokeTest(f"{server}-smoke-test", spec.clients.smoke_test, server=component, api_key=api_key, **self._on_core)
         if spec.clients.triton:
             asked = spec.clients.triton.server or spec.servers_with("kserve")[0]
             with faults_under("clients", "triton"):
                 triton_client = TritonClient(
                     "triton-client",
                     spec.clients.triton,
-                    cluster=self.cluster,
-                    placement=self._core,
                     server=cast(TritonServer, self.servers[asked]),
                     hugging_face_token=hugging_face_token,
-                    opts=child,
+                    **self._on_core,
                 )
         if spec.load_test:
             with faults_under("load_test"):
                 load_test = LoadTest(
                     naming.shortened(LOAD_TEST_NAME, f"{name}-load-test"),
                     spec.load_test,
-                    cluster=self.cluster,
-                    placement=self._core,
                     servers=models,
                     hardware={server: component.hardware for server, component in models.items()},
                     hugging_face_token=hugging_face_token,
                     api_key=api_key,
-                    opts=child,
+                    **self._on_core,
                 )
         return {"web_ui": web_ui, "triton_client": triton_client, "load_test": load_test}
 
     @classmethod
     def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> "InferencePlatform":
-        """The platform of the running stack's configuration: ``eks-inference:stack``, ``aws:region``, and secrets that are set.
+        """Builds the platform of the running stack from ``eks-inference:stack``, ``aws:region`` and the configured secrets.
 
-        Raises ``pulumi.RunError`` with every fault, before any resource is registered, when it cannot be built.
+        Raises ``pulumi.RunError`` with every fault, before any resource is registered, when the platform cannot be built.
         """
         config = pulumi.Config("eks-inference")
         aws = pulumi.Config("aws")
@@ -318,6 +298,6 @@ def _missing_token(spec: StackSpec) -> Iterator[Fault]:
     for name, server in spec.servers.items():
         if isinstance(server.model, HubModel) and server.model.needs_token:
             key = "eks-inference:huggingFaceToken"
-            message = f"this secret is needed and missing: model {server.model.id} of server '{name}' is not public"
-            hint = f"accept its licence on the Hub, then: pulumi config set --secret {key}"
+            message = f"this secret is required and missing: model {server.model.id} of server '{name}' is not public"
+            hint = f"accept the model's licence on the Hub, then run: pulumi config set --secret {key}"
             yield Fault((), message, allowed="a Hugging Face token", hint=hint, config_key=key)

@@ -1,14 +1,14 @@
-"""Rules: small pure functions that judge what would run, and show the arithmetic.
+"""Rules: small pure functions that judge what would be deployed and show the arithmetic.
 
-A rule is written beside what it judges (``<domain>/rules.py``):
+A rule lives in the domain it judges (``<domain>/rules.py``):
 
     @rule("NEU006", "Attention heads divide evenly among the cores.", fix="…", source="…")
     def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
         ...
 
-The type of the function's one argument, its *subject*, says what the rule is about. A rule yields one judgement for each thing
-it looked at, whether it holds or not, so that ``check --explain`` can show the numbers of a rule that is kept; it yields nothing
-where it does not apply. ``preflight`` finds the subjects of a stack; constructors of components judge their own.
+The type of the function's one argument, its *subject*, decides what the rule applies to. A rule yields one judgement for each
+thing it examined, whether or not the rule holds, so that ``check --explain`` can show the numbers either way. It yields nothing
+where it does not apply. ``stack/facts.py`` finds the subjects of a stack; component constructors judge their own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a rule found out about one thing.
+    """The result of a rule for one thing.
 
-    ``path`` is the key of the stack object it is about (empty for what only the graph shows: then ``resource`` is a URN).
-    ``working`` is the arithmetic, a line a step, with this stack's numbers. The other texts are for the report of a broken rule:
-    ``message`` says what is wrong; ``fix`` and ``severity`` are the rule's own when empty.
+    ``path`` is the key path in the stack object. It is empty where only the graph shows the fault; ``resource`` is then a URN.
+    ``working`` is the arithmetic with this stack's numbers, one line per step. The other texts are for the report of a broken
+    rule: ``message`` says what is wrong; an empty ``fix`` or ``severity`` means the rule's own.
     """
 
     holds: bool
@@ -44,7 +44,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Rule(Generic[S]):
-    """One rule. ``id`` is what a stack file silences it by and never changes; ``source`` says where its facts come from."""
+    """One rule. Stack files silence it by ``id``, which never changes; ``source`` says where its facts come from."""
 
     id: str
     meaning: str
@@ -57,9 +57,9 @@ class Rule(Generic[S]):
 
 @dataclass(frozen=True)
 class ReadRule:
-    """A rule that reading a stack file keeps: what breaks it cannot be read into a spec, so it cannot be silenced either.
+    """A rule that validation of the stack file enforces. Input that breaks it never becomes a spec, so nothing can silence it.
 
-    The validator that refuses raises ``PydanticCustomError`` with the id as its type, and the fault then carries it.
+    The validator raises ``PydanticCustomError`` with the rule's id as its type; the fault then carries that id.
     """
 
     id: str
@@ -71,7 +71,7 @@ class ReadRule:
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that does not hold. ``reason`` is why the stack file silences it; empty: it does not."""
+    """A broken rule. ``reason`` is why the stack file silences it, or empty when it does not."""
 
     rule: Rule[Any]
     judgement: Judgement
@@ -83,12 +83,12 @@ class Finding:
 
     @property
     def stops(self) -> bool:
-        """Whether nothing may be deployed with it."""
+        """Whether the finding prevents a deployment."""
         return self.severity == "error" and not self.reason
 
     @property
     def summary(self) -> str:
-        """One line: place, rule, what is wrong, what to do. ``check`` has the rest."""
+        """One line with the place, the rule, what is wrong and what to do. ``check`` shows the rest."""
         found = self.judgement
         place = format_path(found.path) or found.resource.rpartition("::")[2]
         return f"{place}: {self.rule.id}: {found.message} ({found.fix or self.rule.fix})"
@@ -110,7 +110,7 @@ class Finding:
 def rule(
     id_: str, meaning: str, *, fix: str, source: str, severity: Severity = "error"
 ) -> Callable[[Callable[[S], Iterable[Judgement]]], Rule[S]]:
-    """Make a rule of a function; its subject is the type its argument is annotated with."""
+    """Turns a function into a rule; the annotation of its argument is the rule's subject."""
 
     def made(judge: Callable[[S], Iterable[Judgement]]) -> Rule[S]:
         subject = next(iter(judge.__annotations__.values()))
@@ -119,17 +119,26 @@ def rule(
     return made
 
 
+def judged(rules: Iterable[Rule[Any]], subjects: Iterable[object]) -> tuple[tuple[Rule[Any], Judgement], ...]:
+    """Returns the judgements of each rule on each subject of its type."""
+    return tuple(
+        (one, judgement)
+        for subject in subjects
+        for one in rules
+        if isinstance(subject, one.subject)
+        for judgement in one.judge(subject)
+    )
+
+
 def findings(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> Iterator[Finding]:
-    """What the rules about such subjects have against this one. ``silenced`` has reasons by rule id."""
-    for one in rules:
-        if isinstance(subject, one.subject):
-            for judgement in one.judge(subject):
-                if not judgement.holds:
-                    yield Finding(one, judgement, silenced.get(one.id, ""))
+    """Yields the rules that a subject breaks. ``silenced`` maps rule ids to reasons."""
+    for one, judgement in judged(rules, [subject]):
+        if not judgement.holds:
+            yield Finding(one, judgement, silenced.get(one.id, ""))
 
 
 def refuse(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> None:
-    """Raise ``SpecError`` with every error the rules have against a subject; for constructors of components."""
+    """Raises ``SpecError`` with every error the rules find in a subject; for constructors of components."""
     faults = [finding.fault for finding in findings(rules, subject, silenced) if finding.stops]
     if faults:
         raise SpecError(faults)

@@ -1,4 +1,4 @@
-"""One model server of a stack, of any kind, with what belongs to it: image build, metrics, autoscaler."""
+"""Builds one model server of a stack, of any kind, with its image build, metrics and autoscaler."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -23,16 +23,24 @@ def deploy_server(
     backends: Mapping[str, Backend],
     opts: pulumi.ResourceOptions,
 ) -> Server:
-    """Builds a server; all of its parts are siblings and take ``opts``.
+    """Builds a server. All of its parts are siblings and get ``opts``.
 
-    Without ``prometheus`` it has neither metrics nor an autoscaler. ``backends`` are by the kind of the autoscalers they serve.
-    Raises ``SpecError`` as the components do, with paths below the server's own key.
+    Without ``prometheus`` the server has neither metrics nor an autoscaler. The keys of ``backends`` are kinds of autoscaler.
+    Raises ``SpecError`` as the components do, with paths relative to the server's key.
     """
     choice = spec.main_pool()
-    site = ServerSite(
-        placement=dependencies.pools[choice.pool].placement(choice.instance_type),
-        image=_image(name, spec, dependencies, opts),
-    )
+    placement = dependencies.pools[choice.pool].placement(choice.instance_type)
+    image = None
+    if isinstance(spec.image, InClusterImage):
+        image = ImageBuild(
+            f"{name}-image",
+            spec.image,
+            cluster=dependencies.cluster,
+            placement=dependencies.core,
+            defaults=spec.image_arguments,
+            opts=opts,
+        ).reference
+    site = ServerSite(placement=placement, image=image)
     server = kind_of(spec).build(name, spec, dependencies, site, opts)
     if prometheus:
         server.scraped_by(f"{name}-metrics", prometheus, opts)
@@ -41,24 +49,10 @@ def deploy_server(
                 f"{name}-autoscaler",
                 scaler,
                 cluster=dependencies.cluster,
-                # A spec that has an autoscaler is of a kind whose pods are those of one Deployment.
+                # Only kinds whose pods belong to one Deployment have an autoscaler.
                 server=cast(ScaledServer, server),
                 metrics=prometheus,
                 backend=backends[scaler.kind],
                 opts=opts,
             )
     return server
-
-
-def _image(name: str, spec: ServerSpec, dependencies: Dependencies, opts: pulumi.ResourceOptions) -> pulumi.Input[str] | None:
-    """The image that is built for the server; none when it runs one that is published."""
-    if not isinstance(spec.image, InClusterImage):
-        return None
-    return ImageBuild(
-        f"{name}-image",
-        spec.image,
-        cluster=dependencies.cluster,
-        placement=dependencies.core,
-        defaults=spec.image_arguments,
-        opts=opts,
-    ).reference

@@ -1,3 +1,3 @@
-"""The command eks-inference: every look at a stack that needs more than its program."""
+"""The command ``eks-inference``: everything that examines a stack from outside its program."""
 
 COMMAND = "eks-inference"

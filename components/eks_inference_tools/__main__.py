@@ -1,4 +1,4 @@
-"""``python -m eks_inference``: the command, for environments without its script."""
+"""``python -m eks_inference_tools``: the command, for environments without its script."""
 
 import sys
 

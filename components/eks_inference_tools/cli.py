@@ -1,4 +1,4 @@
-"""The ``eks-inference`` command."""
+"""The command line of ``eks-inference``: parses the arguments, runs one command and prints its errors."""
 
 import argparse
 import os
@@ -11,7 +11,6 @@ from eks_inference_tools.interrupts import EXIT_CODE
 
 if TYPE_CHECKING:
     from eks_inference_tools.commands import Command
-    from stackgraph.problems import ProblemsFound
 
 COMMANDS = (
     "preview",
@@ -27,43 +26,46 @@ COMMANDS = (
     "loadtest",
     "schema",
 )
-"""Each is a module of ``commands/``."""
+"""Names of commands, in the order of the help text. ``commands/`` has a module for each."""
 
 EXIT_CODES = """\
 exit codes of every command:
-  0    done, and what was looked at is well
-  1    what was looked at is not well: a server (chat), a deployed stack
-       (verify), a simulated one (simulate, replay), or a change that
-       --exit-code or --fail-on is about (diff)
-  2    what was given cannot be used: an option, a stack file, a stack that a
-       rule refuses, a program that fails, a cluster that cannot be looked at
+  0    success, and nothing is wrong with what was examined
+  1    something is wrong: with a server (chat), a deployed stack (verify) or
+       a simulated one (simulate, replay); or a change matches --exit-code or
+       --fail-on (diff)
+  2    the input cannot be used: an option, a stack file, a stack that a rule
+       refuses, a program that fails, a cluster that cannot be read
   130  ended by Ctrl-C
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the console script's entry point."""
+    """Runs one command and returns its exit code. Entry point of the console script."""
     given = sys.argv[1:] if arguments is None else arguments
-    # The modules of the other commands are loaded only to show help, or to say what there is.
+    # Load the other commands' modules only where their names or help texts are printed.
     options = parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
     from stackgraph.problems import ProblemsFound
 
     try:
         return options.run(options)
     except ProblemsFound as error:
-        _report(error)
+        for problem in error.problems:
+            print(f"error: {problem.render()}", file=sys.stderr)
+        if len(error.problems) > 1:
+            print(f"{len(error.problems)} errors", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nended by Ctrl-C", file=sys.stderr)
         return EXIT_CODE
     except BrokenPipeError:
-        # The reader went away (`… | head`). Python would complain once more while closing stdout.
+        # The reader has closed the pipe (`… | head`). Python would report it again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of a command line that names one of these commands."""
+    """Returns a parser that knows these commands."""
     found = _Parser(
         prog="eks-inference",
         description="Serve LLMs on Amazon EKS with Neuron chips or NVIDIA GPUs.",
@@ -80,10 +82,10 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the nearest choice, or the nearest option, when one is misspelt."""
+    """Suggests the closest choice or option when one is misspelt."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Refuses what it does not know, so that the usage that is shown is the command's own."""
+        """Rejects unknown arguments itself, so that the error shows the usage of the command instead of the main parser's."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self._refuse(f"unrecognized arguments: {' '.join(unknown)}", unknown[0], self._option_string_actions)
@@ -98,11 +100,3 @@ class _Parser(argparse.ArgumentParser):
 
         nearest = get_close_matches(given.partition("=")[0], known, n=1)
         super().error(f"{message}; did you mean '{nearest[0]}'?" if nearest else message)
-
-
-def _report(error: "ProblemsFound") -> None:
-    count = len(error.problems)
-    for problem in error.problems:
-        print(f"error: {problem.render()}", file=sys.stderr)
-    if count > 1:
-        print(f"{count} errors", file=sys.stderr)

@@ -1,50 +1,49 @@
-"""Ctrl-C, a cancelled job and a closed terminal: for what has something to clean up, and for what has not."""
+"""Handles Ctrl-C, termination and hangup, for code that has to clean up and for code that has nothing to clean up."""
 
-import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 EXIT_CODE = 130
-"""What a command that was ended by Ctrl-C returns (128 + SIGINT)."""
+"""The exit code of a command that Ctrl-C ends (128 + SIGINT)."""
 
 
-@contextlib.contextmanager
-def ending_cleanly() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise ``KeyboardInterrupt``, too, so that there is one way to end. What is ignored stays ignored, for
-    ``nohup``.
+def ending_cleanly() -> AbstractContextManager[None]:
+    """Makes SIGTERM and SIGHUP raise ``KeyboardInterrupt``, so that all three signals end the block in the same way.
+
+    An ignored signal stays ignored, for ``nohup``.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     ending = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in ending}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _handling(ending, end)
 
 
-@contextlib.contextmanager
-def ending_at_once() -> Iterator[None]:
-    """Ctrl-C ends the process there and then. For what runs in event loops and callbacks, where a ``KeyboardInterrupt`` gets lost
-    or leaves threads waiting for each other, and leaves nothing behind. Has no effect outside the main thread.
+def ending_at_once() -> AbstractContextManager[None]:
+    """Makes Ctrl-C end the process immediately. Has no effect outside the main thread.
+
+    For code that runs in event loops and callbacks and has nothing to clean up: there a ``KeyboardInterrupt`` may get lost or
+    leave threads waiting for each other.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
         print("\nended by Ctrl-C", file=sys.stderr, flush=True)
         os._exit(EXIT_CODE)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, end)
+    return _handling([signal.SIGINT] if threading.current_thread() is threading.main_thread() else [], end)
+
+
+@contextmanager
+def _handling(numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, previous in before.items():
+            signal.signal(number, previous)

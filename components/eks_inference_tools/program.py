@@ -1,6 +1,7 @@
-"""A Pulumi program with one of its stack files: what every command that looks at a stack begins with."""
+"""Loads one stack of a Pulumi project and records its program. Every command that examines a stack starts here."""
 
 import contextlib
+import gc
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,60 +21,60 @@ if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
 STACK_KEY = "eks-inference:stack"
-"""The configuration key whose value is a ``StackSpec``."""
+"""The configuration key of the stack object, a ``StackSpec``."""
 
 REGION_KEY = "aws:region"
 
 
 @dataclass(frozen=True)
 class StackProgram:
-    """One stack of a project, read but not run."""
+    """One stack of a project, loaded but not run."""
 
     project: Project
     document: Document
     config: StackConfig
     debug: bool = False
-    """Whether the traceback of a program that fails is shown, on standard error."""
+    """Whether to print the traceback of a failing program to standard error."""
 
     @property
     def stack(self) -> str:
         return self.document.path.name.split(".", 1)[1].rpartition(".")[0]
 
-    def spec(self) -> "StackSpec":
-        """The stack object. Raises ``ProblemsFound`` with every fault, each with its line."""
+    def spec(self) -> "StackSpec | None":
+        """Parses the stack object; None when the stack has none. Raises ``ProblemsFound`` with every fault and its line."""
         from eks_inference.stack.reading import parse_stack
 
         try:
-            return parse_stack(self.config.values[STACK_KEY])
+            return parse_stack(self.config.values[STACK_KEY]) if STACK_KEY in self.config.values else None
         except SpecError as error:
             raise ProblemsFound(self.problems(error.faults)) from error
 
     def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None) -> "Graph":
-        """Run the program against the recorder. Raises ``ProblemsFound``; faults of the stack object have their line.
+        """Runs the program against the recorder and returns its graph.
 
-        With ``digest`` secrets read ``[secret]`` and carry what the function makes of them.
+        Secrets read ``[secret]``; with ``digest`` each also carries the digest that the function returns for its value. With
+        ``strict`` outputs stay unknown, as in the engine. Raises ``ProblemsFound``; faults of the stack object have their line.
         """
         from stackgraph.recorder.lazy_sdk import lazy_sdks
 
-        with ending_at_once(), garbage_collection_off(), lazy_sdks():
-            return self._record(strict, digest)
-
-    def _record(self, strict: bool, digest: Callable[[Any], str] | None) -> "Graph":
-        from stackgraph.recorder.recording import record
-
         try:
-            with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
-                graph = record(
-                    self.project.main,
-                    project=self.project.name,
-                    stack=self.stack,
-                    config=self.config.values,
-                    secret_keys=self.config.secret_keys,
-                    strict=strict,
-                    root=self.project.root,
-                    progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
-                    digest=digest,
-                )
+            with ending_at_once(), garbage_collection_off(), lazy_sdks():
+                from stackgraph.recorder.recording import record
+
+                with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+                    graph = record(
+                        self.project.main,
+                        project=self.project.name,
+                        stack=self.stack,
+                        config=self.config.values,
+                        secret_keys=self.config.secret_keys,
+                        strict=strict,
+                        root=self.project.root,
+                        progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
+                        digest=digest,
+                    )
+                # Modules and graph live until the command ends. Collecting garbage among them would take a third of a preview.
+                gc.freeze()
         except ProgramError as error:
             if self.debug and error.__cause__ is not None:
                 traceback.print_exception(error.__cause__, file=sys.stderr)
@@ -86,12 +87,12 @@ class StackProgram:
         return graph
 
     def stack_place(self, path: Sequence[str | int]) -> str:
-        """A key of the stack object, with its line in the stack file."""
+        """``file:line: key`` of a key of the stack object."""
         line = self.document.line(("config", STACK_KEY, *path))
         return f"{self.document.shown}:{line}: {format_path(path)}"
 
     def problems(self, faults: Iterable[Fault]) -> list[Problem]:
-        """Faults of the stack object, each with its line in the stack file."""
+        """Turns faults of the stack object into problems with their lines in the stack file."""
         return [
             Problem(
                 fault.message,
@@ -109,28 +110,28 @@ class StackProgram:
 
 
 def programs(stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False) -> Iterator[StackProgram]:
-    """The named stacks of the project in or around ``folder`` (default: where the command runs); all of them when none is named.
+    """Loads the named stacks, or all stacks, of the project in or above ``folder`` (default: the working directory).
 
-    Raises ``ProblemsFound`` where there is no such project or stack, or a stack file cannot be read.
+    Raises ``ProblemsFound`` when the project or a stack does not exist, or a stack file cannot be read.
     """
     project = project_in(folder)
     names = stacks or project.stacks()
     if not names:
-        raise ProblemsFound([Problem("no stack has a file yet", file=str(project.root))])
+        raise ProblemsFound([Problem("the project has no stack file yet", file=str(project.root))])
     return (_read(project, folder is None, name, debug) for name in names)
 
 
 def program(stack: str | None, folder: Path | None = None, *, debug: bool = False) -> StackProgram:
-    """One stack; may be left unnamed when the project has just one."""
+    """Loads one stack. ``stack`` may be None when the project has exactly one."""
     project = project_in(folder)
     names = project.stacks()
     if stack is None and len(names) != 1:
-        raise ProblemsFound([Problem("name a stack", allowed=", ".join(names) or "none has a file yet")])
-    return _read(project, folder is None, stack or names[0], debug)
+        raise ProblemsFound([Problem("name a stack", allowed=", ".join(names) or "the project has no stack file yet")])
+    return _read(project, folder is None, names[0] if stack is None else stack, debug)
 
 
 def project_in(folder: Path | None) -> Project:
-    """The project in or around a folder (default: where the command runs). Raises ``ProblemsFound`` where there is none."""
+    """Finds the project in or above ``folder`` (default: the working directory). Raises ``ProblemsFound`` when there is none."""
     if folder is not None and not folder.is_dir():
         allowed = "the folder of a Pulumi Python project, which has a Pulumi.yaml"
         raise ProblemsFound([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
@@ -148,7 +149,7 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
 
 
 def _faults(error: BaseException) -> Sequence[Fault]:
-    """The faults of the stack object behind a failure; none when it failed for another reason."""
+    """The faults of the stack object that caused an error. Empty when it has another cause."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, SpecError):
         cause = cause.__cause__

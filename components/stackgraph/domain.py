@@ -1,4 +1,4 @@
-"""What a caller who knows what resources are for adds to the views of a graph. It is passed in; nothing is registered."""
+"""What a caller can add to the views of a graph. A caller passes it in; stackgraph keeps no registry."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ Form = Literal["text", "strong", "warning", "note", "line", "code", "chip", "war
 
 @dataclass(frozen=True)
 class Part:
-    """Texts of one cell of a page, each in the same form. ``urn`` is the resource that they lead to.
+    """Texts in one cell of a page's table, all in the same form. ``urn`` is the resource they link to.
 
-    A ``note`` stands in small letters below; ``line`` and ``code`` begin a line each; ``chip`` and ``warning chip`` are labels in
-    a row.
+    A ``note`` is small print on a line of its own. Each ``line`` and ``code`` starts a new line. ``chip`` and ``warning chip``
+    are labels in a row.
     """
 
     texts: tuple[str, ...]
@@ -28,7 +28,7 @@ Cell = tuple[Part, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """Cells of a table, and below them lists with what they are lists of."""
+    """Cells of one table row. ``details`` are lists to show below the row, by the name of each list."""
 
     cells: tuple[str, ...]
     details: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows for a terminal: few columns, and what is long in lists below its row. ``style`` is one of ``lines``."""
+    """A table for a terminal: few columns, with long lists below their row. ``style`` is a key of ``views/lines.py``."""
 
     header: tuple[str, ...]
     rows: Sequence[Row]
@@ -45,9 +45,9 @@ class Listing:
 
 @dataclass(frozen=True)
 class Section:
-    """Resources of one sort, in the layout of a terminal (``listings``) and in that of a page (``columns`` and ``rows``).
+    """One section about resources of a kind, laid out for a terminal (``listings``) and for a page (``columns``, ``rows``).
 
-    A section without rows is left out. ``total`` is a sum below the rows, and before it the words that say of what.
+    A section without rows is not shown. ``total`` is a label and an amount to show below the rows.
     """
 
     title: str
@@ -59,9 +59,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Domain:
-    """What is known of some types of resources, and of what they are for. An empty one adds nothing.
+    """What a caller knows about certain resource types. An empty domain adds nothing.
 
-    ``words`` describe a resource in its line. ``sections`` are what somebody looks for in a graph beside its resources.
+    ``words`` describe a resource on its own line. ``sections`` are shown after the resources.
     """
 
     words: Words = field(default_factory=dict)

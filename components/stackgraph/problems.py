@@ -1,4 +1,4 @@
-"""What can be wrong with a project, a stack file or a program, said once and in full."""
+"""Problems of a project, a stack file or a program, and the exceptions that carry them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, with the place it has in a file when it has one."""
+    """One problem, with its place in a file where it has one."""
 
     message: str
     file: str = ""
@@ -17,7 +17,7 @@ class Problem:
     hint: str = ""
     rule: str = ""
     working: tuple[str, ...] = ()
-    """The arithmetic behind it, a line a step."""
+    """The arithmetic behind the problem, one line per step."""
 
     def render(self) -> str:
         place = self.file + (f":{self.line}" if self.line else "")
@@ -28,7 +28,7 @@ class Problem:
 
 
 class ProblemsFound(Exception):
-    """What was asked for cannot be done. ``problems`` holds every reason found, each one for whoever asked."""
+    """The request cannot be carried out, for reasons the user can fix. ``problems`` holds every reason found."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -36,4 +36,4 @@ class ProblemsFound(Exception):
 
 
 class ProgramError(ProblemsFound):
-    """The program itself failed. ``__cause__`` is its exception."""
+    """The Pulumi program failed. ``__cause__`` is its exception."""

@@ -5,11 +5,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_rows import VERSIONS
 from eks_inference.accelerators.neuron import plan
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
 from eks_inference.accelerators.neuron.handle import DeviceScheduler, ExistingNeuronScheduler
 from eks_inference.accelerators.neuron.spec import NeuronSpec
-from eks_inference.catalog import versions
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.placement import Taint
 from golden import assert_golden
@@ -186,7 +186,7 @@ def test_the_scheduler_reaches_the_extension_through_its_service() -> None:
     assert {"name": "PORT", "value": str(listening["containerPort"])} in container(extension)["env"]
 
 
-@pytest.mark.parametrize("version", versions.kubernetes_versions())
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_second_scheduler_is_of_the_clusters_minor_version(version: str) -> None:
     image = container(neuron_support(version).named("devices-scheduler-deployment"))["image"]
     assert image.rpartition(":")[2].startswith(f"v{version}.")

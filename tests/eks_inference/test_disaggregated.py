@@ -25,7 +25,7 @@ from eks_inference.accelerators.efa.component import ExistingEfaPlugin
 from eks_inference.clients.chat import Chat, Question
 from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Rule
-from eks_inference.serving.disaggregated import artifact, jobs, rules, servers, workloads
+from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
 from eks_inference.serving.disaggregated.assets import router as router_script
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
@@ -204,27 +204,13 @@ def test_what_only_one_server_gets_reaches_only_that_one() -> None:
 def planned(**keys: Any) -> dict[str, Any]:
     """Every object of a pair as a manifest, by what it is."""
     spec = spec_of(**keys)
-    config = workloads.server_files("llama", spec)["metadata"]["name"]
-    made = {"servers": workloads.workload("llama", spec, NODES, image=spec.image_reference, config=config)}
+    made = {"servers": workloads.workload("llama", spec, NODES, image=spec.image_reference)}
     if spec.serving == "pair":
-        files = workloads.router_files("llama", spec)["metadata"]["name"]
-        made["router"] = workloads.router("llama", spec, NODES, image="python:3", config=files)
-        files = jobs.efa_files("llama", spec)["metadata"]["name"]
-        made["efa"] = jobs.efa_check("llama", spec, NODES, image=spec.image_reference, config=files)
-    files = jobs.download_files("llama", spec)["metadata"]["name"]
-    made["download"] = jobs.download("llama", spec, NODES, image=spec.image_reference, config=files)
-    files = jobs.compile_files("llama", spec)["metadata"]["name"]
-    made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference, config=files)
-    files = jobs.answers_files("llama", spec)["metadata"]["name"]
-    made["answers"] = jobs.answers(
-        "llama",
-        spec,
-        NODES,
-        image="python:3",
-        config=files,
-        endpoint="http://llama.disaggregated.svc.cluster.local:8000",
-        seconds=9,
-    )
+        made["router"] = front.router("llama", spec, NODES, image="python:3")
+        made["efa"] = jobs.efa_check("llama", spec, NODES, image=spec.image_reference).job
+    made["download"] = jobs.download("llama", spec, NODES, image=spec.image_reference).job
+    made["compile"] = jobs.compilation("llama", spec, NODES, image=spec.image_reference).job
+    made["answers"] = jobs.answers("llama", spec, NODES, image="python:3").job
     return made
 
 
@@ -240,8 +226,8 @@ def test_workloads(instances: int) -> None:
     jobs_made = {what: made[what] for what in ("download", "compile", "efa", "answers")}
     assert_golden(f"disaggregated/jobs-{instances}.yaml", shown(jobs_made))
     guards = {
-        **workloads.network_policies("llama", spec_of(instances=instances)),
-        **workloads.services("llama", spec_of(instances=instances)),
+        **front.network_policies("llama", spec_of(instances=instances)),
+        **front.services("llama", spec_of(instances=instances)),
     }
     assert_golden(f"disaggregated/network-{instances}.yaml", shown(guards))
 
@@ -314,7 +300,7 @@ HUB = Outside("18.64.0.1")
 
 
 def pod_of(role: str) -> Pod:
-    return Pod("disaggregated", workloads.labels("llama", role))
+    return Pod("disaggregated", parts.labels("llama", role))
 
 
 @pytest.mark.parametrize(
@@ -343,13 +329,13 @@ def pod_of(role: str) -> Pod:
 )
 def test_who_reaches_whom(keys: dict[str, Any], source: Any, target: Any, port: int, open_: bool) -> None:
     spec = spec_of(**keys)
-    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    policies = [*front.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
     assert passes(policies, source, target, port) is open_
 
 
 def test_everybody_finds_names_but_the_compiler_who_asks_for_none() -> None:
     spec = spec_of(instances=2)
-    policies = [*workloads.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
+    policies = [*front.network_policies("llama", spec).values(), *jobs.network_policies("llama", spec).values()]
     for role in ("router", "prefill", "decode", "download", "efa", "answers"):
         assert passes(policies, pod_of(role), DNS_SERVER, 53, "UDP"), role
     assert not passes(policies, pod_of("compile"), DNS_SERVER, 53, "UDP")
@@ -398,15 +384,15 @@ def test_another_engine_has_not_the_connector() -> None:
 @pytest.mark.parametrize(
     ("id_", "subject", "says"),
     [
-        ("DI002", lambda: pair(pool(logical_cores=1)), "compiled for LNC 2, and the nodes have 1"),
+        ("DI002", lambda: pair(pool(logical_cores=1)), "compiled for LNC 2, and the nodes have LNC 1"),
         ("DI002", lambda: pair(decode={"extra_env": {"NEURON_COMPILED_ARTIFACTS": "/store/mine"}}), "another artifact"),
         ("DI004", lambda: pair(compile={"enable_prefix_caching": True}), "the model is compiled with prefix caching"),
-        ("DI005", lambda: pair(instances=1, tensor_parallel=64), "128 cores are needed on a node that has 64"),
+        ("DI005", lambda: pair(instances=1, tensor_parallel=64), "the servers need 128 cores on a node that has 64"),
         ("DI006", lambda: pair(decode={"extra_args": {"kv-transfer-config": '{"kv_ip": "10.0.0.1"}'}}), "values of kv_ip"),
-        ("DI007", lambda: pair(pool(zone_ids=["use2-az1", "use2-az3"])), "EFA does not cross them"),
+        ("DI007", lambda: pair(pool(zone_ids=["use2-az1", "use2-az3"])), "EFA does not cross zones"),
         ("DI007", lambda: pair(pool(placement="none")), "every request moves its KV cache between them"),
         ("DI008", lambda: pair(efa_interfaces=32), "the pod stays pending"),
-        ("DI014", lambda: pair(compile={"context_encoding_buckets": [100, 8192]}), "[100] do not divide"),
+        ("DI014", lambda: pair(compile={"context_encoding_buckets": [100, 8192]}), "which do not divide [100]"),
     ],
 )
 def test_further_ways_to_go_wrong(id_: str, subject: Any, says: str) -> None:
@@ -648,8 +634,10 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
     compiled(plan)
-    # A server with a process of its own, as an engine has, that would outlive it.
-    body = "import subprocess; child = subprocess.Popen(['sleep', '300']); print('pid', child.pid, flush=True); child.wait()"
+    # A server with a process of its own, as an engine has, that would outlive it. Each line is one write: both share a pipe.
+    body = (
+        "import os, subprocess; child = subprocess.Popen(['sleep', '300']); os.write(1, b'pid %d\\n' % child.pid); child.wait()"
+    )
 
     def long_lived(content: dict[str, Any]) -> None:
         for server in content["servers"].values():

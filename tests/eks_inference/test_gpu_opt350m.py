@@ -246,9 +246,9 @@ def test_the_stack_itself_is_read() -> None:
 @pytest.mark.parametrize(
     ("sections", "fault"),
     [
-        ({"clients": {"open_webui": {}}}, "clients.open_webui: there is no model server with an OpenAI API"),
-        ({"clients": {"smoke_test": {}}}, "clients.smoke_test: there is no model server with an OpenAI API"),
-        ({"load_test": {}}, "load_test: there is no model server with an OpenAI API"),
+        ({"clients": {"open_webui": {}}}, "clients.open_webui: no model server has an OpenAI API"),
+        ({"clients": {"smoke_test": {}}}, "clients.smoke_test: no model server has an OpenAI API"),
+        ({"load_test": {}}, "load_test: no model server has an OpenAI API"),
         (
             {"servers": {"a": TRITON, "b": VLLM}, "load_test": {"servers": ["b", "a"]}, "clients": {}},
             "load_test.servers.1: this server has no OpenAI API",
@@ -261,7 +261,7 @@ def test_the_stack_itself_is_read() -> None:
         ),
         (
             {"accelerators": {}},
-            "observability.dcgm_exporter: it stands on the device plugin of accelerators.nvidia, which is absent",
+            "observability.dcgm_exporter: it needs the device plugin of accelerators.nvidia, which is absent",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_old_spellings_are_refused_with_the_new_one(old: str, new: str) -> None:
         parse_stack(stack_with({"a": server}))
     (fault,) = caught.value.faults
     assert fault.path == ("servers", "a", old)
-    assert fault.hint == f"it is called '{new}' now"
+    assert fault.hint == f"it is now called '{new}'"
 
 
 def test_fields_of_all_kinds_have_one_name_and_one_type() -> None:

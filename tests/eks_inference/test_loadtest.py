@@ -508,11 +508,11 @@ def test_servers_are_chosen_by_name_in_the_order_given() -> None:
 
 def test_faults_name_the_place_and_what_there_is() -> None:
     fault = faults_of(LoadTestSpec(servers=("llama3", "llama4")))
-    assert fault == "servers[1]: there is no model server of this name; given: llama4; allowed: llama3"
+    assert fault == "servers[1]: no model server has this name; given: llama4; allowed: llama3"
     assert "Kubernetes refuses names" in faults_of(name="Load_Test")
     assert "there is no model server to test" in faults_of(servers={})
     fault = faults_of(servers={"s": Server(model_id="from-a-volume")})
-    assert fault.startswith("tokenizer: server 's' calls its model by a name that is no repository")
+    assert fault.startswith("tokenizer: server 's' gives its model a name that is no repository")
     own = deployed(LoadTestSpec(tokenizer=HubTokenizer(id="a/b")), servers={"s": Server(model_id="from-a-volume")})
     assert given_config(own)["servers"]["s"]["tokenizer"] == "a/b"
 

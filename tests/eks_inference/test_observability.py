@@ -8,6 +8,7 @@ import pulumi
 import pytest
 from pydantic import ValidationError
 
+from catalog_rows import VERSIONS
 from eks_inference.catalog import versions
 from eks_inference.cluster.component import ClusterAddons
 from eks_inference.cluster.spec import ClusterAddonsSpec
@@ -84,7 +85,7 @@ def test_a_misspelt_key_is_refused() -> None:
 # -- the add-on -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", versions.kubernetes_versions())
+@pytest.mark.parametrize("version", VERSIONS)
 def test_every_kubernetes_version_has_a_pin_that_knows_pod_identity(version: str) -> None:
     pinned = the_observability(version=version).named("c-cloudwatch-addon").inputs["addonVersion"]
     assert pinned == versions.addon("amazon-cloudwatch-observability", version)

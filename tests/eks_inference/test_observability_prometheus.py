@@ -351,7 +351,7 @@ def test_monitors_are_beside_the_server_and_name_it() -> None:
 
 
 def test_the_autoscaler_is_read_from_the_head() -> None:
-    _, autoscaler = plan.ray_head_endpoints()
+    _, autoscaler = plan.ray_endpoints()["head"]
     assert autoscaler["relabelings"][-1] == {
         "sourceLabels": ["__meta_kubernetes_pod_ip"],
         "targetLabel": "__address__",

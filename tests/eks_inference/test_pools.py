@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from catalog_rows import VERSIONS
 from eks_inference.aws import iam, naming
 from eks_inference.catalog import versions, zones
 from eks_inference.catalog.instances import instance_type, instance_types
@@ -162,7 +163,7 @@ def test_an_extra_taint_overrides_the_default_of_the_same_key():
 
 
 @pytest.mark.parametrize("name", instance_types())
-@pytest.mark.parametrize("version", versions.kubernetes_versions())
+@pytest.mark.parametrize("version", VERSIONS)
 def test_every_instance_type_has_a_pinned_image_for_every_version(name: str, version: str):
     spec = managed(name)
     release = plan.release_version(spec.ami, instance_type(name), version)  # pyright: ignore[reportArgumentType]
@@ -181,7 +182,7 @@ def test_karpenter_names_a_release_by_its_date():
 
 def test_zones_the_network_lacks_are_named():
     with pytest.raises(SpecError, match=r"given: usw2-az3; allowed: usw2-az1, usw2-az2"):
-        plan.subnet_zones(["usw2-az2", "usw2-az3"], ["usw2-az1", "usw2-az2", "usw2-az2"])
+        plan.pool_zones(managed(zone_ids=["usw2-az2", "usw2-az3"]), ["usw2-az1", "usw2-az2", "usw2-az2"], "us-west-2")
 
 
 # -- what pods can use of a node -------------------------------------------------------------------------------------------------
@@ -297,8 +298,8 @@ def test_a_pod_role_is_for_one_service_account_of_one_cluster():
 
 
 def test_ec2_is_named_after_its_partition():
-    assert iam.ec2_trust("aws-us-gov")["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com"}
-    assert iam.ec2_trust("aws-cn")["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com.cn"}
+    assert iam.ec2_service("aws-us-gov") == "ec2.amazonaws.com"
+    assert iam.ec2_service("aws-cn") == "ec2.amazonaws.com.cn"
 
 
 def test_reading_a_bucket_is_reading_nothing_else():

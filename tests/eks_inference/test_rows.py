@@ -233,9 +233,7 @@ def test_the_memory_of_a_new_generation_is_counted_by_its_row():
 def test_rules_judge_what_a_new_generation_and_a_new_chip_are_given():
     assert findings(stack()) == {}
     flags = {"toy-config": '{"toy": {"kv_segment_size_buckets": [64, 512], "num_batched_tokens_buckets": [64, 512]}}'}
-    assert findings(stack(extra_args=flags)) == {
-        "NEU014": "kv_segment_size_buckets do not suit the kernel of segmented attention"
-    }
+    assert findings(stack(extra_args=flags)) == {"NEU014": "kv_segment_size_buckets do not fit the segmented attention kernel"}
     assert "NEU002" in findings(stack(devices=3)), "no three neighbours"
     assert "NEU005" in findings(stack(tensor_parallel=3))
     assert "NEU008" in findings(stack(extra_env={"TOY_FRACTION": "0.001"}))

@@ -119,7 +119,7 @@ def test_the_pool_of_pages_is_a_limit_of_its_own() -> None:
     model = find_model("Llama-2-13B")
     ((severity, message),) = broken(neuron_rules.memory_suffices, trn2(model=model, tensor_parallel=8, max_model_len=131072))
     assert severity == "error"
-    assert message == "Llama-2-13B needs 12.50 GiB of KV pool a core, and there are 6.48"
+    assert message == "Llama-2-13B needs 12.50 GiB of KV pool a core, but only 6.48 are available"
 
 
 def test_host_memory_is_counted_for_every_copy() -> None:
@@ -284,7 +284,7 @@ def test_pods_share_a_node(cpu: int, memory_gib: int, severities: list[str]) -> 
 def test_every_number_of_users_is_judged_by_itself() -> None:
     spec = LoadTestSpec(users=(22, 73, 96))
     facts = LoadTestFacts(spec, "llama", server(), ("load_test",))
-    assert [one.path for one in judged(load_test_rules.users_are_worked_for, facts) if not one.holds] == [
+    assert [one.path for one in judged(load_test_rules.users_fit_the_batches, facts) if not one.holds] == [
         ("load_test", "users", 1),
         ("load_test", "users", 2),
     ]
@@ -301,7 +301,7 @@ def test_every_number_of_users_is_judged_by_itself() -> None:
     ],
 )
 def test_top_k_is_bounded_on_neuron_only(sampling: dict, facts: ServingFacts, holds: bool) -> None:
-    found = broken(load_test_rules.candidates_are_kept, LoadTestFacts(LoadTestSpec(sampling=sampling), "s", facts))
+    found = broken(load_test_rules.candidates_fit_the_sampler, LoadTestFacts(LoadTestSpec(sampling=sampling), "s", facts))
     assert bool(found) != holds
 
 

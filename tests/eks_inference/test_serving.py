@@ -34,6 +34,7 @@ from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+from eks_inference.serving.pods import cold_start_seconds
 from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from golden import assert_golden
@@ -232,7 +233,7 @@ def test_timeouts_cover_a_cold_start() -> None:
     graph = served()
     startup = engine("neuron-2.28-vllm-0.13").startup
     timeouts = graph.named("vllm-llama3-inf2-rayservice").options["customTimeouts"]
-    assert seconds(timeouts["create"]) == startup.total_s
+    assert seconds(timeouts["create"]) == cold_start_seconds(startup, startup.engine_s)
     head = graph.named("vllm-llama3-inf2-head-service").options["customTimeouts"]
     assert seconds(head["create"]) > startup.node_start_s + startup.image_pull_s
 
@@ -307,7 +308,10 @@ def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
         ({"tensor_parallel": 4}, r"tensor_parallel: NEU003: tensor_parallel 4 is more than the 2 NeuronCores of a pod"),
         ({"worker": {"devices": 2}}, r"worker\.devices: NEU002: 2 Neuron devices on inf2\.8xlarge, which has 1; given: 2"),
         ({"worker": {"instance_type": "trn2.48xlarge"}}, r"engine: NEU012: engine neuron-2\.28-vllm-0\.13 is not for trn2"),
-        ({"max_num_seqs": 80}, r"max_num_seqs: NEU008: Llama-3-8B needs 27\.48 GiB a core, and there are 16; .*up to 27 at"),
+        (
+            {"max_num_seqs": 80},
+            r"max_num_seqs: NEU008: Llama-3-8B needs 27\.48 GiB a core, but only 16 are available; .*up to 27 at",
+        ),
         ({"startup_timeout_seconds": 120}, r"startup_timeout_seconds: SRV001: 120 s is less than a start takes"),
     ],
 )

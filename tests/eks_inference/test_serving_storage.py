@@ -321,7 +321,7 @@ def test_the_head_may_have_another_image_than_the_built_one() -> None:
 
 
 def test_an_image_that_should_be_built_must_be_given() -> None:
-    with pytest.raises(ProgramError, match="image: is built in the cluster, and the server was not given what was built"):
+    with pytest.raises(ProgramError, match="image: is built in the cluster, but the server did not receive its reference"):
         served(BUILT)
 
 

@@ -172,8 +172,8 @@ MISTAKES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def test_the_documents_show_what_each_mistake_is_answered_with():
     parts = [
-        "# What is refused\n\nMistakes of the documents that the stacks follow, or what has become one since, and what"
-        " `eks-inference check` says of each. Made by a test."
+        "# What is refused\n\nMistakes in the documents that the stacks follow, or settings that have become mistakes since,"
+        " and what `eks-inference check` says of each. Made by a test."
     ]
     for title, (stack, changes) in MISTAKES.items():
         try:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from catalog_rows import VERSIONS
 from eks_inference.catalog import versions
 from eks_inference.cluster.existing import ExistingCluster
 from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.rules import findings
 from eks_inference.storage import plan, rules
-from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, is_lustre_size, lustre_size_gib
+from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, lustre_size_gib
 from eks_inference.storage.component import FileSystemDriver, SharedStore, shared_store, store_claim
 from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
 from eks_inference.storage.handle import ExistingStore
@@ -44,15 +45,15 @@ def parsed(**given_spec: Any) -> StoreSpec:
 @given(st.floats(0, 1_000_000, allow_nan=False))
 def test_a_chosen_size_is_one_there_is_has_the_room_and_is_the_smallest(needed: float) -> None:
     size = lustre_size_gib(needed)
-    assert is_lustre_size(size)
+    assert lustre_size_gib(size) == size
     assert size >= needed
-    smaller = [gib for gib in (SMALLEST_GIB, size - STEP_GIB) if gib < size and is_lustre_size(gib)]
+    smaller = [gib for gib in (SMALLEST_GIB, size - STEP_GIB) if gib < size and lustre_size_gib(gib) == gib]
     assert not [gib for gib in smaller if gib >= needed]
 
 
 @given(st.integers(-5000, 200_000))
 def test_the_sizes_of_lustre(gib: int) -> None:
-    assert is_lustre_size(gib) == (gib in (SMALLEST_GIB, *range(STEP_GIB, 200_001, STEP_GIB)))
+    assert (lustre_size_gib(gib) == gib) == (gib in (SMALLEST_GIB, *range(STEP_GIB, 200_001, STEP_GIB)))
 
 
 @pytest.mark.parametrize(("gib", "next_one"), [(1199, 1200), (1201, 2400), (3600, 4800), (0, 1200)])
@@ -61,7 +62,7 @@ def test_another_size_is_refused_by_rule_and_with_the_next_one(gib: int, next_on
         LustreStoreSpec(kind="fsx_lustre", size_gib=gib)
     (error,) = refused.value.errors()
     assert error["type"] == rules.LUSTRE_SIZES.id
-    assert error["msg"].endswith(f"give {next_one}")
+    assert error["msg"].endswith(f"choose {next_one}")
 
 
 # -- specs ----------------------------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ def test_a_store_is_efs_unless_it_says_otherwise() -> None:
 
 
 def test_scratch_storage_has_no_choice_of_throughput() -> None:
-    with pytest.raises(ValidationError, match=r"scratch has 200 MB/s for each TiB: leave it out"):
+    with pytest.raises(ValidationError, match=r"scratch always has 200 MB/s per TiB: omit it"):
         parsed(kind="fsx_lustre", deployment="scratch", throughput_mb_per_tib=250)
 
 
@@ -295,7 +296,7 @@ def test_files_of_efs_belong_to_a_user_who_is_not_root() -> None:
     assert access["rootDirectory"]["creationInfo"] == {"ownerUid": 1000, "ownerGid": 1000, "permissions": "0755"}
 
 
-@pytest.mark.parametrize("version", versions.kubernetes_versions())
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file_system", ["efs", "fsx_lustre"])
 def test_the_driver_is_pinned_for_each_version_and_has_no_permissions(file_system: FileSystem, version: str) -> None:
     def build() -> None:
@@ -350,9 +351,9 @@ def test_a_file_system_that_is_there_is_only_mounted() -> None:
 @pytest.mark.parametrize(
     ("spec", "driver", "zone_id", "fault"),
     [
-        (EfsStoreSpec(), "fsx_lustre", None, "another kind of file system; given: fsx_lustre; allowed: efs"),
-        (lustre_spec(), "fsx_lustre", None, "in one zone, and none is named"),
-        (lustre_spec(zone_id="usw2-az4"), "fsx_lustre", "usw2-az1", "no private subnet where the file system is to be"),
+        (EfsStoreSpec(), "fsx_lustre", None, "for another kind of file system; given: fsx_lustre; allowed: efs"),
+        (lustre_spec(), "fsx_lustre", None, "in one zone, and none is specified"),
+        (lustre_spec(zone_id="usw2-az4"), "fsx_lustre", "usw2-az1", "no private subnet for the file system"),
     ],
 )
 def test_what_cannot_be_made_is_refused(spec: StoreSpec, driver: FileSystem, zone_id: str | None, fault: str) -> None:

@@ -158,7 +158,7 @@ def test_instances_of_the_model_take_the_gpus_they_are_given(
     several = tensor_parallel * pipeline > 1
     assert f"kind: {'KIND_MODEL' if several else 'KIND_GPU'}\n" in plan.config_pbtxt(spec, shape)
     assert plan.copies(spec, shape) == (1 if several else gpus)
-    settings = json.loads(plan.model_json(spec, shape))
+    settings = json.loads(plan.repository_files(spec, shape)[f"{spec.served_name}/1/model.json"])
     assert settings["tensor_parallel_size"] * settings["pipeline_parallel_size"] == plan.world_size(spec, shape)
 
 
@@ -186,7 +186,7 @@ def test_braces_of_the_configuration_are_closed_and_its_parameters_are_the_words
 
 def test_inputs_and_outputs_are_the_back_ends_own() -> None:
     assert "input" not in plan.config_pbtxt(spec_of(), instance_type("g4dn.xlarge"))
-    assert not [argument for argument in plan.arguments() if "auto-complete" in argument]
+    assert not [argument for argument in plan.ARGUMENTS if "auto-complete" in argument]
 
 
 def test_a_model_from_s3_is_loaded_from_the_pods_folder() -> None:
@@ -549,14 +549,14 @@ def test_prometheus_reads_the_port_of_metrics() -> None:
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
-        ({"engine": "cuda-vllm-0.30"}, r"starts vllm, .* it can start: triton-24\.07-vllm-0\.5, triton-26\.08-vllm-0\.27"),
-        ({"replicas": 2, "autoscaling": {"kind": "hpa", "max": 2}}, "the autoscaler decides; leave replicas out"),
-        ({"extra_args": {"tensor-parallel-size": 2}}, "tensor-parallel-size: say tensor_parallel"),
-        ({"extra_args": {"disable-log-stats": True}}, "disable-log-stats: say log_stats"),
+        ({"engine": "cuda-vllm-0.30"}, r"starts vllm, .* can only start: triton-24\.07-vllm-0\.5, triton-26\.08-vllm-0\.27"),
+        ({"replicas": 2, "autoscaling": {"kind": "hpa", "max": 2}}, "the autoscaler sets the number of pods; leave out replicas"),
+        ({"extra_args": {"tensor-parallel-size": 2}}, "tensor-parallel-size: use tensor_parallel"),
+        ({"extra_args": {"disable-log-stats": True}}, "disable-log-stats: use log_stats"),
         ({"extra_args": {"trust_remote_code": True}}, "String should match pattern"),
         (
             {"cache": {"kind": "host_path"}, "model": {"kind": "volume", "claim": "m", "id": "m"}},
-            "is not downloaded from the Hugging",
+            "does not come from the Hugging",
         ),
         ({"dtype": "float32"}, "Input should be 'auto', 'bfloat16' or 'float16'"),
         ({"image": "nvcr.io/nvidia/tritonserver:latest"}, "may change under a running server"),

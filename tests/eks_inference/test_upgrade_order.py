@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from catalog_rows import VERSIONS
 from conftest import recorded
 from eks_inference.catalog import versions
 from graphs import of_kind, stands_on
@@ -86,7 +87,7 @@ def test_a_new_minor_version_changes_versions_and_nothing_else():
     }
 
 
-@pytest.mark.parametrize("version", versions.kubernetes_versions())
+@pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_is_of_another_minor_version_than_the_control_plane(version):
     graph = recorded_with({"cluster": {"version": version}})
     assert control_plane(graph).inputs["version"] == version
@@ -125,7 +126,7 @@ def test_every_add_on_with_pods_comes_after_the_core_nodes(shipped):
 
 @pytest.mark.parametrize("stack", ["trn2-di", "trn2-di-pair"])
 def test_a_pinned_image_changes_together_with_the_version(stack):
-    with pytest.raises(ProgramError, match=r"POO003: the release is of another Kubernetes version"):
+    with pytest.raises(ProgramError, match=r"POO003: the release is for another Kubernetes version"):
         recorded_with({"cluster": {"version": BEFORE}}, stack)
 
 

@@ -109,9 +109,9 @@ def test_two_servers_in_one_namespace_are_refused():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"instance_types": ["m5.2xlarge", "m5.xlarge"]}, r"pools\.core\.instance_types: the core pool has one instance type"),
-        ({"size": 0}, r"pools\.core\.size: without a node of the core pool"),
-        ({"kind": "karpenter", "size": None}, r"pools\.core: the core pool runs what must run"),
+        ({"instance_types": ["m5.2xlarge", "m5.xlarge"]}, r"pools\.core\.instance_types: the core pool must have one instance"),
+        ({"size": 0}, r"pools\.core\.size: without a node in the core pool"),
+        ({"kind": "karpenter", "size": None}, r"pools\.core: the core pool runs what every other part"),
     ],
 )
 def test_a_core_pool_that_cannot_be_one_is_refused(change: dict[str, Any], said: str):
@@ -180,7 +180,7 @@ def test_a_region_without_the_chip_is_refused(clone, capsys):
 def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     edit(clone, "NousResearch/Meta-Llama-3-8B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct")
     report = refused(capsys)
-    assert "eks-inference:huggingFaceToken: this secret is needed and missing" in report
+    assert "eks-inference:huggingFaceToken: this secret is required and missing" in report
     assert "pulumi config set --secret eks-inference:huggingFaceToken" in report
     edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceToken: {secure: v1:abc}\n  aws")
     assert main(["preview", STACK]) == 0

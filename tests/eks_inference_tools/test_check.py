@@ -153,7 +153,7 @@ def test_silencing_an_unknown_rule_names_the_nearest(clone, capsys):
     change(clone, silenced={"NEX008": "a reason in words"})
     code, said = check(capsys, STACK)
     assert code == 2
-    assert "there is no rule of this id" in said
+    assert "there is no rule with this id" in said
     assert "did you mean 'NEU008'" in said
 
 
@@ -161,7 +161,7 @@ def test_a_silence_that_silences_nothing_is_noted(clone, capsys):
     change(clone, silenced={"NEU008": "a reason in words"})
     code, said = check(capsys, STACK)
     assert code == 0
-    assert "NEU008 is silenced and has nothing against this stack" in said
+    assert "NEU008 is silenced but has no finding in this stack" in said
 
 
 def test_all_faults_of_rules_come_at_once(clone, capsys):
@@ -237,7 +237,7 @@ def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, STACK, "--explain", "EFA001")
     assert code == 0
-    assert "does not apply to anything here" in said
+    assert "does not apply to this stack" in said
 
 
 def test_explaining_an_unknown_rule_names_the_nearest(monkeypatch, capsys):

@@ -88,18 +88,19 @@ def test_progress_and_colour_are_for_terminals_only(small):
     [
         "--help",
         "check --help",
-        f"preview {STACK} --format json",
-        f"check {STACK} --format json",
+        "preview dev --program SMALL --format json",
+        "check dev --program SMALL --format json",
         "check --rules --format json",
         "plan --model OPT-350M --instance g4dn.xlarge --format json",
     ],
 )
-def test_what_a_program_reads_is_written_without_what_draws_for_people(command: str):
+def test_what_a_program_reads_is_written_without_what_draws_for_people(command: str, small: tuple[str, ...]):
+    arguments = command.replace("SMALL", small[-1]).split()
     code = (
         "import contextlib, sys\n"
         "from eks_inference_tools.cli import main\n"
         "with contextlib.suppress(SystemExit):\n"
-        f"    main({command.split()!r})\n"
+        f"    main({arguments!r})\n"
         "sys.exit([name for name in sys.modules if name.partition('.')[0] in ('rich', 'markupsafe')] or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.simulate.control_plane.api import ApiRefusal
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.loopback import serving
 from eks_inference_tools.simulate.schedulers.extender import (
     USAGE_ANNOTATION,
@@ -28,7 +28,7 @@ NODE = "inf2-1"
 SERVICE = ServicePort("kube-system", "k8s-neuron-scheduler", 12345)
 
 
-class Cluster:
+class Cluster(Api):
     """What the stand-in needs of an API server, in memory. ``refuses`` are verbs it forbids."""
 
     def __init__(self, *nodes: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def test_single_cores_are_refused_as_what_the_stand_in_cannot_do(cluster, call):
     answer = call("filter", {"Pod": pod("a", 2, CORE_RESOURCE), "Nodes": {"items": [node()]}}).json()
     assert (
         answer["Error"]
-        == "the stand-in of the Neuron extension hands out aws.amazon.com/neuron only, not aws.amazon.com/neuroncore"
+        == "the stand-in of the Neuron extension allocates aws.amazon.com/neuron only, not aws.amazon.com/neuroncore"
     )
 
 
@@ -235,9 +235,9 @@ def test_other_nodes_have_devices_of_their_own(cluster):
 
 
 def test_what_is_gone_is_told(cluster, call):
-    assert call("bind", binding("a")).json() == {"Error": "there is no pod demo/a any more"}
+    assert call("bind", binding("a")).json() == {"Error": "pod demo/a no longer exists"}
     cluster.add("pods", pod("a", 4))
-    assert call("bind", binding("a", "gone")).json() == {"Error": "there is no node gone any more"}
+    assert call("bind", binding("a", "gone")).json() == {"Error": "node gone no longer exists"}
     assert call("bind", {**binding("a"), "PodUID": "another"}).json() == {
         "Error": "409 Conflict: the pod is another one, or bound"
     }
@@ -291,7 +291,7 @@ def test_it_answers_no_other_method(call):
 def test_bad_requests_are_refused(cluster, call):
     url = call("filter", {}).url
     answer = requests.post(url, data="{", timeout=10)
-    assert (answer.status_code, answer.json()) == (400, {"Error": "the request is no JSON"})
+    assert (answer.status_code, answer.json()) == (400, {"Error": "the request is not JSON"})
     assert json.loads(requests.post(url, data="[]", timeout=10).text)["Nodes"] == {"items": []}
 
 

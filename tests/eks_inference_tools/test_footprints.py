@@ -71,14 +71,14 @@ def test_everything_that_the_library_can_install_has_a_footprint() -> None:
 
 @pytest.mark.parametrize("name", sorted(catalog.charts()))
 def test_the_footprint_of_a_chart_is_of_the_version_that_is_installed(name: str) -> None:
-    assert f" {versions.chart(name).version}" in catalog.chart(name).source
+    assert f" {versions.chart(name).version}" in catalog.charts()[name].source
 
 
 def test_a_name_that_is_not_there_is_refused_with_the_nearest() -> None:
     with pytest.raises(KeyError, match="nearest: karpenter"):
-        catalog.chart("karpentr")
+        versions.chart("karpentr")
     with pytest.raises(KeyError, match="nearest: coredns"):
-        catalog.addon("core-dns")
+        versions.addon("core-dns", "1.35")
 
 
 @pytest.mark.parametrize(("name", "workload"), WORKLOADS, ids=[f"{name} {workload.name}" for name, workload in WORKLOADS])
@@ -169,7 +169,7 @@ def releases() -> list[Resource]:
 
 @pytest.mark.parametrize("installed", releases(), ids=lambda one: one.name)
 def test_all_that_our_components_say_of_pods_is_read(installed: Resource) -> None:
-    footprint = catalog.chart(installed.inputs["chart"].rpartition("/")[2])
+    footprint = catalog.charts()[installed.inputs["chart"].rpartition("/")[2]]
     places = {place for workload in footprint.workloads for place in workload.place_at}
     resources = {path for workload in footprint.workloads for container in workload.containers for path in container.at}
     values = installed.inputs["values"]
@@ -310,7 +310,7 @@ def paths_of(footprint: Footprint) -> Iterator[str]:
 @given(st.sampled_from(sorted(catalog.charts())), st.data())
 def test_no_value_of_a_chart_is_too_odd(name: str, data: st.DataObject) -> None:
     values: Any = {}
-    for path in sorted({path for path in paths_of(catalog.chart(name)) if path}):
+    for path in sorted({path for path in paths_of(catalog.charts()[name]) if path}):
         *above, last = path.split(".")
         here = values
         for key in above:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from eks_inference_tools.cli import main
 from github_api import BOT, REPOSITORY, GitHubApi, zipped
-from stackgraph.github import comment
+from stackgraph.github import LONGEST_BODY, comment
 from stackgraph.github.api import GitHub, GitHubError
-from stackgraph.github.comment import LONGEST_BODY, Outcome, length
+from stackgraph.github.comment import Outcome
+from stackgraph.graph.wording import utf16_length
 
 MARKER = "<!-- eks-inference diff -->"
 BODY = f"{MARKER}\n1 stack: +1\n"
@@ -222,15 +223,15 @@ def test_whatever_is_there_one_comment_is_left_then_none(api, github, existing):
 def test_a_comment_of_the_greatest_length_is_posted_whole(api, job):
     job.left()
     job.run()
-    own = length(bodies(api)[0]) - length(BODY)
+    own = utf16_length(bodies(api)[0]) - utf16_length(BODY)
     job.left(f"{MARKER}\n{'x' * (LONGEST_BODY - own - len(MARKER) - 2)}\n")
     assert job.run()[0] == 0
-    assert length(bodies(api)[0]) == LONGEST_BODY
+    assert utf16_length(bodies(api)[0]) == LONGEST_BODY
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "🚀"])
 def test_a_longer_one_becomes_a_pointer_to_the_report(api, job, letter):
-    job.left(f"{MARKER}\n{letter * (LONGEST_BODY // length(letter))}\n")
+    job.left(f"{MARKER}\n{letter * (LONGEST_BODY // utf16_length(letter))}\n")
     assert job.run()[0] == 0
     (body,) = bodies(api)
     assert body.startswith(f"{MARKER}\nThe report is too long for a comment.")
@@ -326,7 +327,7 @@ def broken() -> bytes:
     return whole[:60] + b"\0" * 20 + whole[80:]
 
 
-@pytest.mark.parametrize(("archive", "said"), [(b"not a zip", "readable"), (broken(), "readable"), (bzip2(), "compressed")])
+@pytest.mark.parametrize(("archive", "said"), [(b"not a zip", "readable"), (broken(), "readable"), (bzip2(), "compression")])
 def test_an_archive_that_is_none_is_refused(api, job, archive, said):
     api.artifact(RUN, "stack-diff", archive)
     job.refused(said)
@@ -380,7 +381,7 @@ def test_what_fails_for_a_moment_is_asked_again(api, github, waits, method, path
 
 def test_what_keeps_failing_is_an_error(api, github, waits):
     api.fail("GET", LIST, 502, b"<html>Unicorn!</html>", times=9)
-    with pytest.raises(GitHubError, match=r"GET /issues/12/comments: 502: <html>Unicorn!</html> \(asked 4 times\)") as caught:
+    with pytest.raises(GitHubError, match=r"GET /issues/12/comments: 502: <html>Unicorn!</html> \(4 attempts\)") as caught:
         comment.put(github, PULL, BODY, author=BOT)
     assert caught.value.status == 502
     assert len(waits) == 3
@@ -419,7 +420,7 @@ def test_rate_limits_are_waited_for_as_github_asks(api, github, waits, status, m
 )
 def test_a_rate_limit_that_lasts_is_not_waited_for(api, github, waits, headers):
     api.fail("GET", LIST, 403, "API rate limit exceeded", headers=headers)
-    with pytest.raises(GitHubError, match="it opens in 3600 s"):
+    with pytest.raises(GitHubError, match="resets in 3600 s"):
         comment.put(github, PULL, BODY, author=BOT)
     assert not waits
 
@@ -478,7 +479,7 @@ def test_a_server_that_repeats_the_token_does_not_make_it_show(api, job):
 
 def test_a_wrong_token_is_said_to_be_wrong(api, job, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", "ghs_another")
-    job.refused("401: Bad credentials", "not valid")
+    job.refused("401: Bad credentials", "invalid")
 
 
 def test_a_token_with_a_newline_behind_it_is_a_token(api, job, monkeypatch):
@@ -509,7 +510,7 @@ def test_another_event_is_refused(job):
 
 def test_a_host_that_is_not_there_is_an_error(waits):
     github = GitHub("http://127.0.0.1:9", REPOSITORY, "ghs_loopback", sleep=waits.append)
-    with pytest.raises(GitHubError, match="no answer") as caught:
+    with pytest.raises(GitHubError, match="no response") as caught:
         github.get("/pulls/1")
     assert caught.value.status == 0
     assert waits == [1, 2, 4]

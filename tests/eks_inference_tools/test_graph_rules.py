@@ -302,7 +302,7 @@ def test_one_node_that_has_enough_is_enough():
     [
         ({"aws.amazon.com/neuron": 1}, {}, "has no limit"),
         ({}, {"aws.amazon.com/neuron": "500m"}, "is not a whole number"),
-        ({"hugepages-2Mi": "1Gi"}, {"hugepages-2Mi": "2Gi"}, "is requested otherwise than limited"),
+        ({"hugepages-2Mi": "1Gi"}, {"hugepages-2Mi": "2Gi"}, "has a request that differs from its limit"),
         ({"hugepages-2Mi": "1Gi"}, {"hugepages-2Mi": "1024Mi"}, ""),
         ({"cpu": "1"}, {"cpu": "2"}, ""),
         ({"aws.amazon.com/neuron": "<n>"}, {"aws.amazon.com/neuron": 1}, ""),
@@ -424,7 +424,7 @@ def test_one_owner_of_the_number_of_pods():
         graph(pods(), autoscaler("a"), autoscaler("b")), "K8S007"
     )
     ray = kubernetes("keda.sh/v1alpha1:ScaledObject", "s", {"spec": {"scaleTargetRef": {"kind": "RayCluster", "name": "llama"}}})
-    assert "whose pods Ray's own autoscaler counts" in messages(graph(ray), "K8S007")
+    assert "whose pods Ray's own autoscaler sets" in messages(graph(ray), "K8S007")
     ignoring = pods(spec={"replicas": 2})
     kept = Resource(
         urn=ignoring.urn,
@@ -479,7 +479,7 @@ def test_pods_a_namespace_refuses_are_an_error():
     level = namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     (finding,) = found(graph(level, server(securityContext={"privileged": True})), "K8S009")
     assert finding.severity == "error"
-    assert "the API server refuses its pods" in finding.judgement.message
+    assert "the API server rejects its pods" in finding.judgement.message
     assert not found(graph(server(securityContext={"privileged": True})), "K8S009")
     assert not found(graph(level, server()), "K8S009")
 
@@ -533,7 +533,7 @@ def test_a_plugin_has_to_reach_the_nodes():
         {"spec": {"template": {"spec": {"containers": [{"name": "p", "image": "x/neuron-device-plugin:1.0"}]}}}},
     )
     facts = graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), stays_away)
-    assert "DaemonSet app/plugin, which stays away from those nodes" in messages(facts, "K8S013")
+    assert ": DaemonSet app/plugin cannot run there" in messages(facts, "K8S013")
     assert not found(graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), chart(NEURON_CHART)), "K8S013")
 
 
@@ -541,7 +541,7 @@ def test_the_chart_of_the_efa_plugin_needs_tolerations():
     made = efa_template()
     nodes = (cluster(), made, trn2_group(made), on_trn2({"vpc.amazonaws.com/efa": 16}))
     efa = "https://aws.github.io/eks-charts/aws-efa-k8s-device-plugin"
-    assert "stays away" in messages(graph(*nodes, chart(efa)), "K8S013")
+    assert "cannot run there" in messages(graph(*nodes, chart(efa)), "K8S013")
     assert not found(graph(*nodes, chart(efa, tolerations=[TOLERATION])), "K8S013")
 
 
@@ -555,7 +555,7 @@ def test_the_plugin_and_the_dra_driver_may_have_nodes_of_their_own():
 
 
 def test_neurondevice_is_refused_anywhere():
-    assert "is not offered since SDK 2.22" in messages(graph(asking({"aws.amazon.com/neurondevice": 1})), "NEU011")
+    assert "has not been offered since SDK 2.22" in messages(graph(asking({"aws.amazon.com/neurondevice": 1})), "NEU011")
 
 
 def test_neuroncores_are_refused_on_trn2_only():
@@ -566,7 +566,7 @@ def test_neuroncores_are_refused_on_trn2_only():
 
 
 def test_the_scheduler_of_the_chart_has_a_default_of_its_own():
-    assert "1.31, the cluster of 1.35" in messages(graph(cluster(), chart(NEURON_CHART, scheduler={"enabled": True})), "NEU017")
+    assert "1.31, the cluster 1.35" in messages(graph(cluster(), chart(NEURON_CHART, scheduler={"enabled": True})), "NEU017")
     pinned = {"enabled": True, "customScheduler": {"image": {"tag": "v1.35.6-eks-1-35-13"}}}
     assert not found(graph(cluster(), chart(NEURON_CHART, scheduler=pinned)), "NEU017")
 

@@ -40,7 +40,7 @@ DATA = Path(__file__).parents[1] / "data" / "loadtest"
 OWN = DATA / "20261121T133449Z-0d7df4b21e"
 LLAMA = "NousResearch/Meta-Llama-3-8B-Instruct"
 
-# What tests/openai_server.py was told when the files were made (tests/data/loadtest/README.md).
+# What tests/support/openai_server.py was told when the files were made (tests/data/loadtest/README.md).
 TTFT_MS, ITL_MS, TOKENS = 200, 10, 64
 E2E_MS = TTFT_MS + (TOKENS - 1) * ITL_MS
 
@@ -208,7 +208,7 @@ def test_failed_requests_are_counted_and_told():
 def test_a_test_that_ended_early_says_so():
     (source,) = published()["inf2-llama2"].runs
     (note,) = compare([[replace(source, label="L")]], {}).notes
-    assert (note.level, note.text) == ("warning", "L: 44 of the 176 requests asked for completed.")
+    assert (note.level, note.text) == ("warning", "L: 44 of 176 planned requests completed.")
 
 
 def test_genai_perf_of_triton_24_07():
@@ -335,7 +335,7 @@ def test_a_model_finds_its_published_figures_by_any_of_its_names():
     assert compared_with("meta-llama/Llama-3.3-70B-Instruct") == compared_with("") == []
     unknown = replace(the_run("vllm-0.33.0-2-users.json"), model="meta-llama/Llama-3.3-70B-Instruct")
     (note,) = compare([[unknown]], published()).notes
-    assert "nothing is published here of the model: meta-llama/Llama-3.3-70B-Instruct" in note.text
+    assert "no published figures for the model: meta-llama/Llama-3.3-70B-Instruct" in note.text
     assert all(id_ in note.text for id_ in published())
 
 
@@ -344,7 +344,7 @@ def test_of_a_sweep_the_nearest_number_of_users_is_compared_with(users: int, nea
     run = replace(the_run("genai-perf-24.07-form.json"), users=users)
     (comparison,) = compare([[run]], published()).against_published
     assert comparison.other.users == nearest
-    assert any("users at once" in note.text for note in comparison.notes) == (users != nearest)
+    assert any("concurrent users" in note.text for note in comparison.notes) == (users != nearest)
 
 
 def test_the_sources_own_figures_compare_as_equal():
@@ -396,7 +396,7 @@ def test_throughput_is_not_compared_where_the_chips_are_not_known(tmp_path: Path
     assert found[("output_tokens_per_s", "")] is None
     assert ("output_tokens_per_s_per_chip", "") not in found
     assert [(note.rule, note.level) for note in comparison.notes] == [("DI012", "warning")]
-    assert f"chips not known {which}:" in comparison.notes[0].text
+    assert f"number of chips unknown {which}:" in comparison.notes[0].text
     (advice,) = (note for note in report.notes if note.rule == "DI012")
     assert advice.level == "warning"
     assert "--chips" in advice.text
@@ -423,8 +423,8 @@ def test_a_time_with_another_meaning_is_not_compared_and_says_so():
     ).against_first
     (note,) = comparison.notes
     assert note.level == "warning"
-    assert "ITL is one figure a request without the time to first token here" in note.text
-    assert "ITL is one figure a request with the time to first token in it there" in note.text
+    assert "ITL is one value per request, excluding the time to first token here" in note.text
+    assert "ITL is one value per request, including the time to first token there" in note.text
 
 
 def test_other_loads_other_models_and_other_hardware_are_told():
@@ -433,10 +433,10 @@ def test_other_loads_other_models_and_other_hardware_are_told():
     other = replace(other, metrics={**base.metrics, "input_tokens": {"mean": 512.0}})
     (comparison,) = compare([[replace(base, instance_type="trn1.2xlarge")], [other]], {}).against_first
     assert [note.text for note in comparison.notes] == [
-        f"other model: other/model here, {LLAMA} there",
+        f"different model: other/model here, {LLAMA} there",
         "inf2.xlarge here, trn1.2xlarge there",
-        "other load: 8 users at once here, 4 there",
-        "other load: 512 input tokens a request here, 128 there",
+        "different load: 8 concurrent users here, 4 there",
+        "different load: 512 input tokens per request here, 128 there",
     ]
 
 
@@ -496,14 +496,14 @@ def test_published_figures_can_be_chosen_or_left_out():
     assert report_on(file, "--published", "none").against_published == ()
     (comparison,) = report_on(file, "--published", "inf2-llama2").against_published
     assert comparison.other.label == "inf2-llama2"
-    assert any(note.text.startswith("other model:") for note in comparison.notes)
+    assert any(note.text.startswith("different model:") for note in comparison.notes)
 
 
 @pytest.mark.parametrize("chips", ["0", "-1", "four", "1.5"])
 def test_no_number_of_chips_is_refused(chips: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         parsed(DATA / "aiperf-0.13.0.json", f"--chips={chips}")
-    assert f"'{chips}' is no number of chips" in capsys.readouterr().err
+    assert f"'{chips}' is not a number of chips" in capsys.readouterr().err
 
 
 # -- what cannot be read --------------------------------------------------------------------------------------------------------
@@ -766,7 +766,7 @@ def test_the_page_plots_what_more_users_do():
         return " ".join(re.findall(r"<figure><h3>([^<]+)</h3>", page(*arguments)))
 
     sweep = DATA / "guidellm-0.8.1.json"
-    assert "per second of a chip Time to first token, ms, p50" in titles(sweep, "--chips", "1")
+    assert "per second and chip Time to first token, ms, p50" in titles(sweep, "--chips", "1")
     assert "Time to first token, ms, p50" not in titles(DATA / "aiperf-0.13.0.json")
     both = (DATA / "vllm-0.33.0-2-users.json", DATA / "vllm-0.33.0-4-users.json")
     assert "Time to first token, ms, p50" in titles(*both), "files of one tool on the same hardware are a series"

@@ -97,7 +97,7 @@ def test_a_length_is_a_number_of_tokens(length: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as caught:
         main(["plan", "--model", "Llama-2-13B", "--instance", "inf2.48xlarge", f"--max-model-len={length}"])
     assert caught.value.code == 2
-    assert f"'{length}' is no number of tokens" in capsys.readouterr().err
+    assert f"'{length}' is not a number of tokens" in capsys.readouterr().err
 
 
 def test_nothing_fits_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def pod(name: str = "server", **asked: Any) -> PodToPlace:
 
 
 def types(starts: Iterable[Start]) -> list[str]:
-    return [start.node.type_name for start in starts]
+    return [start.node.kind.instance.name for start in starts]
 
 
 M5 = pool("default", "m5")
@@ -104,9 +104,9 @@ def test_what_daemon_sets_take_is_counted() -> None:
 def test_devices_count_before_a_plugin_offers_them() -> None:
     asked = {"aws_amazon_com__neuron": 12, **ON_INF2}
     (start,) = choose([pod(**asked)], kinds_of(M5, INF2), (), ())
-    assert start.node.type_name == "inf2.48xlarge"
+    assert start.node.kind.instance.name == "inf2.48xlarge"
     assert start.node.devices == {DEVICE_RESOURCE: 12, CORE_RESOURCE: 24}
-    assert DEVICE_RESOURCE not in start.node.allocatable
+    assert DEVICE_RESOURCE not in start.node.kind.allocatable
 
 
 def test_pods_share_a_node_as_long_as_there_is_a_type_that_holds_them() -> None:
@@ -169,7 +169,7 @@ def test_pods_that_keep_apart_get_a_node_each() -> None:
 def test_a_node_that_is_there_is_used_first() -> None:
     (start,) = choose([pod(cpu=1)], kinds_of(M5), (), ())
     free = {"cpu": Decimal(1), "memory": Decimal(2**30), "pods": Decimal(10)}
-    room = Room(exact_shape(start.node.labels, start.node.taints), free)
+    room = Room(exact_shape(start.node.labels, start.node.kind.taints), free)
     assert choose([pod("a", cpu="500m"), pod("b", cpu="500m")], kinds_of(M5), (), [room]) == ()
     assert types(choose([pod("c", cpu="500m")], kinds_of(M5), (), [room])) == ["m5.large"], "it is full"
 
@@ -238,8 +238,8 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
         placed = [one for start in starts for one in start.pods]
         assert len({one.uid for one in placed}) == len(placed)
         for start in starts:
-            (kind,) = (one for one in kinds if one.instance.name == start.node.type_name)
-            total = used.setdefault(start.node.pool, {})
+            (kind,) = (one for one in kinds if one.instance.name == start.node.kind.instance.name)
+            total = used.setdefault(start.node.kind.shape.pool, {})
             for name, amount in counted(kind).items():
                 total[name] = total.get(name, Decimal()) + amount
             assert_holds(start, daemon)
@@ -257,13 +257,13 @@ def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str,
 
 
 def full(start: Start) -> Room:
-    return Room(exact_shape(start.node.labels, start.node.taints), {})
+    return Room(exact_shape(start.node.labels, start.node.kind.taints), {})
 
 
 def assert_holds(start: Start, daemon: Mapping[str, Any]) -> None:
     """The node has room for its pods and the DaemonSet's, counted anew."""
-    room = Room(exact_shape(start.node.labels, start.node.taints), {})
-    amounts = {**start.node.allocatable, **{name: str(number) for name, number in start.node.devices.items()}}
+    room = Room(exact_shape(start.node.labels, start.node.kind.taints), {})
+    amounts = {**start.node.kind.allocatable, **{name: str(number) for name, number in start.node.devices.items()}}
     for name, amount in amounts.items():
         room.free[name] = quantity(amount)
     for one in (PodToPlace("daemon", "daemon", PodSpec(daemon)), *start.pods):
@@ -506,7 +506,7 @@ def test_the_pods_of_the_shipped_stack_get_their_nodes() -> None:
     daemons = [item for items in footprints(of).values() for item in items if item["kind"] == "DaemonSet"]
     asked = {"aws_amazon_com__neuron": 1, "cpu": 30, "memory": "100Gi", "selector": {POOL_LABEL: "inferentia-inf2"}, **ON_INF2}
     (start,) = choose([pod(**asked)], karpenter_kinds(of), [PodSpec(at(one, "spec", "template", "spec")) for one in daemons], ())
-    assert start.node.type_name == "inf2.8xlarge"
+    assert start.node.kind.instance.name == "inf2.8xlarge"
 
 
 # -- device plugins --------------------------------------------------------------------------------------------------------------

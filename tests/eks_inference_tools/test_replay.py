@@ -24,7 +24,7 @@ from eks_inference_tools.simulate.replay.report import Report
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
 from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
 from eks_inference_tools.simulate.replay.text import render_text
-from eks_inference_tools.simulate.replay.triton import SUCCESS, Exporters, Fleet
+from eks_inference_tools.simulate.replay.triton import SUCCESS, Fleet
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound
@@ -88,7 +88,7 @@ def metric(name: str):
 
 
 def test_a_metric_that_the_simulated_servers_do_not_have_is_refused() -> None:
-    with pytest.raises(ProblemsFound, match="tells nothing that vllm_time_to_first_token_ms is made of"):
+    with pytest.raises(ProblemsFound, match="does not export a series for vllm_time_to_first_token_ms"):
         subject_of(changed(HPA_TYPE, metric("vllm_time_to_first_token_ms")))
 
 
@@ -152,15 +152,19 @@ def test_pods_by_the_average(pods: int, average: float, expected: int) -> None:
 # -- simulated servers -----------------------------------------------------------------------------------------------------------
 
 
+def serve(fleet: Fleet, pods: list[str]) -> None:
+    """Pods of a name each, which is their address, too."""
+    fleet.serve(dict(zip(pods, pods, strict=True)))
+
+
 def counter(fleet: Fleet, pod: str, name: str) -> float:
-    text = fleet.exposition(pod)
-    assert text
+    text = fleet.answer(Request("GET", f"http://{pod}:8002/metrics")).body.decode()
     return float(next(line for line in text.splitlines() if line.startswith(f"{name}{{")).rpartition(" ")[2])
 
 
 def test_a_pod_under_users_completes_what_the_model_says() -> None:
     fleet = Fleet(MODEL, "m")
-    fleet.serve(["a"])
+    serve(fleet, ["a"])
     fleet.load(16)
     fleet.advance(120)
     assert counter(fleet, "a", SUCCESS) / 120 == pytest.approx(MODEL.completed_per_s(16), rel=0.03)
@@ -170,10 +174,10 @@ def test_a_pod_under_users_completes_what_the_model_says() -> None:
 
 def test_users_are_shared_out_evenly_and_a_new_pod_gets_its_share() -> None:
     fleet = Fleet(MODEL, "m")
-    fleet.serve(["a"])
+    serve(fleet, ["a"])
     fleet.load(32)
     fleet.advance(30)
-    fleet.serve(["a", "b"])
+    serve(fleet, ["a", "b"])
     assert counter(fleet, "b", SUCCESS) == 0
     before = counter(fleet, "a", SUCCESS)
     fleet.advance(120)
@@ -183,7 +187,7 @@ def test_users_are_shared_out_evenly_and_a_new_pod_gets_its_share() -> None:
 
 def test_counters_of_idle_pods_stand_still_at_a_number() -> None:
     fleet = Fleet(MODEL, "m")
-    fleet.serve(["a", "b", "c"])
+    serve(fleet, ["a", "b", "c"])
     fleet.load(1)
     fleet.advance(60)
     assert fleet.idle() == {"b", "c"}
@@ -192,11 +196,11 @@ def test_counters_of_idle_pods_stand_still_at_a_number() -> None:
 
 def test_requests_of_a_pod_that_goes_begin_anew_elsewhere() -> None:
     fleet = Fleet(MODEL, "m")
-    fleet.serve(["a", "b"])
+    serve(fleet, ["a", "b"])
     fleet.load(8)
     fleet.advance(20)
-    fleet.serve(["b"])
-    assert fleet.exposition("a") is None
+    serve(fleet, ["b"])
+    assert fleet.answer(Request("GET", "http://a:8002/metrics")).status == 502
     before = counter(fleet, "b", SUCCESS)
     fleet.advance(60)
     assert (counter(fleet, "b", SUCCESS) - before) / 60 == pytest.approx(MODEL.completed_per_s(8), rel=0.1)
@@ -207,14 +211,14 @@ def test_without_a_ready_pod_users_wait() -> None:
     fleet.load(4)
     fleet.advance(30)
     assert fleet.completed == 0
-    fleet.serve(["a"])
+    serve(fleet, ["a"])
     fleet.advance(30)
     assert fleet.completed > 0
 
 
 def test_users_leave() -> None:
     fleet = Fleet(MODEL, "m")
-    fleet.serve(["a"])
+    serve(fleet, ["a"])
     fleet.load(8)
     fleet.load(0)
     fleet.advance(60)
@@ -224,10 +228,9 @@ def test_users_leave() -> None:
 
 def test_exporters_answer_for_each_pod_at_its_own_address() -> None:
     fleet = Fleet(MODEL, "opt")
-    fleet.serve(["a", "b"])
-    exporters = Exporters(fleet)
-    exporters.update({"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.3": "gone"}, silent=["b"])
-    answered = exporters.answer(Request("GET", "http://10.0.0.1:8002/metrics"))
+    fleet.serve({"10.0.0.3": "gone"})
+    fleet.serve({"10.0.0.1": "a", "10.0.0.2": "b"}, silent=["b"])
+    answered = fleet.answer(Request("GET", "http://10.0.0.1:8002/metrics"))
     assert answered.status == 200
     assert f'{QUEUE_COUNTER}{{model="opt",version="1"}} 0' in answered.body.decode()
     refused = (
@@ -237,8 +240,8 @@ def test_exporters_answer_for_each_pod_at_its_own_address() -> None:
         "10.0.0.1:8002/",
         "10.0.0.3:8002/metrics",
     )
-    assert all(exporters.answer(Request("GET", f"http://{target}")).status in (404, 502) for target in refused)
-    assert exporters.answer(Request("POST", "http://10.0.0.1:8002/metrics")).status == 404
+    assert all(fleet.answer(Request("GET", f"http://{target}")).status in (404, 502) for target in refused)
+    assert fleet.answer(Request("POST", "http://10.0.0.1:8002/metrics")).status == 404
 
 
 # -- configuration of Prometheus -------------------------------------------------------------------------------------------------
@@ -335,7 +338,7 @@ def test_a_query_that_cannot_be_filled_in_is_refused(query: str) -> None:
 
 
 def test_a_rule_without_a_label_for_pods_is_refused() -> None:
-    with pytest.raises(ProblemsFound, match="no label"):
+    with pytest.raises(ProblemsFound, match="does not map labels"):
         adapter_rule(RULE | {"resources": {"overrides": {"ns": {"resource": "namespace"}}}})
 
 
@@ -466,10 +469,10 @@ def pods(count: int):
 NAMES = {
     "out": "scales out under queueing",
     "bounds": "never more than 4 pods, nor fewer than 1",
-    "in": "scales in after it",
+    "in": "scales in after the load",
     "waits": "waits 120 s before it scales in",
-    "nan": "no value that is no number",
-    "flap": "no flap",
+    "nan": "every value is a number",
+    "flap": "does not flap",
     "missing": "missing pods do not freeze it",
     "idle": "idle pods do not freeze it",
 }
@@ -546,7 +549,7 @@ def test_the_text_has_every_step_every_judgement_and_the_table() -> None:
         assert change in text
     assert text.count("  ok      ") == 8
     assert "a pod stops answering Prometheus" in text
-    assert "more are wanted than it may have" in text
+    assert "wants more than its maximum" in text
     assert "stand-ins: Triton" in text
     assert "-26 %" in text or "-27 %" in text
     failed = replace(report(), findings=judge(edited(pods(5), 180, 181), LIMITS))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from conftest import recorded
-from eks_inference.accelerators.neuron.plan import SCHEDULER_CONFIG_FILE, SCHEDULER_NAME, scheduler_configuration
+from eks_inference.accelerators.neuron.plan import SCHEDULER_CONFIG_FILE, scheduler_configuration
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.simulate.schedulers.kube_schedulers import forbidden
 from eks_inference_tools.simulate.schedulers.second_schedulers import SecondScheduler, rewritten, scheduler_of, second_schedulers
@@ -34,25 +34,16 @@ def spec(
 def read(pod: Any, **data: Any) -> SecondScheduler | Unsimulated | None:
     """``data`` are the files of ConfigMap ``conf``; ``s_yaml`` is the one that configures."""
     content = {"s.yaml": json.dumps(CONFIGURATION), **{key.replace("_", "."): value for key, value in data.items()}}
-    return scheduler_of("Deployment demo/second", "demo", PodSpec(pod), lambda name: content if name == "conf" else None)
+    return scheduler_of("Deployment demo/second", PodSpec(pod), lambda name: content if name == "conf" else None)
 
 
 def scheduler(**configuration: Any) -> SecondScheduler:
-    return SecondScheduler("Deployment demo/second", "demo", "second", "conf", (), {**CONFIGURATION, **configuration})
+    return SecondScheduler((), {**CONFIGURATION, **configuration})
 
 
 @pytest.mark.parametrize("stack", ["inf2-llama2", "inf2-llama3"])
 def test_the_neuron_stacks_bring_one_with_the_library_s_configuration(stack: str):
-    assert second_schedulers(recorded(stack)) == (
-        SecondScheduler(
-            title=f"Deployment kube-system/{SCHEDULER_NAME}",
-            namespace="kube-system",
-            service_account=SCHEDULER_NAME,
-            config_map=f"{SCHEDULER_NAME}-config",
-            arguments=("--v=2",),
-            configuration=scheduler_configuration(),
-        ),
-    )
+    assert second_schedulers(recorded(stack)) == (SecondScheduler(arguments=("--v=2",), configuration=scheduler_configuration()),)
     assert SCHEDULER_CONFIG_FILE.endswith(".yaml")
 
 
@@ -75,7 +66,7 @@ def test_other_stacks_bring_none():
     ],
 )
 def test_command_lines_of_many_forms_are_read(container: dict[str, Any]):
-    assert read(spec(container)) == SecondScheduler("Deployment demo/second", "demo", "second", "conf", ("--v=4",), CONFIGURATION)
+    assert read(spec(container)) == SecondScheduler(("--v=4",), CONFIGURATION)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +81,7 @@ def test_command_lines_of_many_forms_are_read(container: dict[str, Any]):
 def test_the_file_is_followed_into_its_config_map(path, mount, volume):
     found = read(spec({"command": ["kube-scheduler", f"--config={path}"]}, mount=mount, volume=volume))
     assert isinstance(found, SecondScheduler)
-    assert (found.config_map, found.configuration) == ("conf", CONFIGURATION)
+    assert found.configuration == CONFIGURATION
 
 
 @pytest.mark.parametrize(
@@ -123,7 +114,7 @@ def test_what_cannot_be_followed_is_told():
 
     config = "--config=/etc/conf/s.yaml"
     assert why("--v=2") == "kube-scheduler runs without --config"
-    assert why("serve", config) == "the argument 'serve' of kube-scheduler is no flag"
+    assert why("serve", config) == "the argument 'serve' of kube-scheduler is not a flag"
     assert why("--config=/elsewhere/s.yaml") == "--config=/elsewhere/s.yaml is in no ConfigMap that the pod mounts"
     assert why("--config=/etc/conf/t.yaml") == "--config=/etc/conf/t.yaml is in no ConfigMap that the pod mounts"
     assert why("--config=/etc/configuration/s.yaml").endswith("is in no ConfigMap that the pod mounts")
@@ -152,7 +143,7 @@ def test_a_graph_s_config_maps_are_taken_from_the_pod_s_own_namespace():
     )
     (found,) = second_schedulers(graph)
     assert isinstance(found, SecondScheduler)
-    assert (found.title, found.namespace, found.names) == ("Deployment b/second", "b", ("mine", "too"))
+    assert found.names == ("mine", "too")
 
 
 @pytest.mark.parametrize("name", ["", "default-scheduler", "volcano"])

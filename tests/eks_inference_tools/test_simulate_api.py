@@ -474,7 +474,7 @@ def test_a_stand_in_that_fails_is_told_and_none_goes_on(listed: KubernetesApi, a
 def test_a_cluster_that_cannot_be_read_is_told(listed: KubernetesApi, api: Api):
     listed.answers("GET", "/api/v1/pods", (403, status(403, "Forbidden", "pods is forbidden")))
     with StandIns(api, [Noting("one", "pods")]) as running:
-        assert failure(running) == "reading the cluster for stand-ins failed: 403 Forbidden: pods is forbidden"
+        assert failure(running) == "reading the cluster for the stand-ins failed: 403 Forbidden: pods is forbidden"
 
 
 def test_an_api_server_that_is_gone_is_told(listed: KubernetesApi, api: Api):

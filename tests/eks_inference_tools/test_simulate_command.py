@@ -123,7 +123,7 @@ def test_what_is_not_well_is_exit_code_1(stage: Stage, capsys: pytest.CaptureFix
 
 
 def test_one_pending_pod_is_enough(stage: Stage):
-    stage.report = replace(WELL, landing=replace(WELL.landing, pending=EVERYTHING.landing.pending[:1]))
+    stage.report = replace(WELL, scheduled=replace(WELL.scheduled, pending=EVERYTHING.scheduled.pending[:1]))
     assert main(["simulate", "inf2-llama2"]) == 1
 
 
@@ -202,23 +202,31 @@ def rolled_out(simulated, **others):
 
 toolchain.installed = lambda *tools: SimpleNamespace(asked=())
 simulation.simulation, simulation.rolled_out = endless, rolled_out
-sys.exit(main(["simulate", "inf2-llama2"]))
+sys.exit(main(["simulate", "--program", "small"]))
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_ends_it_leaves_nothing(number: signal.Signals, tmp_path: Path):
+    small = tmp_path / "small"
+    small.mkdir()
+    (small / "Pulumi.yaml").write_text("name: small\nruntime: python\n")
+    (small / "Pulumi.dev.yaml").touch()
+    (small / "__main__.py").touch()
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS],
-        cwd=ROOT, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip
         assert program.stdout is not None
         line = program.stdout.readline()
         assert line.strip().isdecimal(), program.stderr and program.stderr.read()
-        assert [path.name.startswith("eks-inference-") for path in tmp_path.iterdir() if path.is_dir()] == [True]
+        assert len([path for path in tmp_path.iterdir() if path.name.startswith("eks-inference-")]) == 1
         program.send_signal(number)
-        _, said = program.communicate(timeout=30)
+        try:
+            _, said = program.communicate(timeout=30)
+        finally:
+            program.kill()
     assert program.returncode == 130
     assert "ended by Ctrl-C" in said
     assert "Traceback" not in said

@@ -66,7 +66,7 @@ def encoded(text: str | None) -> str:
 def test_every_node_of_a_stack_is_there_and_fits_its_instance_type(shipped: Graph) -> None:
     nodes = managed_nodes(shipped)
     assert (
-        Counter(node.type_name for node in nodes)
+        Counter(node.kind.instance.name for node in nodes)
         == {
             "gpu-opt350m": {"m6i.large": 2, "g4dn.xlarge": 4},
             "inf2-llama2": {"m5.xlarge": 2, "inf2.48xlarge": 1},
@@ -77,24 +77,24 @@ def test_every_node_of_a_stack_is_there_and_fits_its_instance_type(shipped: Grap
     )
     assert len({node.name for node in nodes}) == len(nodes)
     for node in nodes:
-        room = plan.allocatable(instance_type(node.type_name))
-        assert quantity(node.allocatable["cpu"]) == Decimal(room.cpu_millis) / 1000
-        assert quantity(node.allocatable["memory"]) == room.memory_mib * 2**20
-        assert node.labels[POOL_LABEL] == node.pool
-        assert node.labels[INSTANCE_TYPE_LABEL] == node.type_name
+        room = plan.allocatable(instance_type(node.kind.instance.name))
+        assert quantity(node.kind.allocatable["cpu"]) == Decimal(room.cpu_millis) / 1000
+        assert quantity(node.kind.allocatable["memory"]) == room.memory_mib * 2**20
+        assert node.labels[POOL_LABEL] == node.kind.shape.pool
+        assert node.labels[INSTANCE_TYPE_LABEL] == node.kind.instance.name
         assert node.labels["kubernetes.io/hostname"] == node.name
         assert node.labels[ZONE_ID_LABEL].endswith(tuple(f"az{n}" for n in range(1, 7)))
-        assert all(taint.effect == "NoSchedule" for taint in node.taints)
+        assert all(taint.effect == "NoSchedule" for taint in node.kind.taints)
 
 
 def test_a_trainium_node_has_its_devices_its_disk_and_its_interfaces() -> None:
-    first, *_ = (node for node in managed_nodes(recorded("trn2-di-pair")) if node.type_name == "trn2.48xlarge")
+    first, *_ = (node for node in managed_nodes(recorded("trn2-di-pair")) if node.kind.instance.name == "trn2.48xlarge")
     assert first.devices == {DEVICE_RESOURCE: 16, CORE_RESOURCE: 64, EFA_RESOURCE: 16}
     # The instance store, striped, less a tenth for eviction and the GiB that nodeadm reserves.
-    assert first.capacity["ephemeral-storage"] == "7600000000000"
-    assert first.allocatable["ephemeral-storage"] == str(7600000000000 * 9 // 10 - 2**30)
-    assert first.allocatable["pods"] == "250"
-    assert first.allocatable["hugepages-2Mi"] == "10256Mi"
+    assert first.kind.capacity["ephemeral-storage"] == "7600000000000"
+    assert first.kind.allocatable["ephemeral-storage"] == str(7600000000000 * 9 // 10 - 2**30)
+    assert first.kind.allocatable["pods"] == "250"
+    assert first.kind.allocatable["hugepages-2Mi"] == "10256Mi"
     assert first.labels[NODE_GROUP_LABEL] == "trn2-di-pair-trn2-nodes"
 
 
@@ -108,7 +108,9 @@ def test_devices_wait_for_their_plugin() -> None:
 
 
 def test_nothing_of_a_shipped_stack_is_left_out_but_sizes_that_the_catalog_lacks(shipped: Graph) -> None:
-    known = {"pool default: it may choose instance types that the catalog does not know: Karpenter starts none of those here"}
+    known = {
+        "pool default: it may choose instance types that the catalog does not know: the simulated Karpenter starts none of those"
+    }
     assert {f"{one.subject}: {one.why}" for one in unsimulated(shipped)} == (known if shipped.stack == "inf2-llama3" else set())
 
 
@@ -132,15 +134,15 @@ def test_nodes_are_as_many_as_the_groups_ask_for_and_no_larger_than_they_can_be(
         for number, (size, type_name, label) in enumerate(groups)
     ]
     nodes = nodes_of(*made)
-    assert Counter(node.type_name for node in nodes) == Counter(name for size, name, _ in groups for _ in range(size))
+    assert Counter(node.kind.instance.name for node in nodes) == Counter(name for size, name, _ in groups for _ in range(size))
     assert len({node.name for node in nodes}) == len(nodes)
     for node in nodes:
-        instance = instance_type(node.type_name)
-        for name, room in node.allocatable.items():
-            assert 0 < (quantity(room) or 0) <= (quantity(node.capacity[name]) or 0), name
-        assert quantity(node.capacity["cpu"]) == instance.vcpus
-        assert quantity(node.capacity["memory"]) == instance.memory_mib * 2**20
-        assert int(node.allocatable["pods"]) <= min(instance.max_pods, 250)
+        instance = instance_type(node.kind.instance.name)
+        for name, room in node.kind.allocatable.items():
+            assert 0 < (quantity(room) or 0) <= (quantity(node.kind.capacity[name]) or 0), name
+        assert quantity(node.kind.capacity["cpu"]) == instance.vcpus
+        assert quantity(node.kind.capacity["memory"]) == instance.memory_mib * 2**20
+        assert int(node.kind.allocatable["pods"]) <= min(instance.max_pods, 250)
         assert all(node.devices.values())
         assert node.devices.get(CORE_RESOURCE, 0) == cores_of(node.devices.get(DEVICE_RESOURCE, 0), instance)
 
@@ -167,19 +169,19 @@ def test_zones_that_the_graph_does_not_know_are_made_up_and_said() -> None:
 
 def test_maximum_pods_are_those_of_eks() -> None:
     # 58 addresses; with prefixes far more, so the bound of EKS holds: 110 below 30 vCPUs, else 250.
-    assert nodes_of(sized(1))[0].allocatable["pods"] == "58"
-    assert nodes_of(sized(1), vpc_cni())[0].allocatable["pods"] == "110"
-    assert nodes_of(sized(1), vpc_cni("{"))[0].allocatable["pods"] == "58"
-    assert nodes_of(sized(1, "inf2.48xlarge"))[0].allocatable["pods"] == "250"
+    assert nodes_of(sized(1))[0].kind.allocatable["pods"] == "58"
+    assert nodes_of(sized(1), vpc_cni())[0].kind.allocatable["pods"] == "110"
+    assert nodes_of(sized(1), vpc_cni("{"))[0].kind.allocatable["pods"] == "58"
+    assert nodes_of(sized(1, "inf2.48xlarge"))[0].kind.allocatable["pods"] == "250"
     # One number for all types of a group.
-    assert nodes_of(sized(1, "inf2.48xlarge", "m5.large"))[0].allocatable["pods"] == "29"
+    assert nodes_of(sized(1, "inf2.48xlarge", "m5.large"))[0].kind.allocatable["pods"] == "29"
 
 
 def test_maximum_pods_of_the_pool_hold_below_the_bound_of_eks() -> None:
     def of(most: int, **changes: Any) -> str:
         spec = ManagedPoolSpec(instance_types=("m5.2xlarge",), size=1, kubelet={"maxPods": most})
         made = template(userData=encoded(plan.user_data(spec, pool="core")), **changes)
-        return nodes_of(node_group(made), made)[0].allocatable["pods"]
+        return nodes_of(node_group(made), made)[0].kind.allocatable["pods"]
 
     assert of(30) == "30"
     assert of(200) == "110"
@@ -195,15 +197,15 @@ def test_a_pool_of_other_logical_cores_has_other_cores() -> None:
 
 def test_disks_are_those_of_the_launch_template_or_of_eks() -> None:
     made = template(blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"volumeSize": 100}}])
-    assert nodes_of(node_group(made), made)[0].capacity["ephemeral-storage"] == str(100 * 2**30)
-    assert nodes_of(sized(1))[0].capacity["ephemeral-storage"] == str(20 * 2**30)
-    assert nodes_of(sized(1, diskSize=50))[0].capacity["ephemeral-storage"] == str(50 * 2**30)
+    assert nodes_of(node_group(made), made)[0].kind.capacity["ephemeral-storage"] == str(100 * 2**30)
+    assert nodes_of(sized(1))[0].kind.capacity["ephemeral-storage"] == str(20 * 2**30)
+    assert nodes_of(sized(1, diskSize=50))[0].kind.capacity["ephemeral-storage"] == str(50 * 2**30)
 
 
 def test_what_a_node_lacks_is_said() -> None:
     own = template(imageId="ami-0123456789abcdef0", userData="<unknown>")
-    assert "image of your own" in whys(node_group(own), own)
-    assert "user data is not known" in whys(node_group(own), own)
+    assert "custom image" in whys(node_group(own), own)
+    assert "user data is known only after deployment" in whys(node_group(own), own)
     assert "EC2 may start m5.large instead" in whys(sized(1, "m5.2xlarge", "m5.large"))
     assert "BOTTLEROCKET" in whys(sized(1, amiType="BOTTLEROCKET_x86_64"))
     assert "the values of its labels team are not known" in whys(sized(1, labels={"team": "[secret]"}))
@@ -214,7 +216,7 @@ def test_what_a_node_lacks_is_said() -> None:
 @pytest.mark.parametrize("size", ["<unknown>", None, "many"])
 def test_a_group_of_unknown_size_has_no_nodes_and_that_is_said(size: Any) -> None:
     assert nodes_of(sized(size)) == ()
-    assert "its size is not known" in whys(sized(size))
+    assert "its size is known only after deployment" in whys(sized(size))
 
 
 def test_an_instance_type_outside_the_catalog_has_no_nodes_and_that_is_said() -> None:
@@ -248,7 +250,7 @@ def test_names_that_only_a_deployment_knows_are_no_labels() -> None:
 
 
 def test_other_makers_of_nodes_are_said() -> None:
-    assert "the graph makes no nodes" in whys()
+    assert "the graph creates no nodes" in whys()
     assert "in other ways" in whys(sized(1), resource("aws:eks/fargateProfile:FargateProfile", "fargate", {}))
 
 
@@ -263,7 +265,7 @@ def test_user_data_that_nobody_can_read_is_told_from_none() -> None:
 
 def test_huge_pages_of_a_script_are_counted() -> None:
     made = template(userData=encoded("#!/bin/bash\nsysctl -w vm.nr_hugepages=1024\n"))
-    assert nodes_of(node_group(made), made)[0].allocatable["hugepages-2Mi"] == "2048Mi"
+    assert nodes_of(node_group(made), made)[0].kind.allocatable["hugepages-2Mi"] == "2048Mi"
 
 
 @given(st.text())
@@ -318,7 +320,7 @@ def test_nodes_of_karpenter_have_its_labels() -> None:
     assert node.labels["karpenter.sh/capacity-type"] == "spot"
     assert node.labels["karpenter.k8s.aws/instance-size"] == "xlarge"
     assert node.labels["karpenter.k8s.aws/ec2nodeclass"] == "class"
-    assert node.allocatable["pods"] == "30"
+    assert node.kind.allocatable["pods"] == "30"
 
 
 def test_disks_of_karpenters_nodes_are_those_of_the_class() -> None:
@@ -334,6 +336,6 @@ def test_disks_of_karpenters_nodes_are_those_of_the_class() -> None:
 
 def test_what_karpenters_nodes_lack_is_said() -> None:
     assert "its EC2NodeClass is not in the graph" in whys(node_pool(INF2))
-    assert "image of your own" in whys(node_pool(INF2), node_class(amiSelectorTerms=[{"id": "ami-1"}]))
+    assert "custom image" in whys(node_pool(INF2), node_class(amiSelectorTerms=[{"id": "ami-1"}]))
     assert "user data" in whys(node_pool(INF2), node_class(userData="..."))
     assert "kubeReserved" in whys(node_pool(INF2), node_class(kubelet={"kubeReserved": {"cpu": "1"}}))

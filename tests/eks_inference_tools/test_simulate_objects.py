@@ -18,7 +18,7 @@ import yaml
 from conftest import recorded
 from demo_program import program as demo
 from eks_inference.catalog import versions
-from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
+from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects, left_out, opaque_of
 from eks_inference_tools.simulate.world.placeholders import ACCOUNT, SECRET_TEXT
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
@@ -40,6 +40,10 @@ def after(graph: Graph, title: str) -> set[str]:
     titles = {item.urn: item.title for item in every}
     (found,) = [item for item in every if item.title == title]
     return {titles[urn] for urn in found.after}
+
+
+def skips_await(item: ClusterObject) -> bool:
+    return item.manifest["metadata"].get("annotations", {}).get(SKIP_AWAIT) == "true"
 
 
 # -- the shipped stacks ----------------------------------------------------------------------------------------------------------
@@ -95,10 +99,10 @@ def test_servers_wait_for_nodes_charts_and_namespaces() -> None:
 
 def test_what_nobody_waits_for_says_so() -> None:
     objects = by_title(recorded("inf2-llama3"))
-    assert {title for title, item in objects.items() if item.skip_await} >= {
+    assert {title for title, item in objects.items() if skips_await(item)} >= {
         title for title in objects if title.startswith(("Job loadtest/", "Job vllm-llama3-inf2-smoke-test/"))
     }
-    assert not objects["Deployment openai-webui/open-webui"].skip_await
+    assert not skips_await(objects["Deployment openai-webui/open-webui"])
 
 
 def test_values_of_aws_have_the_form_that_aws_gives_them() -> None:
@@ -250,9 +254,9 @@ def test_what_is_no_whole_object_is_left_out_with_a_reason() -> None:
     graph = graph_of(program)
     assert [item.title for item in cluster_objects(graph)] == ["ConfigMap default/real"]
     assert {item.title: item.reason.split(",")[0].split(":")[0] for item in left_out(graph)} == {
-        "ConfigMap kube-system/coredns": "it patches an object that is there already",
-        "ConfigMapList many": "an API server takes no list",
-        "Pod hidden": "its spec is only known to a deployment",
+        "ConfigMap kube-system/coredns": "it patches an existing object",
+        "ConfigMapList many": "an API server accepts no lists",
+        "Pod hidden": "its spec is known only after deployment",
     }
 
 
@@ -261,7 +265,7 @@ def test_two_resources_that_make_the_same_object_are_refused() -> None:
         for name in ("one", "two"):
             k8s.core.v1.ConfigMap(name, metadata={"name": "same", "namespace": "demo"})
 
-    with pytest.raises(ProblemsFound, match=r"two resources make ConfigMap demo/same(?s:.*)one and two"):
+    with pytest.raises(ProblemsFound, match=r"two resources create ConfigMap demo/same(?s:.*)one and two"):
         cluster_objects(graph_of(program))
 
 
@@ -307,7 +311,7 @@ def test_what_cannot_be_named_is_left_out(inputs: dict[str, Any], word: str) -> 
     odd = Resource(urn="urn:one", type="kubernetes:example.com/v1:Thing", name="one", inputs=inputs)
     graph = Graph("p", "s", (odd,))
     assert not cluster_objects(graph)
-    assert [item.reason for item in left_out(graph)] == [f"its {word} is no text"]
+    assert [item.reason for item in left_out(graph)] == [f"its {word} is not a string"]
 
 
 # -- schemas of ours -------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference_tools.simulate.document import render_json
 from eks_inference_tools.simulate.report import Report
 from eks_inference_tools.simulate.text import render_text
-from eks_inference_tools.simulate.world.landing import LandedPod, Landing, PendingPod
+from eks_inference_tools.simulate.world.scheduled_pods import PendingPod, ScheduledPod, ScheduledPods
 from eks_inference_tools.verify.verdicts import Check, failed, unknown, wait
 from golden import assert_golden
 from simulation_reports import CREATE, EVERYTHING, GIB, NODES, PENDING, UNREACHED, UNSCHEDULABLE, UPDATE, WELL, amounts, server
@@ -29,8 +29,8 @@ def test_reports_as_they_are(name: str, report: Report):
 
 FAULTS = {
     "refused by the API server": replace(WELL, admission=EVERYTHING.admission),
-    "Pending": replace(WELL, landing=replace(WELL.landing, pending=PENDING)),
-    "forbidden to the stack's own schedulers": replace(WELL, complaints=EVERYTHING.complaints),
+    "Pending": replace(WELL, scheduled=replace(WELL.scheduled, pending=PENDING)),
+    "faults of the stack's own schedulers": replace(WELL, complaints=EVERYTHING.complaints),
     "of the rollouts unfinished": replace(WELL, phases=(CREATE,)),
     "not as `verify` expects": replace(WELL, checks=EVERYTHING.checks),
 }
@@ -55,7 +55,7 @@ def test_what_comes_after_pulumi_counts_too():
     report = replace(WELL, phases=(UPDATE,))
     assert report.faults()["of the rollouts unfinished"] == 1
     (line,) = [line for line in render_text(report).splitlines() if line.startswith("Update")]
-    assert line == "Update    done in 5.0 s, 3 objects; not every pod and endpoint was there 30.2 s later"
+    assert line == "Update    done in 5.0 s, 3 objects; some pods or endpoints still not ready 30.2 s later"
     assert "waits    Service demo/server: none of its pods is ready" in render_text(report)
 
 
@@ -84,9 +84,11 @@ def test_no_line_is_wider_than_a_terminal_or_ends_in_spaces(name: str):
 
 def test_long_words_are_whole_and_nothing_breaks_on_them():
     name = "n" * 140
-    pod = LandedPod("demo", name, f"Deployment demo/{name}", {**amounts("1", "1"), DEVICE_RESOURCE: Decimal(1)})
-    landing = Landing((replace(NODES[0], pods=(pod,), ended=(name,)),), (PendingPod("demo", name, name, {}, f"why {name} why"),))
-    text = render_text(replace(WELL, stack=name, kubernetes=name, landing=landing))
+    pod = ScheduledPod("demo", name, f"Deployment demo/{name}", {**amounts("1", "1"), DEVICE_RESOURCE: Decimal(1)})
+    scheduled = ScheduledPods(
+        (replace(NODES[0], pods=(pod,), ended=(name,)),), (PendingPod("demo", name, name, {}, f"why {name} why"),)
+    )
+    text = render_text(replace(WELL, stack=name, kubernetes=name, scheduled=scheduled))
     assert text.count(name) == 6
     below = text.partition(f"Deployment demo/{name}\n")[2].partition("\n")[0]
     assert below == f"{'':14}cpu 1, memory 1 GiB, {DEVICE_RESOURCE} 1"
@@ -143,8 +145,8 @@ def test_cores_are_told_of_only_where_they_are_used():
     """A NeuronCore is a part of a device: it is not idle beside one that is taken."""
     assert CORE_RESOURCE not in render_text(EVERYTHING)
     assert CORE_RESOURCE in render_json(EVERYTHING)
-    pod = LandedPod("demo", "cores", "Pod demo/cores", {CORE_RESOURCE: Decimal(2)})
-    text = render_text(replace(WELL, landing=Landing((replace(NODES[0], pods=(pod,)),), ())))
+    pod = ScheduledPod("demo", "cores", "Pod demo/cores", {CORE_RESOURCE: Decimal(2)})
+    text = render_text(replace(WELL, scheduled=ScheduledPods((replace(NODES[0], pods=(pod,)),), ())))
     assert f"{CORE_RESOURCE} 2 of 24" in text
     assert f"22 {CORE_RESOURCE} on neuron-1" in text
 
@@ -154,13 +156,13 @@ def test_idle_devices_are_told_by_node():
     assert idle == f"4 {DEVICE_RESOURCE} on neuron-1; 4 {GPU_RESOURCE} on gpu-3; 1 {GPU_RESOURCE} on each of gpu-1, gpu-2"
     assert "\nIdle      there are no devices\n" in render_text(WELL)
     full = replace(NODES[0], pods=(server(1, *range(12)), server(2)))
-    assert "\nIdle      no device\n" in render_text(replace(WELL, landing=Landing((full,), ())))
+    assert "\nIdle      no device\n" in render_text(replace(WELL, scheduled=ScheduledPods((full,), ())))
 
 
 def test_pending_pods_are_told_with_what_they_ask_for_and_the_clusters_words():
     text = render_text(EVERYTHING)
     assert text.count("\nPending ") == 3
-    assert "\nPending   Deployment demo/server: no further pod could be made\n" in text
+    assert "\nPending   Deployment demo/server: no further pod could be created\n" in text
     assert "\nPending   2 × Deployment demo/server\n" in text
     (asks,) = [line for line in text.splitlines() if "asks for" in line]
     assert "cpu 63, memory 233 GiB, ephemeral-storage 100 GiB, " in asks
@@ -177,7 +179,7 @@ def test_a_stall_tells_what_is_not_told_yet():
     assert "Back-off pulling image" in create
     assert "exceeded quota" not in create
     assert "Insufficient" not in create
-    alone = render_text(replace(EVERYTHING, landing=Landing(NODES, ())))
+    alone = render_text(replace(EVERYTHING, scheduled=ScheduledPods(NODES, ())))
     assert "exceeded quota" in part_of(alone, "Create")
     assert "Insufficient" in part_of(alone, "Create")
 

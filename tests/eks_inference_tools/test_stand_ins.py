@@ -23,10 +23,10 @@ from eks_inference_tools.simulate.stand_ins.leader_worker_groups import Group, R
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
 from eks_inference_tools.simulate.stand_ins.ray_cluster import (
     RayCluster,
+    cluster_pods,
     clusters_after,
+    generated_services_of,
     head_service_of,
-    pods_of,
-    services_of,
     wanted_cluster,
 )
 from eks_inference_tools.simulate.stand_ins.ray_status import Observation, applications_of, status_of
@@ -106,7 +106,7 @@ class RecordingApi:
 
 
 def test_the_pods_of_a_ray_service_are_its_templates_and_what_kuberay_adds(ray: Object):
-    head, worker = pods_of(ray)
+    head, worker = cluster_pods(wanted_cluster(ray))
     for pod, template in ((head, config_of(ray)["headGroupSpec"]["template"]), (worker, group_of(ray)["template"])):
         assert template["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
         assert pod["spec"]["containers"][0] == template["spec"]["containers"][0]
@@ -126,7 +126,7 @@ def test_the_pods_of_a_ray_service_are_its_templates_and_what_kuberay_adds(ray: 
 
 
 def test_the_autoscaler_runs_beside_the_head_and_under_its_own_account(ray: Object):
-    head, worker = pods_of(ray)
+    head, worker = cluster_pods(wanted_cluster(ray))
     _, autoscaler = head["spec"]["containers"]
     asked = {"cpu": "500m", "memory": "512Mi"}
     assert autoscaler["resources"] == {"requests": asked, "limits": asked}
@@ -134,9 +134,9 @@ def test_the_autoscaler_runs_beside_the_head_and_under_its_own_account(ray: Obje
     assert head["spec"]["serviceAccountName"] == head["metadata"]["labels"]["ray.io/cluster"]
     assert worker["spec"]["serviceAccountName"] == group_of(ray)["template"]["spec"]["serviceAccountName"]
     config_of(ray)["autoscalerOptions"]["resources"] = {"requests": {"cpu": "1"}}
-    assert pods_of(ray)[0]["spec"]["containers"][1]["resources"] == {"requests": {"cpu": "1"}}
+    assert cluster_pods(wanted_cluster(ray))[0]["spec"]["containers"][1]["resources"] == {"requests": {"cpu": "1"}}
     config_of(ray)["enableInTreeAutoscaling"] = False
-    (head, worker) = pods_of(ray)
+    (head, worker) = cluster_pods(wanted_cluster(ray))
     assert len(head["spec"]["containers"]) == 1
     assert "serviceAccountName" not in head["spec"]
     assert "restartPolicy" not in worker["spec"]
@@ -144,7 +144,7 @@ def test_the_autoscaler_runs_beside_the_head_and_under_its_own_account(ray: Obje
 
 def test_a_worker_waits_for_its_head_in_an_init_container_that_admission_takes(ray: Object):
     group_of(ray)["template"]["spec"]["initContainers"] = [{"name": "first", "image": "first"}]
-    worker = pods_of(ray)[1]
+    worker = cluster_pods(wanted_cluster(ray))[1]
     first, wait = worker["spec"]["initContainers"]
     assert first == {"name": "first", "image": "first"}
     assert wait["resources"]["requests"] == {"cpu": "200m", "memory": "256Mi"}
@@ -167,7 +167,7 @@ def test_a_worker_waits_for_its_head_in_an_init_container_that_admission_takes(r
 )
 def test_a_group_has_as_many_workers_as_its_bounds_and_the_first_replicas_ask_for(ray: Object, edit: Object, workers: int):
     group_of(ray).update(edit)
-    names = [pod["metadata"]["name"] for pod in pods_of(ray)]
+    names = [pod["metadata"]["name"] for pod in cluster_pods(wanted_cluster(ray))]
     assert len(names) == len(set(names)) == 1 + workers
 
 
@@ -175,16 +175,16 @@ def test_the_autoscaler_adds_a_worker_for_each_replica_that_the_others_have_no_r
     serve = yaml.safe_load(ray["spec"]["serveConfigV2"])
     serve["applications"][0]["deployments"][0]["autoscaling_config"]["min_replicas"] = 3
     ray["spec"]["serveConfigV2"] = yaml.safe_dump(serve)
-    assert len(pods_of(ray)) == 1 + 3
+    assert len(cluster_pods(wanted_cluster(ray))) == 1 + 3
     group_of(ray)["maxReplicas"] = 2
-    assert len(pods_of(ray)) == 1 + 2
+    assert len(cluster_pods(wanted_cluster(ray))) == 1 + 2
     config_of(ray)["enableInTreeAutoscaling"] = False
-    assert len(pods_of(ray)) == 1 + 1
+    assert len(cluster_pods(wanted_cluster(ray))) == 1 + 1
 
 
 def test_services_lead_to_the_head_and_to_the_pods_that_serve(ray: Object):
-    head, worker = pods_of(ray)
-    to_head, to_serve = services_of(ray)
+    head, worker = cluster_pods(wanted_cluster(ray))
+    to_head, to_serve = generated_services_of(wanted_cluster(ray))
     assert to_head["metadata"]["name"] == "vllm-llama3-inf2-head-svc"
     assert to_serve["metadata"]["name"] == "vllm-llama3-inf2-serve-svc"
     for service in (to_head, head_service_of(wanted_cluster(ray))):
@@ -292,7 +292,7 @@ def judge(ray: Object, **clusters: Any) -> Finding:
 
 
 def test_a_ray_service_is_well_only_when_its_pods_are_ready_and_serve(ray: Object):
-    cluster, pods = wanted_cluster(ray), pods_of(ray)
+    cluster, pods = wanted_cluster(ray), cluster_pods(wanted_cluster(ray))
     head, worker = (ready(pod) for pod in pods)
     assert judge(ray, pending=observed(cluster, pods)).verdict == "wait"
     assert applications_of(cluster, [pods[0], worker]) == {}  # nobody to ask
@@ -309,7 +309,7 @@ def test_a_ray_service_is_well_only_when_its_pods_are_ready_and_serve(ray: Objec
 
 
 def test_endpoints_that_are_gone_are_told_as_kuberay_does(ray: Object):
-    well = observed(wanted_cluster(ray), [ready(pod) for pod in pods_of(ray)])
+    well = observed(wanted_cluster(ray), [ready(pod) for pod in cluster_pods(wanted_cluster(ray))])
     ray["status"] = status_of(ray, well, None, 2)
     after = status_of(ray, well, None, 0)
     assert "serviceStatus" not in after
@@ -334,7 +334,7 @@ def test_a_refused_pod_is_told_in_an_event_and_keeps_the_rest_from_nothing(ray: 
 
 
 def test_pods_that_ended_are_replaced(ray: Object):
-    head, worker = (ready(pod) for pod in pods_of(ray))
+    head, worker = (ready(pod) for pod in cluster_pods(wanted_cluster(ray)))
     worker["status"] = {"phase": "Failed"}
     api = RecordingApi()
     KubeRay().reconcile(seen(ray, pods=[head, worker]), api)  # type: ignore[arg-type]
@@ -347,10 +347,10 @@ def test_pods_that_ended_are_replaced(ray: Object):
 
 def test_a_ray_service_that_is_deleted_waits_for_its_clusters(ray: Object):
     cluster = wanted_cluster(ray)
-    revision = {"metadata": {"name": cluster.name, "namespace": cluster.namespace}, "data": config_of(ray)}
+    revision = {"metadata": {"name": cluster.name, "namespace": ray["metadata"]["namespace"]}, "data": config_of(ray)}
     revision["metadata"]["ownerReferences"] = [{"uid": "uid-1", "controller": True}]
     ray["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other", FINALIZER]}
-    pods = [ready(pod) for pod in pods_of(ray)]
+    pods = [ready(pod) for pod in cluster_pods(wanted_cluster(ray))]
     api = RecordingApi()
     KubeRay().reconcile(seen(ray, pods=pods, **{"controllerrevisions.apps": [revision]}), api)  # type: ignore[arg-type]
     assert {("pods", pod["metadata"]["name"]) for pod in pods} < set(api.deleted)
@@ -730,8 +730,9 @@ def test_a_condition_keeps_the_time_of_its_last_turn():
         {"type": "Ready", "status": "True", "reason": "Old", "lastTransitionTime": "then"},
         {"type": "Other", "status": "x"},
     ]
-    same, other = conditions(before, [condition("Ready", True, "New", "")], 2)
+    item = {"metadata": {"generation": 2}, "status": {"conditions": before}}
+    same, other = conditions(item, [condition("Ready", True, "New", "")])
     assert (same["lastTransitionTime"], same["reason"], same["observedGeneration"]) == ("then", "New", 2)
     assert other == before[1]
-    turned, _ = conditions(before, [condition("Ready", False, "New", "")], 2)
+    turned, _ = conditions(item, [condition("Ready", False, "New", "")])
     assert turned["lastTransitionTime"] != "then"

@@ -359,7 +359,7 @@ def test_what_is_on_path_is_not_built(machine: Machine, capsys: pytest.CaptureFi
     assert main(["cluster-tools"]) == 0
     out = capsys.readouterr().out
     assert re.search(rf"^kwok +0\.8\.3 +{machine.bin}/kwok$", out, re.M)
-    assert f"{machine.bin}/kubectl is not used: 1.20.1; wanted is 1.34.0 or newer, below 1.37.0" in out
+    assert f"{machine.bin}/kubectl is not used: 1.20.1; required is 1.34.0 or newer, below 1.37.0" in out
     assert cached() == {*tools(), definitions_file().name} - {"kwok"}
 
 
@@ -386,7 +386,7 @@ def test_a_program_that_does_not_tell_its_version_is_not_kept(machine: Machine):
     """As when upstream moves the variable that the linker sets."""
     machine.told["versions"][tools()["etcd"].package] = "0.0.0"
     machine.go()
-    assert re.search(r"etcd was built, but does not tell its version.*\n.*0\.0\.0\n.*3\.", refused())
+    assert re.search(r"etcd was built but does not print its version.*\n.*0\.0\.0\n.*3\.", refused())
     assert cached() == {definitions_file().name}
 
 
@@ -426,7 +426,10 @@ def test_a_module_with_other_files_is_refused(machine: Machine):
     source = definition_sources()[0]
     machine.told["modules"][f"{source.module}@{source.version}"]["Sum"] = "h1:other="
     machine.go()
-    assert f"{source.module}@{source.version} is not what is pinned\n    given: h1:other=\n    allowed: {source.sum}" in refused()
+    assert (
+        f"{source.module}@{source.version} does not match its pinned hash\n    given: h1:other=\n    allowed: {source.sum}"
+        in refused()
+    )
     assert cached() == set()
 
 
@@ -440,7 +443,7 @@ def test_a_cache_that_cannot_be_written_to_is_told(machine: Machine, tmp_path: P
     machine.go()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "the cache cannot be used: Not a directory\n    hint: XDG_CACHE_HOME" in refused()
+    assert "cannot use the cache: Not a directory\n    hint: set XDG_CACHE_HOME" in refused()
 
 
 def test_what_a_killed_build_left_is_not_taken_for_whole(machine: Machine):
@@ -506,7 +509,7 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("ended; what was finished is kept\n")
+    assert err.endswith("ended; finished programs are kept\n")
     assert not is_running(int(hanging.read_text()))
     assert not (user_cache("tools") / "unfinished").exists()
     made = cached()
@@ -524,7 +527,7 @@ def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = start()
         assert process.stderr
-        assert process.stderr.readline() == "another build is under way; waiting for it\n"
+        assert process.stderr.readline() == "another build is in progress; waiting for it\n"
         assert machine.calls() == []
         for tool in tools().values():
             tool.built.parent.mkdir(exist_ok=True)

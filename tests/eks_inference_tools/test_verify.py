@@ -720,11 +720,11 @@ def test_an_object_whose_name_only_the_deployment_knows_is_unknown():
 
 
 def test_jobs_that_remove_themselves_need_not_be_there():
-    assert "removes itself 600 s after" in checked(apps(), apps_cluster())["Job apps/brief"].finding.found
+    assert "removes itself 600 s after completion" in checked(apps(), apps_cluster())["Job apps/brief"].finding.found
 
 
 def test_jobs_that_the_stack_suspends_are_well():
-    assert checked(apps(), apps_cluster())["Job apps/later"].finding.found == "suspended, as the stack has it"
+    assert checked(apps(), apps_cluster())["Job apps/later"].finding.found == "suspended, as in the stack"
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli
     state["config"]["current-context"] = "other"
     cli.answer(state)
     said = cli.refused()
-    assert "this context is of cluster other, the stack's is inf2-llama3" in said
+    assert "this context is for cluster other, the stack's cluster is inf2-llama3" in said
     assert "--context inf2-llama3" in said
     assert [call for call in cli.calls() if "get" in call] == []
     assert cli.run("--context", "inf2-llama3") == 0
@@ -187,10 +187,10 @@ def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli
 @pytest.mark.parametrize(
     ("error", "said", "hint"),
     [
-        ("refused", "The connection to the server 127.0.0.1:8443 was refused", "are you in its network?"),
-        ("refused-with-log", "The connection to the server 127.0.0.1:8443 was refused", "are you in its network?"),
+        ("refused", "The connection to the server 127.0.0.1:8443 was refused", "that you are in its network"),
+        ("refused-with-log", "The connection to the server 127.0.0.1:8443 was refused", "that you are in its network"),
         ("no-such-host", "no such host", "the cluster is gone, or the kubeconfig is old: aws eks update-kubeconfig"),
-        ("certificate", "failed to verify certificate", "the kubeconfig is of another cluster"),
+        ("certificate", "failed to verify certificate", "the kubeconfig is for another cluster"),
         ("no-credential-command", "executable aws not found", "install it"),
         ("credentials-expired", "executable aws failed", "aws sts get-caller-identity"),
         ("unauthorized", "You must be logged in", "access entry"),
@@ -211,7 +211,7 @@ def test_a_kubeconfig_that_is_no_kubeconfig_is_said(cli, cluster):
     state = cluster.state()
     state["errors"] = {"config view": error_text("bad-kubeconfig")}
     cli.answer(state)
-    assert "make a new kubeconfig" in cli.refused()
+    assert "create a new kubeconfig" in cli.refused()
 
 
 def test_who_may_see_nothing_is_told_so(cli, cluster):
@@ -235,13 +235,13 @@ def test_a_kind_that_is_not_installed_is_a_failure(cli, cluster):
     state["errors"] = {"get nodepools.karpenter.sh": error_text("not-installed")}
     cli.answer(state)
     assert cli.run() == 1
-    assert "the cluster does not know this kind" in cli.out
+    assert "the cluster does not have this kind" in cli.out
 
 
 def test_an_answer_that_is_no_json_is_said(cli, cluster):
     cli.answer(cluster.state())
     (cli.bin / "kubectl").write_text("#!/bin/sh\necho hello\n")
-    assert "gave no JSON" in cli.refused()
+    assert "did not return JSON" in cli.refused()
 
 
 def test_a_kubectl_that_hangs_is_ended(cli, cluster, monkeypatch):

@@ -128,8 +128,8 @@ def test_the_comparison_warns_of_what_is_lost_and_opened(shown: dict[str, str]) 
     }
     assert {danger["kind"] for danger in report["danger"]} == {"data-replaced", "replaced", "protection-removed"}
     for name in ("text", "comment", "diff page"):
-        assert "s3.Bucket archive-bucket is replaced, what it holds is lost (bucket)" in shown[name], name
-        assert "no longer has blockPublicAcls" in shown[name], name
+        assert "s3.Bucket archive-bucket is replaced and its data is lost (bucket)" in shown[name], name
+        assert "loses blockPublicAcls" in shown[name], name
 
 
 def test_no_view_shows_the_secret(shown: dict[str, str]) -> None:

@@ -342,7 +342,7 @@ def test_data_stores_are_told_by_name_and_all_others_together():
     assert kinds_of_danger(bucket, None) == ["data-deleted"]
     gone = compare(graph(bucket, resource("two", "aws:ec2/vpc:Vpc")), graph())
     assert [danger.what for danger in dangers(gone)] == [
-        "s3.Bucket one is deleted, with what it holds",
+        "s3.Bucket one is deleted together with its data",
         "ec2.Vpc two is deleted",
     ]
 
@@ -401,8 +401,8 @@ def test_a_secret_that_is_another_shows_as_changed_and_not_what_it_is():
     )
     assert compare(one, again).counts["same"] == 1
     shown = _lines(compare(one, other))
-    assert "type: [secret] (another one)" in shown
-    assert "stringData: [secret] (another one)" in shown
+    assert "type: [secret] (a different one)" in shown
+    assert "stringData: [secret] (a different one)" in shown
     assert "value" not in shown
 
 
@@ -414,7 +414,7 @@ def test_without_a_digest_only_what_stands_in_plain_sight_is_compared():
     )
     assert _lines(compare(graph(before), graph(after))).splitlines() == [
         "- stringData.a: [secret]",
-        "+ stringData.a: [secret] (another one)",
+        "+ stringData.a: [secret] (a different one)",
     ]
 
 

@@ -14,11 +14,9 @@ from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
 from stackgraph.diff.page import render_html
 from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
 from stackgraph.diff.text import render_text
+from stackgraph.github import LONGEST_BODY as LIMIT
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import Problem
-
-LIMIT = 65_536
-"""Characters in a comment on GitHub."""
 
 
 def test_new_and_cured_findings():
@@ -47,7 +45,7 @@ def test_what_cannot_be_told_is_said():
     for shown in (render_text(report), render_markdown(report, LIMIT), render_html(report)):
         assert shown.count("replacement is not ruled out") == 2
         assert shown.count("a remote component") == 1
-        assert "1 chart or remote component whose" in shown
+        assert "the contents of 1 chart or remote component" in shown
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The recorder against the engine: previewed by both, a program registers the same resources.
 
-Needs a ``pulumi`` command on PATH and nothing else: providers are echoes of our own (tests/engine/echo.py), the state is a folder
-of the test, and no account, cluster or network is used.
+Needs a ``pulumi`` command on PATH and nothing else. The providers are echoes of our own (tests/stackgraph/engine/echo.py),
+and the state is a folder of the test. It uses no account, cluster or network.
 
 One difference is known and accepted: what a remote component such as ``eks.Cluster`` consists of only its plugin knows. The
 recorder shows the component alone, without outputs when strict, and whoever uses its outputs depends on it. In the engine they

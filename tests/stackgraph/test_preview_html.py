@@ -150,7 +150,7 @@ def test_the_pages_of_shipped_stacks(shipped: Graph) -> None:
 
 def test_a_program_that_makes_nothing() -> None:
     document = assert_is_a_page(render_html(graph_of()))
-    assert "The program makes none." in document.shown()
+    assert "The program creates no resources." in document.shown()
 
 
 def test_the_assets_load_nothing() -> None:
@@ -242,8 +242,8 @@ def test_dependencies_lead_both_ways(graph: Graph) -> None:
     table = page.index('id="r-net-public-routes"')
     needed = page[page.index("Needed by", vpc) :]
     assert needed.index('href="#r-net-public-routes"') < needed.index("URN")
-    stands = page[page.index("Stands on", table) :]
-    assert stands.startswith('Stands on</dt>\n<dd><ul class="links"><li><a href="#r-net-vpc">net-vpc</a> ')
+    stands = page[page.index("Depends on", table) :]
+    assert stands.startswith('Depends on</dt>\n<dd><ul class="links"><li><a href="#r-net-vpc">net-vpc</a> ')
     assert "ec2.Vpc · vpcId" in stands[: stands.index("URN")]
 
 
@@ -266,7 +266,7 @@ def test_sections_of_a_domain_are_tables_that_lead_to_resources() -> None:
 
 def test_warnings_and_what_is_not_seen_inside_are_in_the_page() -> None:
     page = page_of_demo()
-    content = page[page.index('<section id="not-seen"') :].partition("</section>")[0]
+    content = page[page.index('<section id="opaque"') :].partition("</section>")[0]
     assert not [link for link in ("r-demo-cluster", "r-small-karpenter") if f'href="#{link}"' not in content]
     assert "the model has no revision; its weights may change" in page
 

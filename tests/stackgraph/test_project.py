@@ -93,10 +93,10 @@ def test_a_project_that_cannot_be_run_says_why(tmp_path, text, said):
     ("stack", "said"),
     [
         ("confg: {}\n", r"Pulumi\.dev\.yaml:1: confg: unknown key\n.*\n.*did you mean 'config'"),
-        ("- a\n", "a stack file is a map"),
-        ("config: [a]\n", "config is a map of keys"),
+        ("- a\n", "a stack file must be a mapping"),
+        ("config: [a]\n", "config must be a mapping"),
         ("config:\n  app:size: many\n", r"Pulumi\.dev\.yaml:2: app:size: wrong type\n +given: 'many'\n +allowed: integer"),
-        ("config:\n  [a, b]: 1\n", "Pulumi.dev.yaml:2: not a value this file can hold"),
+        ("config:\n  [a, b]: 1\n", "Pulumi.dev.yaml:2: invalid value"),
     ],
 )
 def test_a_stack_file_that_cannot_be_read_says_where(tmp_path, stack, said):

@@ -1,4 +1,7 @@
-"""What the recorder does with registrations, one behaviour at a time. tests/test_engine_parity.py holds it against the engine."""
+"""What the recorder does with registrations, one behaviour at a time.
+
+tests/stackgraph/test_engine_parity.py compares it with the engine.
+"""
 
 import gc
 from typing import Any

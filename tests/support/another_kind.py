@@ -1,25 +1,20 @@
-"""A kind of model server that only tests have: what somebody writes who adds a kind. No other kind and no platform file knows it.
+"""A kind of model server that only tests have, as an example of a new kind. No other kind and no platform file knows it.
 
-It starts the engine profile's own image with nothing but the flags that the model needs: no drain, no compile cache.
+It runs the image of the engine profile with only the flags that the model needs: no drain, no compile cache.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 
-from eks_inference.faults import SpecError
-from eks_inference.observability.handle import Metrics
-from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement
-from eks_inference.rules import refuse
-from eks_inference.serving import component, deployment, pods, protection
+from eks_inference.serving import deployment, flags, pods
+from eks_inference.serving.component import ReplicatedServer
 from eks_inference.serving.facts import ServingFacts, replicated_facts
 from eks_inference.serving.handle import Dependencies, ServerSite
-from eks_inference.serving.kinds import Kind, Site
-from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.storage_plan import PodStorage
 
@@ -27,7 +22,7 @@ PORT = 8100
 
 
 class PlainServerSpec(ReplicatedServerSpec):
-    """vLLM as its image starts it, on GPUs."""
+    """vLLM on GPUs with the start command of its image."""
 
     kind: Literal["plain"]
     max_model_len: int = Field(ge=1, description="Longest sequence, in tokens.")
@@ -36,7 +31,7 @@ class PlainServerSpec(ReplicatedServerSpec):
 
 def arguments(spec: PlainServerSpec) -> list[str]:
     wanted = {"model": spec.model.id, "port": PORT, "max-model-len": spec.max_model_len, "max-num-seqs": spec.max_num_seqs}
-    return pods.flags(wanted | dict(spec.extra_args))
+    return flags.flags(wanted | dict(spec.extra_args))
 
 
 def engine(spec: PlainServerSpec) -> deployment.Engine:
@@ -71,58 +66,28 @@ def serving_facts(spec: PlainServerSpec, site: Site) -> ServingFacts:
     )
 
 
-class PlainServer(pulumi.ComponentResource):
+class PlainServer(ReplicatedServer):
     """One Deployment, its Service and its guards."""
 
     def __init__(
         self, name: str, spec: PlainServerSpec, on: Dependencies, site: ServerSite, opts: pulumi.ResourceOptions
     ) -> None:
-        if faults := [*component.name_faults(name, deployment.MAX_NAME_LENGTH), *component.image_faults(spec, site.image)]:
-            raise SpecError(faults)
-        cluster, placement, shape = on.cluster, site.placement, site.placement.instance_type
-        refuse(server_rules(), serving_facts(spec, _alone(placement)), cluster.settings.silenced)
-        super().__init__("tests:index:PlainServer", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        self.namespace, self.deployment_name = spec.namespace_of(name), name
-        self.pod_labels: Mapping[str, str] = {pods.SERVER_LABEL: name}
-        self.metrics_job, self.metrics_ports, self.metric_names = spec.kind, {"http": PORT}, spec.profile.metric_names
-        self.model_id = spec.model.id
-        self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{PORT}/v1"
-        self.forwards: Mapping[str, Sequence[int]] = {name: [PORT]}
-        self.startup_seconds = deployment.cold_start_seconds(spec)
-        self.hardware = deployment.hardware(spec, shape)
-
-        namespace, inside = component.own_namespace(name, self.namespace, cluster, self)
-        self.foundation: Sequence[pulumi.Resource] = (namespace,)
-        account = component.service_account(f"{name}-account", deployment.account(name), self.namespace, inside)
-        token_env, token = component.hub_token(name, on.hugging_face_token, self.namespace, inside)
-        guards = component.guards(
-            name,
-            policies=protection.server_policies(name, spec, self.pod_labels, api=[PORT], metrics=PORT),
-            quota=deployment.quota(name, spec, shape),
-            budgets={"": deployment.disruption_budget(name, spec, self.pod_labels)},
-            options=inside,
-        )
-        service = k8s.core.v1.Service(
-            f"{name}-service", **deployment.service(name, spec, self.pod_labels, self.metrics_ports), opts=inside
-        )
-        image = component.engine_image(spec, site.image, cluster)
-        manifest = deployment.deployment(
+        super().__init__(
+            "tests:index:PlainServer",
             name,
             spec,
-            placement,
-            engine(spec),
-            labels=self.pod_labels,
-            image=image,
-            storage=PodStorage(),
-            secret_env=token_env,
+            cluster=on.cluster,
+            placement=site.placement,
+            image=site.image,
+            subjects=[serving_facts(spec, _alone(site.placement))],
+            labels={pods.SERVER_LABEL: name},
+            ports={"http": PORT},
+            opts=opts,
         )
-        before = [account, service, *token, *guards, *placement.ready, *(on.gpu_plugin.ready if on.gpu_plugin else ())]
-        made = component.server_deployment(name, spec, manifest, after=before, cluster=cluster, parent=self)
-        self.ready: Sequence[pulumi.Resource] = (made, service)
+        self.endpoint = f"http://{self.host}:{PORT}/v1"
+        plugin = on.gpu_plugin.ready if on.gpu_plugin else ()
+        self._serve(name, spec, engine(spec), storage=PodStorage(), hugging_face_token=on.hugging_face_token, after=plugin)
         self.register_outputs({"endpoint": self.endpoint})
-
-    def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
-        return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
 
 def _alone(placement: Placement) -> Site:

@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over a pipe: real keys in a real page. Protocol: https://chromedevtools.github.io/devtools-protocol/"""
+"""Drives a headless Chromium over a pipe: real keys in a real page. Protocol: https://chromedevtools.github.io/devtools-protocol/"""
 
 import base64
 import contextlib
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 60.0
-"""Seconds until an answer is taken for missing."""
+"""Seconds to wait for an answer."""
 
-# Besides what makes it headless: nothing that would look for a network, no profile but an empty one.
+# Besides headless mode: no background network access, an empty profile.
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -47,12 +47,12 @@ _TEXTS = {"Enter": "\r"}
 
 
 def chromium() -> str | None:
-    """The program on PATH; None where there is none."""
+    """Returns the program on PATH; None if there is none."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 class Page:
-    """One tab. What it would have fetched is in ``requests``, what its script could not do in ``errors``."""
+    """One tab. ``requests`` lists the URLs it asked for, ``errors`` the errors of its scripts."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self._reader, self._writer = reader, writer
@@ -74,7 +74,7 @@ class Page:
             self._take()
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression."""
+        """Returns the value of a JavaScript expression."""
         found = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise AssertionError(found["exceptionDetails"])
@@ -120,13 +120,13 @@ class Page:
                 return answer["result"]
 
     def _take(self) -> dict[str, Any]:
-        """The next message; events are noted on the way."""
+        """Returns the next message, and records it if it is an event."""
         deadline = time.monotonic() + PATIENCE
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._reader], [], [], max(deadline - time.monotonic(), 0))
             piece = os.read(self._reader, 1 << 20) if ready else b""
             if not piece:
-                raise AssertionError("the browser does not answer" if not ready else "the browser has gone")
+                raise AssertionError("the browser does not answer" if not ready else "the browser has ended")
             self._buffer += piece
         line, _, self._buffer = self._buffer.partition(b"\0")
         message = json.loads(line)
@@ -144,7 +144,7 @@ class Page:
 
 @contextlib.contextmanager
 def page() -> Iterator[Page]:
-    """A browser of its own, with its folder and all its processes gone afterwards."""
+    """Runs a browser; removes its folder and all its processes afterwards."""
     program = chromium()
     assert program
     to_browser, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""The catalog with rows of a test's own: on a copy of its files, and gone afterwards."""
+"""The Kubernetes versions that the catalog supports, and copies of the catalog with further rows."""
 
 import shutil
 import sys
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from eks_inference.catalog import tables
+
+VERSIONS: tuple[str, ...] = tuple(tables.table("versions.toml")["kubernetes"]["supported"])
 
 
 def _forget() -> None:
@@ -19,7 +21,7 @@ def _forget() -> None:
 
 @contextmanager
 def catalog_copy(folder: Path) -> Iterator[Callable[..., None]]:
-    """The catalog is a copy in ``folder`` here. Yields what adds a text to one of its files: at the end, or below a line."""
+    """Uses a copy of the catalog in ``folder``; yields a function that adds text to a file, at its end or below a line."""
     shipped = tables.FOLDER
     for file in shipped.glob("*.toml"):
         shutil.copy(file, folder)

@@ -1,8 +1,8 @@
-"""At most 60 stacks in which every option of the stack file is set: found by asking the library's own reading and rules.
+"""Generates at most 60 stacks that together set every option of the stack file, all accepted by the library.
 
-The walk over the schema says what is asked (``schema_walk.py``). Seeds, the shipped stacks and a few more, are changed one key at
-a time; a change stays when the stack is still one that the library takes. ``covering.yaml`` has the seeds and values for what a
-type does not tell. A new key joins by itself as long as its type, its pattern or its name says what may stand there.
+``schema_walk.py`` derives the demands from the schema. Starting from seeds (the shipped stacks and a few more), one key changes
+at a time, and a change stays if the library still accepts the stack. ``covering.yaml`` has the seeds, and values for keys whose
+type does not define them. A new key is covered automatically if its type, its pattern or its name defines its values.
 """
 
 import itertools
@@ -26,13 +26,14 @@ from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
 from schema_walk import LONGEST, SET, Demand, Place, Schema
+from variants import merge
 
 ROOT = Path(__file__).parents[2]
 MOST_STACKS = 60
 REASON = "a stack of the covering set, which nobody deploys"
 _TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 _TRIES = 12
-"""Candidates for one key of one stack."""
+"""Candidates tried for one key of one stack."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,18 @@ def schema() -> Schema:
 
 @cache
 def seeds() -> tuple[Example, ...]:
-    """Stacks to begin with: shipped ones, and shipped ones with sections changed."""
+    """Returns the initial stacks: shipped ones, some with changed sections."""
     return tuple(_seed(name, row) for name, row in _TABLE["seeds"].items())
 
 
 @cache
 def covering_set() -> tuple[Example, ...]:
-    """The stacks. Together they answer whatever of the schema can be answered; what rules have against them they silence."""
+    """Returns the stacks. Together they meet every demand of the schema that can be met; rules against them are silenced."""
     return _Cover().built()
 
 
 def alone(demand: Demand) -> Iterator[tuple[Example, Example]]:
-    """Seeds, each with the same after one change that answers a demand the seed does not; several changes in turn."""
+    """Yields seeds that do not meet a demand, each with a version that one change makes meet it."""
     walk = schema()
     for seed in sorted(seeds(), key=lambda one: -walk.depth(one.stack, demand.path)):
         if demand in walk.met(seed.stack):
@@ -80,16 +81,16 @@ class _Cover:
         self.turn = 0
 
     def built(self) -> tuple[Example, ...]:
-        # Deep keys first: they bring the sections they stand in.
+        # Deep keys first, because they bring their sections along.
         for demand in sorted(schema().demands(), key=lambda demand: -len(demand.path)):
             if not self.counts[demand]:
                 self._answer(demand)
         return tuple(self.examples)
 
     def _answer(self, demand: Demand) -> None:
-        """Change one of the stacks so that it answers, or else a seed, which then is one more.
+        """Changes one of the stacks to meet a demand, or adds a changed seed.
 
-        Stacks take turns. One that rules have nothing against is preferred.
+        Stacks take turns. A change to which no rule objects is preferred.
         """
         walk, examples = schema(), self.examples
         places = [(self.turn + offset) % len(examples) for offset in range(len(examples))]
@@ -129,15 +130,15 @@ class _Cover:
 
 
 def _changes(stack: dict[str, Any], region: str, demand: Demand) -> Iterator[dict[str, Any]]:
-    """The stack with one change that may answer a demand, whether the library takes it or not."""
+    """Yields versions of the stack with one change that may meet a demand, valid or not."""
     return _Values(stack, region).with_(schema().root, stack, demand.path, demand.want)
 
 
 def _taken(stack: dict[str, Any], region: str) -> dict[str, Any] | None:
-    """The stack, with what rules have against it silenced; ``None`` when it cannot be read."""
+    """Returns the stack with the rules against it silenced; ``None`` if it cannot be read."""
     text = json.dumps(stack)
     try:
-        # parse_stack says more of what it refuses, which takes fifty times as long.
+        # parse_stack explains what it refuses, which takes fifty times as long.
         StackSpec.model_validate_json(text, strict=True)
         spec = parse_stack(text)
     except (ValidationError, SpecError):
@@ -150,7 +151,7 @@ def _taken(stack: dict[str, Any], region: str) -> dict[str, Any] | None:
 
 
 class _Values:
-    """Values for places of the schema, most of them from the type alone."""
+    """Generates values for places of the schema, most of them from the type alone."""
 
     def __init__(self, stack: dict[str, Any], region: str) -> None:
         zone_ids = [*stack.get("network", {}).get("zone_ids", ()), *zones.region_zone_ids(region)]
@@ -169,7 +170,7 @@ class _Values:
         }
 
     def with_(self, place: Place, value: Any, path: tuple[str, ...], want: str, name: str = "") -> Iterator[Any]:
-        """Versions of a value in which the place at ``path`` below it is as wanted; ``None`` stands for no value yet."""
+        """Yields versions of a value that meet ``want`` at ``path``; ``value`` None means that there is none yet."""
         walk = schema()
         place = walk.resolved(place)
         if not path:
@@ -196,7 +197,7 @@ class _Values:
                 pairs = itertools.product(self.with_(inside[0], None, rest, want), self.some(inside[1], ""))
                 yield from ({**entries, key: one} for key, one in pairs)
                 return
-            # A further pool or server would be one that nothing else knows of.
+            # Nothing else would refer to a further pool or server.
             new = () if entries and _is_object(inside[1]) else (key for key in self.some(inside[0], "") if key not in entries)
             within = partial(self.with_, inside[1], path=rest, want=want, name=name)
             yield from _in_turn(_put(entries, key, within(entries.get(key))) for key in (*entries, *itertools.islice(new, 1)))
@@ -214,7 +215,7 @@ class _Values:
             yield json.loads(want)
 
     def some(self, place: Place, name: str) -> Iterator[Any]:
-        """Values that may stand in a place; of an object those with its required keys only."""
+        """Yields values for a place; objects have their required keys only."""
         place = schema().resolved(place)
         yield from _TABLE["values"].get(name, [])
         if (known := self.known.get(name)) is not None:
@@ -248,7 +249,7 @@ class _Values:
         choices = [list(itertools.islice(self.some(properties[key], key), _TRIES)) for key in keys]
         if not all(choices):
             return
-        # All first choices, then all second ones, before any mixture.
+        # All first choices, then all second ones, and then every combination.
         most = max(map(len, choices), default=0)
         yield from (dict(zip(keys, (row[min(n, len(row) - 1)] for row in choices), strict=True)) for n in range(most or 1))
         yield from (dict(zip(keys, row, strict=True)) for row in itertools.product(*choices))
@@ -263,7 +264,7 @@ class _Values:
 
 
 def _in_turn(rows: Iterable[Iterator[Any]]) -> Iterator[Any]:
-    """The first of each, then the second of each."""
+    """Yields the first item of each row, then the second of each."""
     for column in itertools.zip_longest(*itertools.islice(rows, _TRIES), fillvalue=_NOTHING):
         yield from (one for one in column if one is not _NOTHING)
 
@@ -276,7 +277,7 @@ def _put(entries: dict[str, Any], key: str, values: Iterable[Any]) -> Iterator[d
 
 
 def _numbers(place: Place) -> Iterator[int | float]:
-    """Near the default, which nothing else tells apart, and the bounds."""
+    """Yields numbers near the default, which are most likely to be valid, and the bounds."""
     least, most = place.get("minimum", place.get("exclusiveMinimum", 0)), place.get("maximum")
     start = place["default"] if isinstance(place.get("default"), int | float) else least
     number = int if place["type"] == "integer" else float
@@ -301,19 +302,8 @@ def _singular(name: str) -> str:
 def _seed(name: str, row: dict[str, Any]) -> Example:
     config = yaml.safe_load((ROOT / f"stacks/Pulumi.{row['base']}.yaml").read_text())["config"]
     stack = config["eks-inference:stack"]
-    _lay(stack, row.get("with", {}))
+    merge(stack, row.get("with", {}))
     region = row.get("region", config["aws:region"])
     taken = _taken(stack, region)
-    assert taken is not None, f"seed {name} is no stack"
+    assert taken is not None, f"seed {name} is not a valid stack"
     return Example(name, region, taken)
-
-
-def _lay(onto: dict[str, Any], section: dict[str, Any]) -> None:
-    """``null`` takes a key away."""
-    for key, value in section.items():
-        if isinstance(value, dict) and isinstance(onto.get(key), dict):
-            _lay(onto[key], value)
-        elif value is None:
-            onto.pop(key, None)
-        else:
-            onto[key] = value

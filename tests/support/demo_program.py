@@ -1,4 +1,4 @@
-"""A small program with one of everything a person looks for in a preview, and no component of ours."""
+"""A small program with one of everything that matters in a preview, without components of this library."""
 
 import json
 
@@ -286,4 +286,4 @@ def program() -> None:
 
 
 SECRETS = ("chart-password", "hf_never_shown", "never-shown-either")
-"""What the program hands over as secret."""
+"""The values that the program marks as secret."""

@@ -1,4 +1,4 @@
-"""Random edits of recorded graphs, and the base of a diff with the diff applied: the head, when the diff tells everything."""
+"""Edits recorded graphs at random, and applies a diff to its base, which gives the head if the diff is complete."""
 
 import copy
 import json
@@ -9,23 +9,24 @@ from typing import Any
 from stackgraph.diff import lists
 from stackgraph.diff.comparing import ABSENT, Path, PropertyChange, normal, opened
 from stackgraph.diff.graphs import StackDiff, inputs_of
-from stackgraph.diff.moves import Pairing
+from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.saved import read_graph
 
 
 def meaning(graph: Graph) -> dict[str, Any]:
-    """All that a diff tells of a graph, in a form that is equal where the graphs mean the same."""
+    """Returns everything that a diff reports about a graph, in a form that is equal for equivalent graphs."""
     return {r.urn: _meaning(r, normal(inputs_of(r)), r.options) for r in graph.resources} | {
         "outputs": normal(opened(graph.outputs))
     }
 
 
 def applied(diff: StackDiff) -> dict[str, Any]:
-    """What the base means once everything the diff says has happened to it."""
+    """Returns the meaning of the base after the changes of the diff."""
     assert diff.base is not None
     both = [(change.before, change.after) for change in diff.changes if change.before and change.after]
-    pairs = Pairing({after.urn: before.urn for before, after in both}, diff.names or {})
+    names = pairing(diff.base, diff.head).names if diff.head else {}
+    pairs = Pairing({after.urn: before.urn for before, after in both}, names)
     found: dict[str, Any] = {}
     for change in diff.changes:
         before, after = change.before, change.after
@@ -104,7 +105,7 @@ def _with(value: Any, path: Path, after: Any) -> Any:
 
 
 def edited(graph: Graph, chance: random.Random, edits: int) -> Graph:
-    """The graph after some edits, as programs that somebody changed would register it."""
+    """Returns the graph after some edits that a changed program could cause."""
     document = json.loads(json.dumps(graph.document(), sort_keys=True))
     for _ in range(edits):
         edit = chance.choice((_other_value, _other_value, _less, _more, _shuffled, _gone, _new, _renamed, _waits, _option))
@@ -172,7 +173,7 @@ def _new(document: Any, chance: random.Random) -> None:
 
 
 def _renamed(document: Any, chance: random.Random) -> None:
-    """A resource with another name and an alias; everything that refers to it says so by the new name."""
+    """Renames a resource, with an alias and in everything that refers to it."""
     resource = _resource(document, chance)
     old_urn, old_name = resource["urn"], resource["name"]
     name = f"{old_name}-renamed"

@@ -1,12 +1,12 @@
-"""The part of GitHub's REST API that comments need, on loopback. Standard library only.
+"""Imitates the part of GitHub's REST API that comments need, on loopback. Standard library only.
 
     with GitHubApi() as api:
         api.pull_request(12, sha="abc", repository="fork/r")
         api.artifact(7, "stack-diff", {"comment.md": "…"})
         …  # talk to api.url with api.token
 
-Answers as GitHub documents it: pages of 30 unless asked for up to 100, 401 for another token, 404 for what is not there, 422 for
-a comment that is too long, and artifacts as a redirect to another host.
+Behaves as GitHub documents: pages of 30, or of up to 100 on request; 401 for another token, 404 for what does not exist, 422 for
+a comment that is too long; a redirect to another host for artifacts.
 """
 
 import io
@@ -15,18 +15,18 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any
 
-from loopback import Handler, Request, Server
+from loopback import Handler, Request, Served, Server
 
 REPOSITORY = "team/stacks"
 BOT = "github-actions[bot]"
+_NOT_FOUND = (404, {"message": "Not Found"})
 
 
 @dataclass
 class Fault:
-    """What the next ``times`` matching requests get; ``done`` says that each is carried out all the same."""
+    """The answer to the next ``times`` matching requests. With ``done`` they take effect nevertheless."""
 
     method: str
     path: str
@@ -38,8 +38,8 @@ class Fault:
 
 
 @dataclass
-class GitHubApi:
-    """``comments`` are of one repository, by pull request. ``requests`` went to the API, ``downloads`` to the other host."""
+class GitHubApi(Served):
+    """``comments`` is by pull request of one repository. ``requests`` went to the API, ``downloads`` to the other host."""
 
     token: str = "ghs_loopback"
     comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
@@ -52,28 +52,28 @@ class GitHubApi:
         self._artifacts: dict[int, list[dict[str, Any]]] = {}
         self._faults: list[Fault] = []
         self._number = 1000
-        self._servers = [Server(self, handler) for handler in (_Api, _Store)]
+        self.servers = [Server(self, handler) for handler in (_Api, _Store)]
 
     @property
     def url(self) -> str:
-        return f"http://{self._servers[0].address}"
+        return f"http://{self.servers[0].address}"
 
     @property
     def store(self) -> str:
-        return f"http://{self._servers[1].address}"
+        return f"http://{self.servers[1].address}"
 
     @property
     def writes(self) -> list[tuple[str, str]]:
-        """What was asked to be changed, so far."""
+        """Methods and paths of the requests that change something."""
         return [(one.method, one.path.removeprefix(f"/repos/{REPOSITORY}")) for one in self.requests if one.method != "GET"]
 
     def pull_request(self, number: int, *, sha: str, repository: str | None = REPOSITORY) -> None:
-        """``repository`` None: the fork was deleted."""
+        """Adds a pull request. ``repository`` None means that the fork was deleted."""
         self._pulls[number] = {"number": number, "head": {"sha": sha, "repo": repository and {"full_name": repository}}}
         self.comments.setdefault(number, [])
 
     def comment(self, number: int, body: str, author: str | None = BOT) -> dict[str, Any]:
-        """``author`` None: the account was deleted."""
+        """Adds a comment. ``author`` None means that the account was deleted."""
         identity = self.next()
         made = {
             "id": identity,
@@ -87,7 +87,7 @@ class GitHubApi:
     def artifact(
         self, run: int, name: str, files: Mapping[str, str | bytes] | bytes, *, expired: bool = False, size: int = 0
     ) -> int:
-        """``files``, or an archive as it is; ``size`` is what the API says of it."""
+        """Adds an artifact of files, or of an archive as bytes. ``size`` is the size that the API reports."""
         archive = files if isinstance(files, bytes) else zipped(files)
         identity = self.next()
         self.archives[identity] = archive
@@ -106,7 +106,7 @@ class GitHubApi:
         times: int = 1,
         done: bool = False,
     ) -> None:
-        """``path`` is a pattern below the repository; a message in bytes is the whole body."""
+        """Adds a fault. ``path`` is a pattern below the repository; a message in bytes is the whole body."""
         body = message if isinstance(message, bytes) else json.dumps({"message": message}).encode()
         self._faults.append(Fault(method, path, status, body, dict(headers or {}), times, done))
 
@@ -126,23 +126,23 @@ class GitHubApi:
         for method, pattern, handler in _ROUTES:
             if request.method == method and (match := re.fullmatch(pattern, path)):
                 return handler(self, request, int(match[1]))
-        return 404, {"message": "Not Found"}
+        return _NOT_FOUND
 
     def _list(self, request: Request, number: int) -> tuple[int, Any]:
         if number not in self.comments:
-            return 404, {"message": "Not Found"}
+            return _NOT_FOUND
         size, page = int(request.query.get("per_page", 30)), int(request.query.get("page", 1))
         return 200, self.comments[number][size * (page - 1) : size * page]
 
     def _create(self, request: Request, number: int) -> tuple[int, Any]:
         if number not in self.comments:
-            return 404, {"message": "Not Found"}
+            return _NOT_FOUND
         return _too_long(request) or (201, self.comment(number, request.body["body"]))
 
     def _update(self, request: Request, identity: int) -> tuple[int, Any]:
         found = self._find(identity)
         if found is None:
-            return 404, {"message": "Not Found"}
+            return _NOT_FOUND
         if (refused := _too_long(request)) is None:
             found["body"] = request.body["body"]
         return refused or (200, found)
@@ -150,14 +150,14 @@ class GitHubApi:
     def _delete(self, request: Request, identity: int) -> tuple[int, Any]:
         found = self._find(identity)
         if found is None:
-            return 404, {"message": "Not Found"}
+            return _NOT_FOUND
         for comments in self.comments.values():
             if found in comments:
                 comments.remove(found)
         return 204, None
 
     def _pull(self, request: Request, number: int) -> tuple[int, Any]:
-        return (200, self._pulls[number]) if number in self._pulls else (404, {"message": "Not Found"})
+        return (200, self._pulls[number]) if number in self._pulls else _NOT_FOUND
 
     def _left(self, request: Request, run: int) -> tuple[int, Any]:
         named = [one for one in self._artifacts.get(run, []) if one["name"] == request.query.get("name", one["name"])]
@@ -168,15 +168,6 @@ class GitHubApi:
 
     def _find(self, identity: int) -> dict[str, Any] | None:
         return next((one for comments in self.comments.values() for one in comments if one["id"] == identity), None)
-
-    def __enter__(self) -> Self:
-        for server in self._servers:
-            server.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for server in self._servers:
-            server.stop()
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:
@@ -205,13 +196,7 @@ _ROUTES: list[tuple[str, str, Callable[[GitHubApi, Request, int], tuple[int, Any
 ]
 
 
-class _Handler(Handler):
-    @property
-    def owner(self) -> GitHubApi:
-        return cast(Server, self.server).owner
-
-
-class _Api(_Handler):
+class _Api(Handler):
     def _answer(self) -> None:
         owner, request = self.owner, self.received()
         owner.requests.append(request)
@@ -233,8 +218,8 @@ class _Api(_Handler):
     do_GET = do_POST = do_PATCH = do_DELETE = _answer
 
 
-class _Store(_Handler):
-    """Where artifacts are kept: another host, that must not see the token."""
+class _Store(Handler):
+    """The other host, which keeps artifacts and must not see the token."""
 
     def do_GET(self) -> None:
         request = self.received()

@@ -1,4 +1,4 @@
-"""Renderings kept in git, so that a change of one shows as a diff in review."""
+"""Compares renderings with files in git, so that a review shows every change as a diff."""
 
 import difflib
 import os
@@ -8,7 +8,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def assert_golden(relative_path: str, text: str) -> None:
-    """The text equals the golden file; with ``UPDATE_GOLDEN=1`` the file is written and the diff printed."""
+    """Asserts that the text equals the golden file; with ``UPDATE_GOLDEN=1`` writes the file and prints the diff."""
     path = GOLDEN / relative_path
     text = text.rstrip("\n") + "\n"
     before = path.read_text() if path.exists() else ""
@@ -20,4 +20,4 @@ def assert_golden(relative_path: str, text: str) -> None:
         path.write_text(text)
         print(diff)
         return
-    raise AssertionError(f"{relative_path} changed; if that is meant, run with UPDATE_GOLDEN=1 and review:\n{diff}")
+    raise AssertionError(f"{relative_path} changed; if that is intended, run with UPDATE_GOLDEN=1 and review:\n{diff}")

@@ -1,15 +1,15 @@
-"""Questions to a recorded graph, in words."""
+"""Queries on recorded graphs."""
 
 from stackgraph.graph.document import Graph, Resource
 
 
 def stands_on(graph: Graph, upper: Resource, lower: Resource) -> bool:
-    """Whether ``upper`` is made after ``lower`` and deleted before it: by dependencies or through its provider."""
+    """Returns whether ``upper`` is created after ``lower`` and deleted before it, through dependencies or its provider."""
     return lower.urn in foundations(graph, upper.urn)
 
 
 def foundations(graph: Graph, urn: str) -> set[str]:
-    """All that a resource stands on, however indirectly."""
+    """Returns the URNs of everything that a resource depends on, directly or indirectly."""
     found: set[str] = set()
     waiting = [urn]
     while waiting:
@@ -22,7 +22,7 @@ def foundations(graph: Graph, urn: str) -> set[str]:
 
 
 def kubernetes(graph: Graph) -> list[Resource]:
-    """Every Kubernetes object and chart."""
+    """Returns every Kubernetes object and chart."""
     return [resource for resource in graph.resources if resource.custom and resource.package == "kubernetes"]
 
 
@@ -37,5 +37,5 @@ def of_kind(graph: Graph, wanted: str) -> list[Resource]:
 
 
 def children_of(graph: Graph, component: str) -> list[Resource]:
-    """Resources whose parent chain goes through a component of that class, e.g. ``Karpenter``."""
+    """Returns the resources below components of a class, e.g. ``Karpenter``."""
     return [r for r in graph.resources if f"eks-inference:index:{component}$" in r.urn]

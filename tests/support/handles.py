@@ -1,4 +1,4 @@
-"""Handles of things that are "already there", for tests of one component alone. Call them inside the recorded program."""
+"""Handles of existing resources, for tests of a single component. Call these functions inside the recorded program."""
 
 from typing import Any
 

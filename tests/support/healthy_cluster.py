@@ -1,7 +1,7 @@
-"""What the API of a cluster shows once a stack is deployed and well, made up from the stack's graph.
+"""Derives from a stack's graph what the API of a cluster would return once the stack is deployed and healthy.
 
-Written from documented formats (Kubernetes 1.35 API, Karpenter 1.14, KubeRay 1.7, Helm 3), not recorded from a live cluster. It
-knows the graph and the API, nothing of the code that is tested with it.
+It follows documented formats (Kubernetes 1.35 API, Karpenter 1.14, KubeRay 1.7, Helm 3) and was not recorded from a live cluster.
+It is independent of the code that is tested with it.
 """
 
 import copy
@@ -17,7 +17,7 @@ from eks_inference_tools.verify.observed import Observed, ReleaseRecord
 from stackgraph.graph.document import Graph
 
 DATA = ROOT / "tests" / "data" / "verify"
-# The workloads that charts and add-ons of the shipped stacks run; upstream names them.
+# The workloads of charts and add-ons in the shipped stacks, with their upstream names.
 CHART_WORKLOADS = {
     "karpenter": [("Deployment", "karpenter")],
     "karpenter-crd": [],
@@ -57,12 +57,12 @@ PLURALS = {
 
 
 def vector(name: str) -> Any:
-    """A hand-written API object, or part of one, of ``data/verify``."""
+    """Reads a hand-written API object, or part of one, from ``data/verify``."""
     return json.loads((DATA / f"{name}.json").read_text())
 
 
 class HealthyCluster:
-    """Objects by resource, as kubectl names it. Tests take it and break one thing."""
+    """Objects by resource, as kubectl names resources. Tests change one thing in it."""
 
     def __init__(self, graph: Graph) -> None:
         self.name = next((r.inputs["name"] for r in graph.resources if r.type == "eks:index:Cluster"), "")
@@ -87,11 +87,11 @@ class HealthyCluster:
             self._endpoints(service)
 
     def state(self) -> dict[str, Any]:
-        """What the stand-in kubectl answers from."""
+        """Returns the state that the fake kubectl reads."""
         return {"server_version": self.version, "config": self.config(), "objects": self.objects, "releases": self.releases}
 
     def config(self) -> dict[str, Any]:
-        """As ``aws eks update-kubeconfig --alias`` writes it and ``kubectl config view -o json`` shows it."""
+        """Returns the kubeconfig of ``aws eks update-kubeconfig --alias`` as ``kubectl config view -o json`` prints it."""
         text = (DATA / "kubeconfig.json").read_text()
         return json.loads(text.replace("CLUSTER", self.name))
 
@@ -110,7 +110,7 @@ class HealthyCluster:
     # -- nodes -------------------------------------------------------------------------------------------------------------------
 
     def _nodes(self, graph: Graph) -> None:
-        """Every managed group at its size; one node for every pool of Karpenter that a pod of the graph selects."""
+        """Adds the nodes of every managed group, and one for every instance type that pods select in a Karpenter pool."""
         for group in graph.of_type("aws:eks/nodeGroup:NodeGroup"):
             for _ in range(group.inputs["scalingConfig"]["desiredSize"]):
                 self._node(group.inputs["instanceTypes"][0], group.inputs["labels"])
@@ -141,7 +141,7 @@ class HealthyCluster:
         self._add("nodes", node)
 
     def _nodes_of(self, kind_of_pod: dict[str, Any]) -> list[dict[str, Any]]:
-        """The nodes that a DaemonSet with this pod runs on, by its node affinity."""
+        """Returns the nodes of a DaemonSet with this pod, by node selector and affinity."""
         affinity = kind_of_pod.get("affinity", {}).get("nodeAffinity", {})
         terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [{}])
         wanted = [e for e in terms[0].get("matchExpressions", []) if e["operator"] == "In"]
@@ -212,7 +212,7 @@ class HealthyCluster:
         self._add("pods", pod)
 
     def _leader_worker_set(self, item: dict[str, Any]) -> None:
-        """Its pods: a group is a leader, ``<name>-<group>``, and workers, ``<name>-<group>-<number>``."""
+        """Adds the set and its pods: each group has a leader, ``<name>-<group>``, and workers, ``<name>-<group>-<number>``."""
         name, namespace, spec = item["metadata"]["name"], item["metadata"]["namespace"], item["spec"]
         item["metadata"]["generation"] = 1
         item["status"] = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), spec["replicas"])
@@ -272,7 +272,7 @@ class HealthyCluster:
         selected = self.pods_of(namespace, **service["spec"].get("selector", {"": ""}))
         pods = [pod for pod in selected if pod["status"]["phase"] == "Running"]
         if selected and not pods:
-            return  # Kubernetes takes pods that are done out of the slices
+            return  # Kubernetes removes completed pods from the slices
         slice_ = vector("endpointslice")
         slice_["metadata"] |= {"name": f"{name}-x7k2p", "namespace": namespace, "labels": {"kubernetes.io/service-name": name}}
         (endpoint,) = slice_["endpoints"]
@@ -287,7 +287,7 @@ class HealthyCluster:
 
 
 def _counts(status: dict[str, Any], count: int) -> dict[str, Any]:
-    """The status with its placeholder ``1`` replaced; the API leaves zeros out of most counts."""
+    """Returns the status with the placeholder ``1`` replaced by the count."""
     return {key: count if value == 1 and key != "observedGeneration" else value for key, value in status.items()}
 
 
@@ -303,7 +303,7 @@ def _selectors(value: Any) -> Iterator[dict[str, str]]:
 
 
 def observed(cluster: HealthyCluster, **changes: Any) -> Observed:
-    """A cluster as the reader would have read it."""
+    """Returns the cluster as the reader would read it."""
     releases = {}
     for line in cluster.releases:
         namespace, secret, *_, status = line.split()

@@ -1,17 +1,19 @@
-"""What servers of tests on loopback share: a request as it came, an answer, a thread that ends. Standard library only."""
+"""Base of the servers that tests run on loopback. Standard library only."""
 
 import json
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came. Names of headers are in small letters; ``body`` is None where it has none."""
+    """One request. Header names are in lower case; ``body`` is the JSON body, None without one."""
 
     method: str
     path: str
@@ -21,11 +23,11 @@ class Request:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers from ``start`` to ``stop``; ``owner`` is what its handler asks."""
+    """Serves from ``start`` to ``stop``; ``owner`` is the object that the handler asks for answers."""
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
+    request_queue_size = 256
 
     def __init__(self, owner: Any, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
@@ -40,15 +42,43 @@ class Server(ThreadingHTTPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes no connection any more, and ends those there are."""
+        """Accepts no more connections, and ends the existing ones."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
         self.server_close()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Prints a traceback, unless the client has closed the connection or does not trust the certificate."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class Served:
+    """A context in which ``servers`` run."""
+
+    servers: list[Server]
+
+    def __enter__(self) -> Self:
+        for server in self.servers:
+            server.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Accepts no more connections, and ends the existing ones."""
+        for server in self.servers:
+            server.stop()
+
 
 class Handler(BaseHTTPRequestHandler):
     timeout = 20
+
+    @property
+    def owner(self) -> Any:
+        return cast(Server, self.server).owner
 
     def received(self) -> Request:
         url = urlsplit(self.path)
@@ -65,4 +95,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """Prints nothing."""

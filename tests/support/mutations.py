@@ -1,4 +1,4 @@
-"""Stack files with one thing wrong, for every command that reads them."""
+"""Generates stack files with one mistake, for every command that reads them."""
 
 import copy
 import random
@@ -20,12 +20,12 @@ FREE_FORM = {
     "tags",
     "values",
 }
-"""Sections whose keys are the user's own: renaming one is no mistake."""
+"""Sections with keys of the user's choice, where another name is not a mistake."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A changed stack object; ``path`` is the key that is wrong now, ``kind`` how."""
+    """A changed stack object. ``path`` is the wrong key, ``kind`` the kind of mistake."""
 
     kind: str
     path: Path
@@ -33,7 +33,7 @@ class Mutation:
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Every key and list position below a value, outermost first."""
+    """Yields the path of every key and list position below a value, outermost first."""
     steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, item in steps:
         yield (*path, step)
@@ -41,12 +41,12 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def mutate(stack: dict[str, Any], chance: random.Random) -> Mutation:
-    """One mistake of shape, which is always refused: a misspelt key, a value of another type, or an invented key."""
+    """Makes one structural mistake, which is always refused: a misspelt key, a value of another type, or an invented key."""
     changed = copy.deepcopy(stack)
     spots = [path for path in paths(stack) if not FREE_FORM & set(path)]
     kind = chance.choice(["misspelt key", "wrong type", "invented key"])
     if kind == "misspelt key":
-        # Names of pools and servers are the user's own.
+        # The user chooses the names of pools and servers.
         path = chance.choice([p for p in spots if isinstance(p[-1], str) and p[:-1] not in (("pools",), ("servers",))])
         parent = at(changed, path[:-1])
         wrong = _misspelt(str(path[-1]), chance)
@@ -65,7 +65,7 @@ def mutate(stack: dict[str, Any], chance: random.Random) -> Mutation:
 
 
 def change_value(stack: dict[str, Any], chance: random.Random) -> Mutation:
-    """One change that keeps the shape: another number, a misspelt name, a key or an entry less. It may be harmless."""
+    """Makes one change that keeps the structure: another number, a misspelt name, or a removed key. It may be harmless."""
     changed = copy.deepcopy(stack)
     spots = [path for path in paths(stack) if not FREE_FORM & set(path)]
     kind = chance.choice(["other number", "misspelt name", "key removed"])

@@ -1,4 +1,4 @@
-"""The demonstration program recorded, graphs made by hand, and graphs that no engine would make: every view has to draw them."""
+"""Provides graphs that every view must render: the demonstration program, hand-made ones, and ones no engine would produce."""
 
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from stackgraph.recorder.recording import record
 
 @cache
 def recorded() -> Graph:
-    """The graph of the demonstration program."""
+    """Returns the graph of the demonstration program."""
     root = Path(__file__).parents[2]
     return record(program, project="demo", stack="test", config={"aws:region": "us-west-2"}, root=root)
 
@@ -25,7 +25,6 @@ _INPUTS: tuple[str, ...] = ("spec", "metadata", "model", "data", "values", "kind
 _TOKENS = ("<unknown>", "[secret]", "<a.b>")
 _KNOWN_TYPES = (
     *describe._WORDS,
-    *describe._PATHS,
     "aws:lb/loadBalancer:LoadBalancer",
     "demo:index:Component",
     "kubernetes:apps/v1:DaemonSet",
@@ -54,9 +53,9 @@ odd_values = st.recursive(
 
 @st.composite
 def odd_graphs(draw: st.DrawFn) -> Graph:
-    """Recorded resources with anything at some place of their inputs, and resources of known types with anything as inputs.
+    """Draws recorded resources with an arbitrary value somewhere in their inputs, and known types with arbitrary inputs.
 
-    Parents and dependencies may be missing or lead in circles. Whatever stands in a Secret is planted.
+    Parents and dependencies may be missing or circular. Every Secret contains ``PLANTED``.
     """
     resources = []
     for number in range(draw(st.integers(0, 6))):
@@ -91,7 +90,7 @@ def odd_graphs(draw: st.DrawFn) -> Graph:
 
 
 def _with_odd_places(draw: st.DrawFn, value: Any) -> Any:
-    """The value with one place inside, or itself, replaced."""
+    """Returns the value with one place in it, or the whole, replaced."""
     if isinstance(value, dict) and value and draw(st.integers(0, 4)):
         key = draw(st.sampled_from(sorted(value)))
         return {**value, key: _with_odd_places(draw, value[key])}

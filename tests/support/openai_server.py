@@ -1,82 +1,60 @@
-"""A model server on loopback that speaks the OpenAI API with latencies known beforehand. Standard library only.
+"""Imitates a model server with the OpenAI API and known latencies, on loopback. Standard library only.
 
     with OpenAIServer(ttft_s=0.05, itl_s=0.01, model="m") as server:
         ask(server.url)  # http://127.0.0.1:PORT/v1
 
-Answers ``GET /v1/models``, ``GET /health``, ``POST /v1/chat/completions`` and ``POST /v1/completions``, whole and streamed. An
-answer has ``max_tokens`` (or ``max_completion_tokens``) tokens, else ``tokens`` of them, one word and one event a token. The
-first token comes ``ttft_s`` after the request, each further one ``itl_s`` after the one before it; a whole answer comes when
-its last token would. Every request is answered in a thread of its own, so latencies do not depend on the load.
+Serves ``GET /v1/models``, ``GET /health``, ``POST /v1/chat/completions`` and ``POST /v1/completions``, whole and streamed. An
+answer has ``max_tokens`` (or ``max_completion_tokens``) tokens, by default ``tokens``, with one word and one event per token. The
+first token comes ``ttft_s`` after the request, each further one ``itl_s`` after the one before; a whole answer comes when its
+last token would. Each request has a thread of its own, so latencies do not depend on the load.
 """
 
 import json
 import threading
 import time
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Literal, Self, cast
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from loopback import Handler, Request, Served, Server
 
 Fault = Literal[
     "http_500",  # an error status with an error body
     "error_body",  # the same body with status 200
     "error_event",  # a stream whose first event is an error body
     "broken_stream",  # the connection ends after half of the tokens
-    "no_content",  # a well-formed answer without a word in it
-    "not_json",  # a page of something else
+    "no_content",  # a well-formed answer without any words
+    "not_json",  # an HTML page
 ]
 
 
-@dataclass(frozen=True)
-class Request:
-    """One request as it came; ``body`` is None for a GET, ``at`` is by ``time.monotonic``."""
+@dataclass(kw_only=True, eq=False)
+class OpenAIServer(Served):
+    """``requests`` lists the requests so far. The first ``failures`` requests for an answer get 503, as while a model loads.
 
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: Any
-    at: float
-
-
-class OpenAIServer:
-    """``requests`` lists what came so far. ``failures`` requests for an answer get a 503 first, as from a server that loads.
-
-    ``key`` is the bearer token that requests must carry; None: any. ``include_usage`` false: never says how many tokens it made.
+    ``key`` is the bearer token that requests must carry; None accepts any. ``include_usage`` allows token counts in answers.
     """
 
-    def __init__(
-        self,
-        *,
-        ttft_s: float = 0.0,
-        itl_s: float = 0.0,
-        model: str = "m",
-        tokens: int = 8,
-        fault: Fault | None = None,
-        failures: int = 0,
-        key: str | None = None,
-        include_usage: bool = True,
-    ) -> None:
-        self.ttft_s = ttft_s
-        self.itl_s = itl_s
-        self.model = model
-        self.tokens = tokens
-        self.fault = fault
-        self.failures = failures
-        self.key = key
-        self.include_usage = include_usage
-        self.requests: list[Request] = []
+    ttft_s: float = 0.0
+    itl_s: float = 0.0
+    model: str = "m"
+    tokens: int = 8
+    fault: Fault | None = None
+    failures: int = 0
+    key: str | None = None
+    include_usage: bool = True
+    requests: list[Request] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._http = _Server(("127.0.0.1", 0), _Handler)
-        self._http.owner = self
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.servers = [Server(self, _Handler)]
 
     @property
     def port(self) -> int:
-        return self._http.server_address[1]
+        return self.servers[0].server_address[1]
 
     @property
     def url(self) -> str:
-        """The base of the API, as clients want it: with ``/v1`` and no slash behind."""
+        """The base URL for clients: with ``/v1`` and without a trailing slash."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
@@ -84,17 +62,8 @@ class OpenAIServer:
         """The bodies of the requests for an answer."""
         return [request.body for request in self.requests if request.method == "POST"]
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
     def note(self, request: Request) -> bool:
-        """Keeps the request; true when it is one of the first that are turned away."""
+        """Stores the request; returns whether it is one of the first, which get 503."""
         with self._lock:
             self.requests.append(request)
             if request.method == "GET" or self.failures == 0:
@@ -103,29 +72,13 @@ class OpenAIServer:
             return True
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    owner: OpenAIServer
-    request_queue_size = 256
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is nothing to print."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    @property
-    def owner(self) -> OpenAIServer:
-        return cast(_Server, self.server).owner
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
     def do_GET(self) -> None:
         owner = self.owner
-        self._note(None)
+        owner.note(self.received())
         if self.path == "/health":
             self._answer(200, {})
         elif self.path == "/v1/models":
@@ -135,11 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         owner = self.owner
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
-        began = time.monotonic()
-        if self._note(body):
+        request = self.received()
+        body, began = request.body or {}, time.monotonic()
+        if owner.note(request):
             self._error(503, "the model is loading")
-        elif owner.key is not None and self.headers.get("Authorization") != f"Bearer {owner.key}":
+        elif owner.key is not None and request.headers.get("authorization") != f"Bearer {owner.key}":
             self._error(401, "wrong key")
         elif self.path not in ("/v1/chat/completions", "/v1/completions"):
             self._error(404, f"no such path: {self.path}")
@@ -150,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif owner.fault == "error_body":
             self._error(200, "the engine is dead")
         elif owner.fault == "not_json":
-            self._send(200, b"<html>welcome</html>", "text/html")
+            self.send(200, b"<html>welcome</html>", {"content-type": "text/html"})
         elif body.get("stream"):
             self._stream(body, began)
         else:
@@ -224,10 +177,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     # -- the wire ---------------------------------------------------------------------------------------------------------------
 
-    def _note(self, body: Any) -> bool:
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        return self.owner.note(Request(self.command, self.path, headers, body, time.monotonic()))
-
     def _until(self, moment: float) -> None:
         time.sleep(max(moment - time.monotonic(), 0))
 
@@ -242,11 +191,4 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, {"error": {"message": message, "type": "server_error", "code": status}})
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:
-        self._send(status, json.dumps(body).encode(), "application/json")
-
-    def _send(self, status: int, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send(status, json.dumps(body).encode(), {"content-type": "application/json"})

@@ -1,4 +1,4 @@
-"""A shipped stack with a server of the kind that only tests have (``another_kind``), scaled by KEDA."""
+"""A shipped stack with a server of the kind ``another_kind``, which only tests have, scaled by KEDA."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ PLAIN: dict[str, Any] = {
 
 @contextmanager
 def plain_kind() -> Iterator[None]:
-    """The kind is known inside, and not any more afterwards."""
+    """Registers the kind for the duration of the context."""
     before = dict(KINDS)
     register_kind(another_kind.KIND)
     try:

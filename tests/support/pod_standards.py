@@ -1,8 +1,8 @@
-"""The Pod Security Standard "restricted", which includes "baseline", as questions to the spec of a pod.
+"""Checks the spec of a pod against the Pod Security Standard "restricted", which includes "baseline".
 
-Source: Kubernetes documentation, "Pod Security Standards" (v1.34), whose names the controls have; image volumes are allowed since
-v1.33 (kubernetes/kubernetes#130394). Of some fields the standard allows certain values. None of our pods sets those fields, so
-here they count as broken whatever their value.
+Source: Kubernetes documentation, "Pod Security Standards" (v1.34), which also names the controls; image volumes are allowed since
+v1.33 (kubernetes/kubernetes#130394). For some fields the standard allows certain values. None of our pods sets these fields, so
+here any value counts as a violation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ class Breach(NamedTuple):
 
 
 def breaches(pod: Mapping[str, Any]) -> set[Breach]:
-    """What a namespace that enforces "restricted" would refuse the pod for; nothing when it is admitted."""
+    """Returns the violations for which a namespace that enforces "restricted" refuses the pod; none if it is admitted."""
     return set(_breaches(pod))
 
 
@@ -90,7 +90,7 @@ def _breaches(pod: Mapping[str, Any]) -> Iterator[Breach]:
 
 
 def _context(where: str, context: Mapping[str, Any]) -> Iterator[Breach]:
-    """What neither a pod nor a container may say."""
+    """Yields violations of the rules that hold for pods and containers."""
     if context.get("runAsNonRoot", True) is not True:
         yield Breach(NON_ROOT, where)
     if context.get("runAsUser") == 0:
@@ -101,7 +101,7 @@ def _context(where: str, context: Mapping[str, Any]) -> Iterator[Breach]:
 
 
 def _container(container: Mapping[str, Any], context: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[str]:
-    """What a container may not do, and what it or its pod has to say."""
+    """Yields violations of a container, whose pod may provide required settings."""
     if context.get("privileged", False) is not False:
         yield PRIVILEGED
     if context.get("allowPrivilegeEscalation") is not False:

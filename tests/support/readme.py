@@ -1,4 +1,4 @@
-"""The code blocks of the documents, so that tests run what they show."""
+"""Finds the code blocks of the documents, so that tests run what they show."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; ``heading`` is the section it stands in."""
+    """A fenced block; ``heading`` is that of its section."""
 
     language: str
     heading: str
@@ -34,7 +34,7 @@ def blocks(document: Path = README) -> list[Block]:
 
 
 def block(language: str, heading: str) -> Block:
-    """The one block of that language in a section."""
+    """Returns the only block of a language in a section."""
     found = [b for b in blocks() if (b.language, b.heading) == (language, heading)]
     assert len(found) == 1, f"{len(found)} {language} blocks under '{heading}'"
     return found[0]

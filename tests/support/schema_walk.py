@@ -1,8 +1,8 @@
-"""What a JSON schema asks of a set of examples that leaves no option out, and what one example answers.
+"""Derives from a JSON schema the demands on a set of examples that covers every option, and which of them an example meets.
 
-An optional key is set once to something other than its default; every value of an enum, every boolean, every member of a union
-and every bound is used once. A place is a path of keys, with ``*`` for the keys of a map, ``~`` for their names, ``[]`` for
-items of a list and ``<member>`` for a member of a union.
+An optional key must be set once to something other than its default; every value of an enum, every boolean, every member of a
+union and every bound must be used once. A path consists of keys, with ``*`` for the values of a map, ``~`` for its names, ``[]``
+for items of a list and ``<member>`` for a member of a union.
 """
 
 import json
@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, order=True)
 class Demand:
-    """``want`` is a value as JSON, ``SET`` (to something other than the default; a member: used) or ``LONGEST``."""
+    """``want`` is a value as JSON, ``SET`` (to something other than the default; for a member: used) or ``LONGEST``."""
 
     path: Path
     want: str
@@ -27,38 +27,38 @@ class Demand:
 
 
 class Schema:
-    """A JSON schema as pydantic writes it."""
+    """A JSON schema as pydantic generates it."""
 
     def __init__(self, root: Place) -> None:
         self.root = root
-        # By the identity of places, which live as long as the schema: those made here are kept here.
+        # Caches by id of a place. Places live as long as the schema, and these caches keep the derived ones alive.
         self._resolved: dict[int, Place] = {}
         self._members: dict[int, dict[str, Place]] = {}
         self._maps: dict[int, tuple[Place, Place] | None] = {}
 
     def demands(self) -> list[Demand]:
-        """Everything, in the order of the schema."""
+        """Returns all demands, in the order of the schema."""
         return list(dict.fromkeys(self._demands(self.root, ())))
 
     def met(self, example: Any) -> set[Demand]:
-        """What an example answers of it. A key that is left out counts as its default does."""
+        """Returns the demands that an example meets. A missing key counts as its default."""
         return set(self._met(self.root, example, ()))
 
     def depth(self, example: Any, path: Path) -> int:
-        """How many steps of a path an example has already."""
+        """Returns how many steps of a path exist in an example."""
         return self._depth(self.root, example, path)
 
     def resolved(self, place: Place) -> Place:
-        """Without reference, and without ``null`` beside a single member."""
+        """Returns the place without references, and without ``null`` beside a single member."""
         found = self._resolved.get(id(place))
         if found is None:
             found = self._resolved[id(place)] = self._follow(place)
-            # Also what came out: it is asked about again, and its id stays taken.
+            # The result is cached, too: it is resolved again later, and the cache keeps its id in use.
             self._resolved[id(found)] = found
         return found
 
     def members(self, place: Place) -> dict[str, Place]:
-        """Members of a union by name; empty when a place is none."""
+        """Returns the members of a union by name; empty if the place is not a union."""
         place = self.resolved(place)
         found = self._members.get(id(place))
         if found is None:
@@ -69,7 +69,7 @@ class Schema:
         return found
 
     def member(self, place: Place, value: Any) -> str | None:
-        """Which member of a union a value is."""
+        """Returns the member of a union that a value belongs to."""
         for name, member in self.members(place).items():
             kind = member.get("properties", {}).get("kind")
             if kind and isinstance(value, dict):
@@ -80,7 +80,7 @@ class Schema:
         return None
 
     def inside_map(self, place: Place) -> tuple[Place, Place] | None:
-        """Places of the names and of the values of a map; ``None`` when a place is none."""
+        """Returns the places of the names and the values of a map; ``None`` if the place is not a map."""
         place = self.resolved(place)
         if id(place) not in self._maps:
             self._maps[id(place)] = _inside_map(place)
@@ -186,7 +186,7 @@ def _name(member: Place, inner: Place) -> str:
 
 
 def _values(place: Place) -> list[Any]:
-    """Values of which each has to be used: all there are, or the bounds."""
+    """Returns the values that must each be used: all possible ones, or the bounds."""
     if place.get("type") == "boolean":
         return [True, False]
     return place.get("enum") or [place[bound] for bound in ("minimum", "maximum") if bound in place]

@@ -1,4 +1,4 @@
-"""Model servers alone, for tests: two forms of spec, and what a recorded server holds."""
+"""Records single Ray Serve servers in two sizes, and reads their objects."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def workers_on(name: str) -> Placement:
 
 SMALL = {
     "namespace": "vllm",
-    # The source system's form: one chip a node, the model over its two cores.
+    # As in the source system: one chip per node, with the model on its two cores.
     "model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"},
     "image": IMAGE,
     "tensor_parallel": 2,
@@ -37,7 +37,7 @@ SMALL = {
     "worker": {"pool": "inferentia-inf2", "instance_type": "inf2.8xlarge", "cpu": "30", "memory": "110G"},
 }
 LARGE = {
-    # Its "optional" form, put right: three replicas over 8 cores each use what the source left idle.
+    # The "optional" form of the source, corrected: three replicas of 8 cores each use what the source left idle.
     **SMALL,
     "tensor_parallel": 8,
     "worker": {"pool": "inferentia-inf2", "instance_type": "inf2.48xlarge", "cpu": "90", "memory": "360G"},
@@ -45,7 +45,7 @@ LARGE = {
 
 
 def changed(base: dict, **keys: Any) -> dict:
-    """The base with some keys replaced; a dict is merged into the base's dict."""
+    """Returns the base with some keys replaced; a dict is merged into the base's dict."""
     return base | {key: base[key] | value if isinstance(value, dict) and key in base else value for key, value in keys.items()}
 
 
@@ -113,6 +113,6 @@ def serve_application(graph: Graph) -> dict:
 
 
 def declared_cores(graph: Graph) -> int:
-    """As Ray's autoscaler reads it (autoscaling_config.py): without the outer quotes, as JSON."""
+    """Reads the cores as Ray's autoscaler does (autoscaling_config.py): as JSON without the outer quotes."""
     text = worker_group(graph)["rayStartParams"]["resources"]
     return json.loads(text[1:-1].replace("\\", ""))["neuron_cores"]

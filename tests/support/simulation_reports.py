@@ -1,4 +1,4 @@
-"""Made-up reports of simulations: one that is well, and one with everything in it that a report can tell of."""
+"""Two invented reports of simulations: one without faults, and one with everything that a report can contain."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -10,7 +10,7 @@ from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.rollout.walk import Outcome, Refusal, Stall, Step
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.admit import Refusal as Refused
-from eks_inference_tools.simulate.world.landing import LandedNode, LandedPod, Landing, PendingPod
+from eks_inference_tools.simulate.world.scheduled_pods import NodeWithPods, PendingPod, ScheduledPod, ScheduledPods
 from eks_inference_tools.verify.verdicts import Check, failed, ok, unknown, wait
 
 GIB = 2**30
@@ -24,21 +24,23 @@ def neuron(cpu: str, memory_gib: str, count: int) -> dict[str, Decimal]:
     return {**amounts(cpu, memory_gib), DEVICE_RESOURCE: Decimal(count)}
 
 
-def daemon(name: str, cpu: str = "0.1", memory_gib: str = "0.125", stands_in_for: str = "") -> LandedPod:
+def daemon(name: str, cpu: str = "0.1", memory_gib: str = "0.125", stands_in_for: str = "") -> ScheduledPod:
     owner = f"DaemonSet kube-system/{name}"
-    return LandedPod("kube-system", f"{name}-x", owner, amounts(cpu, memory_gib), stands_in_for=stands_in_for, on_each_node=True)
+    return ScheduledPod(
+        "kube-system", f"{name}-x", owner, amounts(cpu, memory_gib), stands_in_for=stands_in_for, on_each_node=True
+    )
 
 
-def router(number: int) -> LandedPod:
-    return LandedPod("demo", f"router-{number}", "Deployment demo/router", amounts("0.5", "1"))
+def router(number: int) -> ScheduledPod:
+    return ScheduledPod("demo", f"router-{number}", "Deployment demo/router", amounts("0.5", "1"))
 
 
-def server(number: int, *devices: int) -> LandedPod:
+def server(number: int, *devices: int) -> ScheduledPod:
     requests = {**neuron("63", "233", len(devices)), "ephemeral-storage": Decimal(100 * GIB), EFA_RESOURCE: Decimal(1)}
-    return LandedPod("demo", f"server-{number}", "Deployment demo/server", requests, devices=devices)
+    return ScheduledPod("demo", f"server-{number}", "Deployment demo/server", requests, devices=devices)
 
 
-WORKER = LandedPod(
+WORKER = ScheduledPod(
     "demo",
     "llama3-70b-servers-0-1",
     "LeaderWorkerSet demo/llama3-70b-servers-with-a-long-name (pod 1 of group 0)",
@@ -48,7 +50,7 @@ WORKER = LandedPod(
 CAPACITY = {**amounts("191.45", "702.125"), "pods": Decimal(250), "ephemeral-storage": Decimal(900 * GIB)}
 
 NODES = (
-    LandedNode(
+    NodeWithPods(
         "neuron-1",
         "neuron",
         "inf2.48xlarge",
@@ -62,7 +64,7 @@ NODES = (
         ),
         ended=("Job demo/compile", "Job demo/compile", "Job demo/efa-test"),
     ),
-    LandedNode(
+    NodeWithPods(
         "trn2-1",
         "trn2",
         "trn2.48xlarge",
@@ -70,9 +72,9 @@ NODES = (
         {**CAPACITY, "memory": Decimal(1900 * GIB), DEVICE_RESOURCE: Decimal(16), EFA_RESOURCE: Decimal(16)},
         (WORKER,),
     ),
-    *(LandedNode(f"gpu-{number}", "gpu", "g4dn.xlarge", "", {**CAPACITY, GPU_RESOURCE: Decimal(1)}, ()) for number in (1, 2)),
-    LandedNode("gpu-3", "gpu", "g4dn.12xlarge", "us-east-2b", {**CAPACITY, GPU_RESOURCE: Decimal(4)}, ()),
-    LandedNode(
+    *(NodeWithPods(f"gpu-{number}", "gpu", "g4dn.xlarge", "", {**CAPACITY, GPU_RESOURCE: Decimal(1)}, ()) for number in (1, 2)),
+    NodeWithPods("gpu-3", "gpu", "g4dn.12xlarge", "us-east-2b", {**CAPACITY, GPU_RESOURCE: Decimal(4)}, ()),
+    NodeWithPods(
         "core-1",
         "core",
         "m5.xlarge",
@@ -81,13 +83,13 @@ NODES = (
         (
             router(1),
             router(2),
-            LandedPod("demo", "odd", "Pod demo/odd", {}),
+            ScheduledPod("demo", "odd", "Pod demo/odd", {}),
             daemon("monitor"),
             replace(daemon("monitor"), name="monitor-y", owner="DaemonSet other/monitor"),
-            LandedPod(
+            ScheduledPod(
                 "kube-system", "coredns-1", "Deployment kube-system/coredns", amounts("0.1", "0.07"), stands_in_for="coredns"
             ),
-            LandedPod(
+            ScheduledPod(
                 "kube-system", "coredns-2", "Deployment kube-system/coredns", amounts("0.1", "0.07"), stands_in_for="coredns"
             ),
         ),
@@ -127,11 +129,10 @@ CREATE = Phase(
     Outcome(
         49.04,
         STEPS,
-        refusals=(Refusal("Role demo/reader", "create", "Forbidden", 'namespaces "demo" is being terminated'),),
+        refusals=(Refusal("Role demo/reader", "Forbidden", 'namespaces "demo" is being terminated'),),
         stalls=(
             Stall(
                 "Deployment demo/server",
-                "create",
                 "2 of 4 pods of the newest revision are ready",
                 (
                     f"Pod demo/server-3: {UNSCHEDULABLE}",
@@ -147,7 +148,7 @@ CREATE = Phase(
 UPDATE = Phase(
     "update",
     Outcome(5.0, tuple(replace(step, action="update") for step in STEPS)),
-    Outcome(30.21, (), stalls=(Stall("Service demo/server", "settle", "none of its pods is ready"),)),
+    Outcome(30.21, (), stalls=(Stall("Service demo/server", "none of its pods is ready"),)),
 )
 DELETE = Phase("delete", Outcome(26.9, tuple(replace(step, action="delete") for step in reversed(STEPS))))
 
@@ -160,7 +161,7 @@ WELL = Report(
         Phase("update", Outcome(5.0, STEPS), Outcome(1.4, ())),
         DELETE,
     ),
-    landing=Landing((replace(NODES[-1], pods=(router(1),)),), ()),
+    scheduled=ScheduledPods((replace(NODES[-1], pods=(router(1),)),), ()),
     checks=(Check("Nodes", "pool core", ok("1 node")), Check("Workloads", "Deployment demo/router", ok("1 pod"))),
     schedulers=("default-scheduler",),
     complaints=(),
@@ -168,11 +169,11 @@ WELL = Report(
     differs=(),
     seconds={"admission": 9.1, "create": 6.76},
 )
-"""All is well, and there are no devices."""
+"""No faults and no devices."""
 
 EVERYTHING = Report(
     stack="trn2-di-pair",
-    kubernetes="Kubernetes 1.34, spoken by programs of 1.35.4",
+    kubernetes="Kubernetes 1.34, emulated by programs of 1.35.4",
     admission=Admission(
         54,
         12,
@@ -194,7 +195,7 @@ EVERYTHING = Report(
         (),
     ),
     phases=(CREATE, UPDATE, DELETE),
-    landing=Landing(NODES, PENDING),
+    scheduled=ScheduledPods(NODES, PENDING),
     checks=(
         Check("Nodes", "pool neuron", ok("1 node")),
         Check("Workloads", "Deployment demo/server", wait("2 of 4 pods ready", "4 pods ready", "kubectl get pods")),
@@ -208,10 +209,10 @@ EVERYTHING = Report(
         "my-scheduler: leases.coordination.k8s.io is forbidden",
     ),
     stands_in=(
-        "kwok stands in for the kubelets: pods become ready at once and Jobs end after a second; nothing is pulled or started",
-        "also stand-ins: device plugins; they prove how things fit, not the real programs",
+        "kwok stands in for the kubelets: pods become ready at once and Jobs end after a second; no container starts",
+        "also stand-ins: device plugins; they prove that the parts fit together, not that the real programs work",
     ),
     differs=("pool default: it may choose instance types that the catalog does not know: Karpenter starts none of those here",),
     seconds={"admission": 9.123, "create": 49.04},
 )
-"""Nothing is well."""
+"""Faults of every kind."""

@@ -1,9 +1,9 @@
-"""A stand-in for kubectl, put on PATH by tests: answers from files, so that the real way through a process is taken.
+"""A fake kubectl that tests put on PATH. It answers from files, so that tests run a real process.
 
-It is not kubectl and talks to no cluster. ``STAND_IN_CLUSTER`` is a folder with one JSON file a state of the cluster (``0.json``,
-``1.json``, …): each question for the version moves on to the next one, and the last one stays. Its objects lie beside it in a
-file for each kind (``0.pods``, …): to read all of them for each question takes most of the time. What was asked is appended to
-``calls``. Errors are texts that kubectl 1.32 printed in the same situation (data/verify/kubectl-errors.json).
+It talks to no cluster. ``STAND_IN_CLUSTER`` is a folder with one JSON file per state of the cluster (``0.json``, ``1.json``, …):
+each request for the version moves on to the next state, and the last one stays. The objects of a state are in one file per kind
+(``0.pods``, …), because reading all of them for each request would take most of the time. Every request is appended to ``calls``.
+Errors are texts that kubectl 1.32 printed in the same situation (data/verify/kubectl-errors.json).
 """
 
 import json
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         else:
             json.dump({"apiVersion": "v1", "kind": "List", "items": []}, sys.stdout)
     else:
-        sys.stderr.write(f"stand-in kubectl: not a question it was made for: {arguments}\n")
+        sys.stderr.write(f"fake kubectl: unknown request: {arguments}\n")
         return 64
     return 0
 

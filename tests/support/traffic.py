@@ -1,4 +1,4 @@
-"""What NetworkPolicies let through, by the rules of the Kubernetes documentation: enough of them for our manifests."""
+"""Evaluates NetworkPolicies by the rules of the Kubernetes documentation, as far as our manifests use them."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def policies_of(graph: Graph) -> list[Manifest]:
 
 
 def passes(policies: Sequence[Manifest], source: Pod | Outside, target: Pod | Outside, port: int, protocol: str = "TCP") -> bool:
-    """Whether a connection comes through: out of the source, and into the target."""
+    """Returns whether the policies allow a connection, both out of the source and into the target."""
     out = not isinstance(source, Pod) or _open(policies, "Egress", source, target, port, protocol)
     return out and (not isinstance(target, Pod) or _open(policies, "Ingress", target, source, port, protocol))
 

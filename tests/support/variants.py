@@ -1,4 +1,4 @@
-"""Shipped stacks with a section changed, as somebody who edits the stack file would change it."""
+"""Shipped stacks with a changed section, as if somebody had edited the stack file."""
 
 import json
 from typing import Any
@@ -8,18 +8,19 @@ from stackgraph.graph.document import Graph
 
 
 def recorded_with(section: dict[str, Any], stack: str = "inf2-llama3") -> Graph:
-    """The graph of a stack with ``section`` laid over its stack object; ``None`` takes a key away."""
+    """Returns the graph of a stack with ``section`` merged into its stack object; ``None`` removes a key."""
     config = dict(PROJECT.config(PROJECT.stack_file(stack)).values)
     spec = json.loads(config["eks-inference:stack"])
-    _lay(spec, section)
+    merge(spec, section)
     config["eks-inference:stack"] = json.dumps(spec)
     return record_once(PROJECT.main, project=PROJECT.name, stack=stack, config=config, root=PROJECT.root)
 
 
-def _lay(spec: dict[str, Any], section: dict[str, Any]) -> None:
+def merge(spec: dict[str, Any], section: dict[str, Any]) -> None:
+    """Merges ``section`` into ``spec``; ``None`` removes a key."""
     for key, value in section.items():
         if isinstance(value, dict) and isinstance(spec.get(key), dict):
-            _lay(spec[key], value)
+            merge(spec[key], value)
         elif value is None:
             del spec[key]
         else:

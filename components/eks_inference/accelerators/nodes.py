@@ -1,24 +1,41 @@
-"""What the device plugins have in common: where they run, and where they meet the kubelet. Pure; no pulumi."""
+"""Shared parts of the device plugins: DaemonSet, affinity, tolerations, kubelet folder. Pure; no pulumi."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eks_inference.kubernetes import workloads
 from eks_inference.placement import INSTANCE_TYPE_LABEL
 
 NAMESPACE = "kube-system"
-"""Where device plugins run: pods of the class system-node-critical are at home there."""
+"""Namespace of the device plugins, which use the priority class system-node-critical."""
 
 KUBELET_PLUGINS = "/var/lib/kubelet/device-plugins"
-"""Where plugins meet the kubelet."""
+"""Folder of the sockets through which device plugins and the kubelet communicate."""
 
 NODES_OF_OURS = {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto", "fargate", "hybrid"]}
-"""Node affinity: nodes of EKS Auto Mode run plugins of their own; Fargate and hybrid nodes have no devices."""
+"""Node affinity. EKS Auto Mode nodes run their own plugins; Fargate and hybrid nodes have no devices."""
+
+
+def device_plugin(
+    name: str, instance_types: Sequence[str], container: Mapping[str, Any], pod: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns ``metadata`` and ``spec`` of a device plugin's DaemonSet on every node of these instance types."""
+    return workloads.daemon_set(
+        name,
+        NAMESPACE,
+        {
+            "priorityClassName": "system-node-critical",
+            **on_every_node(instance_types, NODES_OF_OURS),
+            "containers": [{"name": name, "imagePullPolicy": "IfNotPresent", **container}],
+            **pod,
+        },
+    )
 
 
 def on_every_node(instance_types: Sequence[str], *further: dict[str, Any]) -> dict[str, Any]:
-    """Affinity and tolerations of pods that run on every node of these instance types, whatever its taints.
+    """Returns affinity and tolerations of pods that run on every node of these instance types, whatever its taints.
 
-    ``further`` are match expressions that hold as well.
+    ``further`` are additional match expressions.
     """
     expressions = [{"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": list(instance_types)}, *further]
     return {
@@ -27,6 +44,6 @@ def on_every_node(instance_types: Sequence[str], *further: dict[str, Any]) -> di
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
             }
         },
-        # Taints of accelerators and whatever else a pool adds: a node without its plugin has no devices at all.
+        # Tolerates accelerator taints and any taint that a pool adds: without its plugin, a node offers no devices.
         "tolerations": [{"operator": "Exists"}],
     }

@@ -1,1 +1,1 @@
-"""What several domains say to AWS in the same way: policy documents, names it can take. Pure."""
+"""AWS helpers that several domains share: IAM policy documents and names. Pure; no pulumi."""

@@ -1,18 +1,18 @@
-"""Facts as data: instance types, engines, models, zones, images and pins, each row with its source and date.
+"""Facts as data: instance types, engines, models, zones, images and pinned versions, each row with its source and date.
 
-No code below ``components/`` compares the name of a row; it asks for a column. A test keeps it so. To add
+No code below ``components/`` compares the name of a row; code reads columns. A test enforces this. To add
 
-- a model: a table of ``models.toml``. ``gated`` lists its repositories that want a licence accepted first; a table of
-  ``owners.toml`` says it of everything an owner has. ``counted_parameters`` is for models that are not built as Llama. Engines
-  that serve an architecture which is new here name it in ``engines.toml``.
-- a size of an instance family: a line of ``instances.toml``.
-- an instance family: a table of ``instances.toml`` (devices, cores, disks, and how its network cards carry EFAs:
-  ``first_efa_card``, ``ip_card_step``), and its zones in ``zones.toml``. A chip that is new here is named by ``chips`` of the
-  Neuron engines that have kernels for it; GPUs are known by their compute capability.
-- a release of an engine: a table of ``engines.toml``. The image of a Neuron SDK that ``versions.toml`` does not know says its
-  ``minimum_driver``. Metrics that are called otherwise: ``metric_names``.
-- a generation of engines: a table of ``generations.toml`` (layout and bounds of the KV cache, compile cache and its variable,
-  flags that must agree), and the ``generation`` of its engines.
-- instance types on which a KV cache can be moved between servers: ``connectors.toml``.
-- a version of Kubernetes, a chart, an image, an add-on, an AMI release: ``versions.toml``.
+- a model: add a table to ``models.toml``. ``gated`` lists its repositories whose licence must be accepted first; a table in
+  ``owners.toml`` says so for every repository of an owner. ``counted_parameters`` is for models without the structure of Llama.
+  Engines that serve a new architecture list it in ``engines.toml``.
+- a size of an instance family: add a line to ``instances.toml``.
+- an instance family: add a table to ``instances.toml`` (devices, cores, disks, and which network cards carry EFA interfaces:
+  ``first_efa_card``, ``ip_card_step``) and its zones to ``zones.toml``. Neuron engines list a new chip in ``chips`` if they have
+  kernels for it; GPU engines match by compute capability.
+- an engine release: add a table to ``engines.toml``. If ``versions.toml`` does not list the image's Neuron SDK, give
+  ``minimum_driver``. If the release uses other metric names, give ``metric_names``.
+- an engine generation: add a table to ``generations.toml`` (layout and bounds of the KV cache, compile cache and its variable,
+  flags that must agree) and name it in ``generation`` of its engines.
+- instance types that can move a KV cache between servers: extend ``connectors.toml``.
+- a version of Kubernetes, a chart, an image, an add-on, an AMI release: extend ``versions.toml``.
 """

@@ -1,4 +1,4 @@
-"""The kinds of accelerators that rows of the catalog are for. The one place that compares their names."""
+"""Accelerator kinds of catalog rows. Only this module compares their names."""
 
 from typing import Literal, Protocol
 
@@ -11,14 +11,14 @@ class _Row(Protocol):
 
 
 class ForAccelerator:
-    """A row that is for one kind of accelerator, or for none, as its ``accelerator`` says."""
+    """Mixin for rows with an ``accelerator`` column."""
 
     @property
     def neuron(self: _Row) -> bool:
-        """Whether it is for AWS Neuron devices."""
+        """Whether the row is for AWS Neuron devices."""
         return self.accelerator == "neuron"
 
     @property
     def nvidia(self: _Row) -> bool:
-        """Whether it is for NVIDIA GPUs."""
+        """Whether the row is for NVIDIA GPUs."""
         return self.accelerator == "nvidia"

@@ -1,4 +1,4 @@
-"""AMI types of EKS as data: ``amis.toml`` and its typed loader."""
+"""EKS AMI types: loads ``amis.toml``."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -6,38 +6,32 @@ from typing import Literal
 
 from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.tables import arguments, missing, table, version_numbers
+from eks_inference.catalog.tables import Row, find, load, version_numbers
 
 
 @dataclass(frozen=True)
-class AmiType:
-    """One value of the EKS API's ``amiType`` and the images behind it."""
+class AmiType(Row):
+    """One value of ``amiType`` in the EKS API, e.g. ``AL2023_x86_64_NEURON``, and its images."""
 
-    name: str
-    """As the EKS API spells it, e.g. ``AL2023_x86_64_NEURON``."""
     operating_system: Literal["al2", "al2023", "bottlerocket"]
     architecture: Literal["x86_64", "arm64"]
     accelerators: tuple[Accelerator, ...]
-    """Devices it has drivers for; empty when it is for CPUs only."""
+    """Devices the image has drivers for; empty if it supports CPUs only."""
     image_parameter: str
-    """SSM parameter with the image id; ``{kubernetes_version}`` is filled in."""
+    """SSM parameter that holds the image id; fill in ``{kubernetes_version}``."""
     release_parameter: str
-    """SSM parameter with the release, that is, what a node group's ``releaseVersion`` takes."""
-    source: str
-    """Where the row comes from."""
-    read: str
-    """When it was read: a month or a day, ISO."""
+    """SSM parameter that holds the release: the value for ``releaseVersion`` of a node group."""
     first_kubernetes: str | None = None
-    """First Kubernetes minor version with such an image. None: older than any the catalog has pins for."""
+    """First Kubernetes minor version with such an image. None: older than any version with pins in the catalog."""
     last_kubernetes: str | None = None
     """Last Kubernetes minor version with such an image. None: still published."""
     ended: str = ""
-    """Day after which EKS published no more of them, ISO; empty when it does."""
+    """Day of the last published image, ISO; empty if EKS still publishes them."""
     note: str = ""
-    """What to know, and what to use instead of an ended one."""
+    """A caveat, or the replacement of an ended type."""
 
     def covers(self, kubernetes_version: str) -> bool:
-        """Whether there are such images for a Kubernetes minor version (``1.35``)."""
+        """Whether EKS has such images for a Kubernetes minor version (``1.35``)."""
         first, last = self.first_kubernetes or kubernetes_version, self.last_kubernetes or kubernetes_version
         return version_numbers(first) <= version_numbers(kubernetes_version) <= version_numbers(last)
 
@@ -45,18 +39,16 @@ class AmiType:
 @cache
 def ami_types() -> dict[str, AmiType]:
     """All known AMI types by name."""
-    return {name: AmiType(name=name, **arguments(row)) for name, row in table("amis.toml").items()}
+    return load(AmiType, "amis.toml")
 
 
 def ami_type(name: str) -> AmiType:
-    """The AMI type of that name; ``KeyError`` with the nearest names when there is none."""
-    if name not in ami_types():
-        raise missing(f"AMI type '{name}' is not in the catalog", name, ami_types())
-    return ami_types()[name]
+    """Returns one AMI type. Raises ``KeyError`` with the nearest names if it is unknown."""
+    return find("AMI type", name, ami_types())
 
 
 def ami_type_for(instance: InstanceType) -> AmiType:
-    """The Amazon Linux 2023 AMI type an instance type starts from; ``KeyError`` where EKS has none (Neuron on arm64)."""
+    """Returns the Amazon Linux 2023 AMI type for an instance type. Raises ``KeyError`` if EKS has none (Neuron on arm64)."""
     accelerators = (instance.accelerator,) if instance.accelerator else ()
     for one in ami_types().values():
         if (one.operating_system, one.architecture, one.accelerators) == ("al2023", instance.architecture, accelerators):

@@ -1,42 +1,35 @@
-"""Connectors of KV caches as data: ``connectors.toml`` and its typed loader."""
+"""KV cache connectors: loads ``connectors.toml``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.tables import arguments, missing, table
+from eks_inference.catalog.tables import Row, find, load
 
 
 @dataclass(frozen=True)
-class Connector:
-    """What moves a KV cache from one server to another."""
+class Connector(Row):
+    """Moves a KV cache from one server to another."""
 
-    name: str
     instance_types: tuple[str, ...]
-    """The instance types a pair of servers with it is offered for."""
+    """Instance types on which the library offers a pair of servers with this connector."""
     elsewhere: str
-    """Why it is not offered for others."""
-    source: str
-    """Where the row comes from."""
-    read: str
-    """When it was read: a month or a day, ISO."""
+    """Why other instance types are not supported."""
     chips: Mapping[str, str] = field(default_factory=dict)
-    """Why it is not offered for certain chips, by chip."""
+    """Why certain chips are not supported, by chip; overrides ``elsewhere``."""
 
     def reason_against(self, instance: InstanceType) -> str:
-        """Why it is not offered for an instance type; empty where it is."""
+        """Why the connector is not offered on an instance type; empty if it is."""
         return "" if instance.name in self.instance_types else self.chips.get(instance.chip, self.elsewhere)
 
 
 @cache
 def connectors() -> dict[str, Connector]:
     """All known connectors by name."""
-    return {name: Connector(name=name, **arguments(row)) for name, row in table("connectors.toml").items()}
+    return load(Connector, "connectors.toml")
 
 
 def connector(name: str) -> Connector:
-    """The connector of that name; ``KeyError`` with the nearest names when there is none."""
-    if name not in connectors():
-        raise missing(f"connector '{name}' is not in the catalog", name, connectors())
-    return connectors()[name]
+    """Returns one connector. Raises ``KeyError`` with the nearest names if it is unknown."""
+    return find("connector", name, connectors())

@@ -1,20 +1,22 @@
-"""What charts and EKS add-ons run, as data: ``footprints.toml`` and its typed loader."""
+"""Workloads of charts and EKS add-ons: loads ``footprints.toml``."""
 
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from eks_inference.catalog.accelerators import Accelerator
-from eks_inference.catalog.tables import missing, rows, table
+from eks_inference.catalog.tables import Row, arguments, rows, table
 
 WorkloadKind = Literal["DaemonSet", "Deployment", "StatefulSet"]
-Wish = Literal["required", "preferred"]
+Strength = Literal["required", "preferred"]
 
 
 @dataclass(frozen=True)
 class ContainerFootprint:
-    """One container. ``cpu`` and ``memory`` are quantities, empty for none; ``at`` are the paths at which values say otherwise;
-    ``image`` is a name of the catalog's images, empty for one it does not know.
+    """One container.
+
+    ``cpu`` and ``memory`` are quantities; empty means no request. Values at one of the paths ``at`` override them. ``image`` is a
+    name in the catalog's images; empty if the catalog does not have the image.
     """
 
     name: str
@@ -26,7 +28,7 @@ class ContainerFootprint:
 
 @dataclass(frozen=True)
 class WorkloadFootprint:
-    """One workload of a chart or add-on. ``footprints.toml`` says what the fields mean; an empty text or path stands for none."""
+    """One workload of a chart or add-on. ``footprints.toml`` documents the fields; an empty string or path means none."""
 
     kind: WorkloadKind
     name: str
@@ -43,70 +45,40 @@ class WorkloadFootprint:
     claim: str = ""
     claim_at: str = ""
     claim_kept_at: str = ""
-    apart: Wish | None = None
-    spread: Wish | None = None
+    apart: Strength | None = None
+    spread: Strength | None = None
     without_label: str = ""
     devices: Accelerator | None = None
 
 
 @dataclass(frozen=True)
-class Footprint:
-    """All workloads of a chart or add-on. ``namespace`` is where EKS puts an add-on; empty for charts, whose release says it."""
+class Footprint(Row):
+    """All workloads of a chart or add-on. ``namespace`` is set for add-ons; a chart runs in the namespace of its release."""
 
-    name: str
     workloads: tuple[WorkloadFootprint, ...]
-    namespace: str
-    source: str
-    read: str
+    namespace: str = ""
 
 
 @cache
 def charts() -> dict[str, Footprint]:
-    """All known charts, by their bare names."""
+    """All known charts by name, without repository."""
     return _load("charts")
 
 
 @cache
 def addons() -> dict[str, Footprint]:
-    """All known EKS add-ons, by name."""
+    """All known EKS add-ons by name."""
     return _load("addons")
 
 
-def chart(name: str) -> Footprint:
-    """A chart's footprint; ``KeyError`` with the nearest names when it is not in the catalog."""
-    if name not in charts():
-        raise missing(f"no footprint of the chart '{name}' is in the catalog", name, charts())
-    return charts()[name]
-
-
-def addon(name: str) -> Footprint:
-    """An add-on's footprint; ``KeyError`` with the nearest names when it is not in the catalog."""
-    if name not in addons():
-        raise missing(f"no footprint of the add-on '{name}' is in the catalog", name, addons())
-    return addons()[name]
-
-
 def _load(group: str) -> dict[str, Footprint]:
+    found = rows(table("footprints.toml")[group])
     return {
-        name: Footprint(
-            name=name,
-            workloads=tuple(_workload(workload) for workload in row["workloads"]),
-            namespace=row.get("namespace", ""),
-            source=row["source"],
-            read=row["read"],
-        )
-        for name, row in rows(table("footprints.toml")[group]).items()
+        name: Footprint(**{**row, "name": name, "workloads": tuple(map(_workload, row["workloads"]))})
+        for name, row in found.items()
     }
 
 
 def _workload(row: dict[str, Any]) -> WorkloadFootprint:
-    containers = tuple(ContainerFootprint(**_frozen(container)) for container in row["containers"])
-    return WorkloadFootprint(**{**_frozen(row), "containers": containers})
-
-
-def _frozen(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: _tuples(value) if isinstance(value, list) else value for key, value in row.items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    containers = tuple(ContainerFootprint(**arguments(container)) for container in row["containers"])
+    return WorkloadFootprint(**{**arguments(row), "containers": containers})

@@ -1,71 +1,66 @@
-"""Generations of engines as data: ``generations.toml`` and its typed loader."""
+"""Engine generations: loads ``generations.toml``."""
 
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
-from eks_inference.catalog.tables import arguments, missing, table
+from eks_inference.catalog.tables import Row, arguments, find, table
 
 
 @dataclass(frozen=True)
 class KvPool:
-    """Bounds of a paged KV cache whose size is compiled into the graphs."""
+    """Limits of a paged KV cache whose size is compiled into the graphs."""
 
     fraction: float
-    """Share of the memory the engine uses that the pool may take."""
+    """Largest share of the engine's memory that the pool may take."""
     fraction_variable: str
-    """Environment variable that changes it."""
+    """Environment variable that overrides ``fraction``."""
     smallest_gib: float
-    """Pool below which the engine gives up."""
+    """The engine exits if the pool would be smaller."""
     smallest_variable: str
-    """Environment variable that changes it."""
+    """Environment variable that overrides ``smallest_gib``."""
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """The sizes that graphs are compiled for, as flags give them."""
+    """The flag that sets the sizes for which graphs are compiled."""
 
     flag: str
-    """Flag that takes them as JSON, without the dashes."""
+    """Name of the flag, without dashes. Its value is JSON."""
     key: str
-    """Key of that JSON they stand below."""
+    """Key in that JSON that holds the sizes."""
     segment_sizes: tuple[int, ...]
-    """Segments of the KV cache that the attention kernel takes, in tokens."""
+    """KV cache segments that the attention kernel supports, in tokens."""
     block_size: int
-    """Tokens of a block where ``--block-size`` does not say."""
+    """Default of ``--block-size``, in tokens."""
 
 
 @dataclass(frozen=True)
-class Generation(ForAccelerator):
-    """What holds for every release of one way to run vLLM on a kind of chip."""
+class Generation(ForAccelerator, Row):
+    """Properties of every release of one way to run vLLM on a kind of chip."""
 
-    name: str
     accelerator: Accelerator
     kv_cache: Literal["contiguous", "paged"]
-    """contiguous: room for the whole batch at its longest is set aside when the engine starts. paged: sequences share pages."""
+    """contiguous: the engine reserves memory for a full batch of the longest sequences at start. paged: sequences share pages."""
     compile_cache: Literal["s3", "folder"]
-    """Where compiled graphs can stay between starts: in a bucket or a folder, or in a folder only."""
+    """Where compiled graphs can persist: ``s3`` is a bucket or a folder, ``folder`` only a folder."""
     compile_cache_variable: str
-    """Environment variable that names the place."""
-    source: str
-    """Where the row comes from."""
-    read: str
-    """When it was read: a month or a day, ISO."""
+    """Environment variable that holds the location."""
     kv_pool: KvPool | None = None
-    """Bounds of the pool of pages. None: pages take what the weights leave."""
+    """Limits of the page pool. None: pages take the memory that weights leave free."""
     needs_block_size: bool = False
-    """Whether ``--block-size`` must be given, as long as the longest sequence, unless prefixes are cached."""
+    """Whether ``--block-size`` must equal the longest sequence, unless prefix caching is on."""
     blocks_are_sequences: bool = False
-    """Whether ``--num-gpu-blocks-override`` must be the number of sequences, unless prefixes are cached."""
+    """Whether ``--num-gpu-blocks-override`` must equal the number of sequences, unless prefix caching is on."""
     largest_top_k: int | None = None
-    """Candidates that the sampler on the device keeps. None: it keeps any number."""
+    """Largest top-k of the on-device sampler. None: no limit."""
     buckets: Buckets | None = None
-    """How buckets are given. None: the engine chooses them, or they are no flag."""
+    """How to set buckets. None: the engine chooses them, or there is no flag."""
 
     @property
     def paged(self) -> bool:
-        """Whether sequences share the KV cache in pages."""
+        """Whether the KV cache is paged."""
         return self.kv_cache == "paged"
 
 
@@ -76,16 +71,10 @@ def generations() -> dict[str, Generation]:
 
 
 def generation(name: str) -> Generation:
-    """The generation of that name; ``KeyError`` with the nearest names when there is none."""
-    if name not in generations():
-        raise missing(f"generation '{name}' is not in the catalog", name, generations())
-    return generations()[name]
+    """Returns one generation. Raises ``KeyError`` with the nearest names if it is unknown."""
+    return find("generation", name, generations())
 
 
 def _generation(name: str, row: dict[str, Any]) -> Generation:
-    pool, buckets = row.get("kv_pool"), row.get("buckets")
-    return Generation(
-        name=name,
-        **row
-        | {"kv_pool": KvPool(**arguments(pool)) if pool else None, "buckets": Buckets(**arguments(buckets)) if buckets else None},
-    )
+    nested = {"kv_pool": KvPool, "buckets": Buckets}
+    return Generation(name=name, **row | {key: of(**arguments(row[key])) for key, of in nested.items() if key in row})

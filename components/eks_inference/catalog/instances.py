@@ -1,18 +1,17 @@
-"""Instance types as data: ``instances.toml`` and its typed loader."""
+"""EC2 instance types: loads ``instances.toml``."""
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
-from eks_inference.catalog.tables import arguments, missing, table
+from eks_inference.catalog.tables import Row, arguments, find, table
 
 
 @dataclass(frozen=True)
-class InstanceType(ForAccelerator):
-    """One EC2 instance type. Sizes in MiB and GiB as named; counts are whole devices."""
+class InstanceType(ForAccelerator, Row):
+    """One EC2 instance type."""
 
-    name: str
     family: str
     vcpus: int
     memory_mib: int
@@ -20,72 +19,64 @@ class InstanceType(ForAccelerator):
     architecture: Literal["x86_64", "arm64"] = "x86_64"
     accelerator: Accelerator | None = None
     chip: str = ""
-    """The devices, as EC2 names them: ``Trainium2``, ``L4``; empty without accelerators."""
+    """EC2's name of the devices: ``Trainium2``, ``L4``; empty without accelerators."""
     every_size: bool = False
-    """Whether the catalog has every size that EC2 sells of the family."""
+    """Whether the catalog lists every size of the family that EC2 sells."""
     devices: int = 0
     cores_per_device: int = 0
-    """Schedulable NeuronCores a device has at its default logical-core setting; 0 for GPUs."""
+    """Schedulable NeuronCores of a device at the default logical-core setting (LNC); 0 for GPUs."""
     physical_cores_per_device: int = 0
-    """NeuronCores on a device; 0 for GPUs."""
+    """Physical NeuronCores of a device; 0 for GPUs."""
     logical_core_settings: tuple[int, ...] = ()
-    """How many physical cores may be joined to one schedulable core (LNC); empty for types without Neuron devices."""
+    """Allowed numbers of physical cores per schedulable core (LNC); empty for types without Neuron devices."""
     device_memory_gib: int = 0
     """Memory of one device."""
     legal_device_counts: tuple[int, ...] = ()
-    """How many devices one pod may ask for so that they are neighbours; empty for types without Neuron devices."""
+    """Device counts that one pod may request, because such sets are contiguous; empty for types without Neuron devices."""
     tensor_parallel: tuple[int, ...] = ()
-    """Supported tensor parallel degrees. Neuron: those of the chip, though a small size may not have the cores. GPUs: powers of
-    two up to the number of devices."""
+    """Supported tensor parallel degrees. Neuron: those of the chip; a small size may lack the cores. GPUs: powers of two, up to
+    the number of devices."""
     compute_capability: tuple[int, int] | None = None
     """CUDA compute capability; None for types without GPUs."""
     efa_interfaces: int = 0
     network_cards: int = 1
     first_efa_card: int = 0
-    """The first network card that takes an EFA; those before it take plain interfaces only."""
+    """Index of the first network card that can carry an EFA interface; earlier cards carry plain interfaces only."""
     ip_card_step: int = 1
-    """Every how many cards one carries a plain interface, in layouts with several: the cards' IP traffic together is capped."""
+    """One in this many cards carries a plain interface in multi-card layouts: EC2 caps the total IP traffic of all cards."""
     nvme_gb: int = 0
-    """Local instance storage in all, 0 when there is none."""
-    source: str = ""
-    """Where the row comes from."""
-    read: str = ""
-    """When it was read: a month or a day, ISO."""
+    """Total local instance storage; 0 if none."""
 
     @property
     def default_logical_core_setting(self) -> int:
-        """The logical-core setting (LNC) ``cores_per_device`` counts by; 0 for types without Neuron devices."""
+        """The logical-core setting (LNC) that ``cores_per_device`` assumes; 0 for types without Neuron devices."""
         return self.physical_cores_per_device // self.cores_per_device if self.cores_per_device else 0
 
     @property
     def memory_per_core_gib(self) -> float:
-        """Device memory of one schedulable core, which is the whole device on GPUs; 0 for types without accelerators."""
+        """Device memory per schedulable core (per device on GPUs); 0 for types without accelerators."""
         return self.device_memory_gib / (self.cores_per_device or 1)
 
     @property
     def has_bfloat16(self) -> bool:
-        """Whether the accelerator computes in bfloat16: all Neuron devices, GPUs of compute capability 8.0 or later."""
+        """Whether the accelerator supports bfloat16: all Neuron devices, and GPUs of compute capability 8.0 or higher."""
         return self.compute_capability >= (8, 0) if self.compute_capability else self.neuron
 
 
 @cache
 def instance_types() -> dict[str, InstanceType]:
     """All known instance types by name."""
-    return {
-        f"{family}.{size}": _instance_type(family, size, {key: value for key, value in shared.items() if key != "sizes"} | row)
-        for family, shared in table("instances.toml").items()
-        for size, row in shared["sizes"].items()
-    }
+    found = {}
+    for family, shared in table("instances.toml").items():
+        for size, row in shared["sizes"].items():
+            columns = {key: value for key, value in shared.items() if key != "sizes"} | row
+            if "compute_capability" in columns:
+                columns["tensor_parallel"] = [1 << power for power in range(columns["devices"].bit_length())]
+            name = f"{family}.{size}"
+            found[name] = InstanceType(name=name, family=family, **arguments(columns))
+    return found
 
 
 def instance_type(name: str) -> InstanceType:
-    """The instance type of that name; ``KeyError`` with the nearest names when it is not in the catalog."""
-    if name not in instance_types():
-        raise missing(f"instance type '{name}' is not in the catalog", name, instance_types())
-    return instance_types()[name]
-
-
-def _instance_type(family: str, size: str, row: dict[str, Any]) -> InstanceType:
-    if "compute_capability" in row:
-        row["tensor_parallel"] = [1 << power for power in range(row["devices"].bit_length())]
-    return InstanceType(name=f"{family}.{size}", family=family, **arguments(row))
+    """Returns one instance type. Raises ``KeyError`` with the nearest names if it is unknown."""
+    return find("instance type", name, instance_types())

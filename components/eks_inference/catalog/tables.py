@@ -1,43 +1,76 @@
-"""The data files of the catalog, each parsed once and only when somebody asks.
+"""Loads the catalog's data files. Each file is parsed once, on first use.
 
-Every row says where it comes from: ``source`` (what was read, with its version or commit) and ``read`` (the month or day, ISO).
-Rows that share a source have the two keys in the table around them. Reasons stand in comments of the files.
+Every row names its origin: ``source`` (what was read, with its version or commit) and ``read`` (the month or day, ISO). Rows with
+the same origin have both keys in the table around them. The reasons for a row are comments in its file.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 FOLDER = Path(__file__).parent
 PROVENANCE = ("source", "read")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The columns that every row has."""
+
+    name: str
+    source: str
+    """What the row was read from."""
+    read: str
+    """When it was read: a month or a day, ISO."""
+
+
+_Row = TypeVar("_Row", bound=Row)
+_Value = TypeVar("_Value")
+
+
 @cache
 def table(file: str) -> Mapping[str, Any]:
-    """The content of a data file. Shared by all callers: not to be changed."""
+    """The content of a data file. All callers share it and must not change it."""
     return tomllib.loads((FOLDER / file).read_text("utf-8"))
 
 
 def rows(of: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a table without the keys that say where it comes from."""
+    """The entries of a table without its provenance keys."""
     return {name: row for name, row in of.items() if name not in PROVENANCE}
 
 
+def load(row_type: type[_Row], file: str) -> dict[str, _Row]:
+    """The rows of a data file by name, each as a ``row_type``."""
+    return {name: row_type(name=name, **arguments(row)) for name, row in table(file).items()}
+
+
 def arguments(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as the arguments of its dataclass: lists become tuples."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    """The keyword arguments of a row's dataclass. Lists become tuples, nested lists too."""
+    return {key: _frozen(value) for key, value in row.items()}
 
 
-def missing(sentence: str, name: str, known: Iterable[str]) -> KeyError:
-    """The error for a name that is not in a table: the sentence, then the nearest names, whatever their case."""
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def find(what: str, name: str, known: Mapping[str, _Value]) -> _Value:
+    """Returns ``known[name]``. Raises ``KeyError`` that says ``what`` is missing and lists the nearest names."""
+    if name not in known:
+        raise missing(what, name, known)
+    return known[name]
+
+
+def missing(what: str, name: str, known: Iterable[str]) -> KeyError:
+    """The error for a name that is not in a table, with up to three similar names. Case does not count."""
     spellings = {one.casefold(): one for one in known}
     nearest = get_close_matches(name.casefold(), spellings, n=3, cutoff=0.5)
-    return KeyError(f"{sentence}; nearest: {', '.join(spellings[one] for one in nearest)}" if nearest else sentence)
+    hint = f"; nearest: {', '.join(spellings[one] for one in nearest)}" if nearest else ""
+    return KeyError(f"{what} '{name}' is not in the catalog{hint}")
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """A dotted version as numbers, to compare by: ``2.28.0`` is newer than ``2.9``. ``ValueError`` for anything else."""
+    """A dotted version as comparable numbers: ``2.28.0`` is newer than ``2.9``. Raises ``ValueError`` for other text."""
     return tuple(int(number) for number in version.split("."))

@@ -1,14 +1,13 @@
-"""Pinned versions as data: ``versions.toml`` and its typed loader.
+"""Pinned versions: loads ``versions.toml``.
 
-Everything the library installs is pinned exactly, here and nowhere else. A row that serves every Kubernetes minor version has one
-reference; one that depends on it has a pin for each minor version (``"1.35"``).
+The library pins everything it installs to an exact version, and only here. A row that suits every Kubernetes minor version has
+one reference; other rows have a pin for each minor version (``"1.35"``).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.catalog.tables import missing, rows, table, version_numbers
+from eks_inference.catalog.tables import find, rows, table, version_numbers
 
 
 @dataclass(frozen=True)
@@ -20,31 +19,26 @@ class Chart:
     version: str
 
     def location(self, reference: str) -> tuple[str, str | None]:
-        """Helm's ``chart`` and ``repository`` arguments, given ``settings.chart(self.reference)``.
+        """Returns Helm's ``chart`` and ``repository`` arguments for ``settings.chart(self.reference)``.
 
-        A repository mirrored into an OCI registry holds the chart under its own name there.
+        An OCI mirror of a chart repository holds the chart under its own name.
         """
         if not reference.startswith("oci://"):
             return self.name, reference
         return (reference if self.reference.startswith("oci://") else f"{reference.rstrip('/')}/{self.name}"), None
 
 
-def kubernetes_versions() -> tuple[str, ...]:
-    """The Kubernetes minor versions the catalog has every pin for, oldest first."""
-    return tuple(_versions()["kubernetes"]["supported"])
-
-
 def chart(name: str) -> Chart:
-    """The pinned chart; ``KeyError`` with the nearest names when there is none."""
+    """Returns the pinned chart. Raises ``KeyError`` with the nearest names if it is unknown."""
     row = _row("charts", name)
     return Chart(name=name, reference=row["reference"], version=row["version"])
 
 
 def image(name: str, kubernetes_version: str | None = None) -> str:
-    """The pinned image reference, before mirrors.
+    """Returns the pinned image reference, without mirrors.
 
-    ``kubernetes_version`` is needed by images that follow the cluster's minor version (``kube-scheduler``) and ignored by others.
-    Raises ``KeyError`` with the nearest names, or with the minor versions there are.
+    ``kubernetes_version`` is required for images that follow the cluster's minor version (``kube-scheduler``) and ignored for
+    others. Raises ``KeyError`` with the nearest names, or with the minor versions that have a pin.
     """
     row = _row("images", name)
     return row["reference"] if "reference" in row else _of_minor("images", name, kubernetes_version)
@@ -61,27 +55,27 @@ def ami_release(ami_type: str, kubernetes_version: str) -> str:
 
 
 def neuron_driver(release_version: str) -> str:
-    """The version of aws-neuronx-dkms inside an AL2023 Neuron AMI, e.g. ``2.29.0`` for release ``1.35.6-20260714``.
+    """The version of aws-neuronx-dkms in an AL2023 Neuron AMI, e.g. ``2.29.0`` for release ``1.35.6-20260714``.
 
-    All Kubernetes versions of one build date share it. Raises ``KeyError`` when the build is not in the catalog.
+    All AMIs of one build date share it. Raises ``KeyError`` if the catalog does not have the build.
     """
     return _row("neuron_drivers", release_version.rpartition("-")[2])
 
 
 def neuron_sdk_driver(sdk: str) -> str:
-    """The Neuron driver released with a Neuron SDK, e.g. ``2.26.5`` for SDK ``2.28.0``: patch releases keep it.
+    """The Neuron driver released with a Neuron SDK, e.g. ``2.26.5`` for SDK ``2.28.0``. SDK patch releases share it.
 
-    Raises ``KeyError`` for an SDK that is not in the catalog.
+    Raises ``KeyError`` if the catalog does not have the SDK.
     """
     return _row("neuron_sdk_drivers", _minor(sdk))
 
 
 def neuron_driver_floor(sdk: str) -> str | None:
-    """The Neuron driver line up to which containers of an SDK do not work: ``2.26``, that is 2.26.10 too, for SDK ``2.31.1``.
+    """The newest Neuron driver line that does not work with containers of an SDK: ``2.26`` (with 2.26.10) for SDK ``2.31.1``.
 
-    None for SDKs without such a statement.
+    None if AWS states no such limit.
     """
-    floors = rows(_versions()["neuron_driver_floors"])
+    floors = rows(table("versions.toml")["neuron_driver_floors"])
     since = [one for one in floors if version_numbers(one) <= version_numbers(_minor(sdk))]
     return floors[max(since, key=version_numbers)] if since else None
 
@@ -90,19 +84,12 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _versions() -> Mapping[str, Mapping[str, Any]]:
-    return table("versions.toml")
-
-
 def _of_minor(section: str, name: str, kubernetes_version: str | None) -> str:
     pins = rows(_row(section, name))
     if kubernetes_version not in pins:
-        raise KeyError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; there are: {', '.join(pins)}")
+        raise KeyError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; available: {', '.join(pins)}")
     return pins[kubernetes_version]
 
 
 def _row(section: str, name: str) -> Any:
-    known = rows(_versions()[section])
-    if name not in known:
-        raise missing(f"'{name}' is not in versions.toml [{section}]", name, known)
-    return known[name]
+    return find(f"versions.toml [{section}]", name, rows(table("versions.toml")[section]))

@@ -1,6 +1,6 @@
-"""Availability zones as data: ``zones.toml`` and its typed loader.
+"""Availability zones: loads ``zones.toml``.
 
-Zones are named by id (``usw2-az4``): the letter in ``us-west-2a`` means another building in every account.
+Zones are identified by id (``usw2-az4``): each account maps names such as ``us-west-2a`` to different zones.
 """
 
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from eks_inference.catalog.tables import rows, table
 
 @cache
 def refused_by_control_plane() -> frozenset[str]:
-    """Zones in which EKS takes no control-plane subnets."""
+    """Zones in which EKS does not accept control-plane subnets."""
     return frozenset(table("zones.toml")["control_plane_refuses"]["zones"])
 
 
 @cache
 def regions() -> tuple[str, ...]:
-    """The regions the catalog knows, sorted."""
+    """All known regions, sorted."""
     return tuple(sorted(_regions()))
 
 
 def region_zone_ids(region: str) -> tuple[str, ...]:
-    """Every zone of a region that an EKS control plane accepts; ``KeyError`` for a region the catalog does not know."""
+    """All zones of a region that an EKS control plane accepts. Raises ``KeyError`` for an unknown region."""
     return tuple(_region(region)["zones"])
 
 
 def zone_ids(region: str, family: str) -> tuple[str, ...]:
-    """The zones of a region that offer every catalogued size of a family (``inf2``), preferred ones first.
+    """The zones of a region that offer every size of a family (``inf2``) in the catalog, preferred zones first.
 
-    Empty when the family is not offered in the region. ``KeyError`` for a region or family the catalog does not know.
+    Empty if the region does not offer the family. Raises ``KeyError`` for an unknown region or family.
     """
     accelerated = _family_is_accelerated().get(family)
     if accelerated is None:

@@ -1,4 +1,4 @@
-"""Clients of model servers as resources."""
+"""The components of clients of model servers: the web UI and the smoke test."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,36 +9,34 @@ from eks_inference.catalog import versions
 from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.faults import Fault, SpecError
-from eks_inference.kubernetes.network_policy import network_policy
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
+from eks_inference.loadtest.client_plan import client_policy, volume_claim
 from eks_inference.placement import Placement
+from eks_inference.serving.component import Secret, own_namespace
 from eks_inference.serving.handle import ModelServer
 from eks_inference.spec import dns_label_faults
 
-_MAX_NAMESPACE_LENGTH = 63
-
 
 class OpenWebUI(pulumi.ComponentResource):
-    """Open WebUI: a chat in the browser with the models of ``servers``.
+    """Builds Open WebUI, a browser chat with the models of ``servers``.
 
-    Builds a namespace with Pod Security "restricted", a network policy (nobody comes in; out only to the cluster's DNS and the
-    servers), a gp3 volume, the Deployment ``open-webui`` (one replica, uid 1000) on the nodes of ``placement`` and its Service,
-    port 80. A person reaches it by ``port_forward_command``, which goes through the node and past the policy, and opens
-    http://localhost:8081. To show it to more people, put an authenticating proxy in front and open the policy to that.
+    It creates a namespace with Pod Security "restricted", a NetworkPolicy (no ingress; egress only to the cluster's DNS and to
+    the servers), a gp3 volume, the Deployment ``open-webui`` (one replica, uid 1000) on the nodes of ``placement``, and its
+    Service on port 80. Users run ``port_forward_command``, which bypasses the policy because it enters through the node, and open
+    http://localhost:8081. To give more people access, put an authenticating proxy in front and open the policy to it.
 
-    ``admin_password`` is the password of ``spec.admin_email``, at most 72 bytes; a ``SecretRef`` is to a Secret in
-    ``spec.namespace``, for which the pod waits. Open WebUI reads it at its first start only: change it in the web UI afterwards.
-    Without one the first to open the web UI chooses name and password of the administrator, as in the source system. Either way
-    sign-up is closed then, and the administrator adds further accounts.
+    ``admin_password`` is the password of ``spec.admin_email``, at most 72 bytes. A ``SecretRef`` names a Secret in
+    ``spec.namespace``, which the pod waits for. Open WebUI reads the password at its first start only: change it in the web UI
+    afterwards. Without a password, the first visitor chooses name and password of the administrator, as in the source system. In
+    both cases sign-up is closed from then on, and the administrator adds further accounts.
 
-    ``api_key`` is the key of the servers, the same for all and without a semicolon; as a ``SecretRef`` it is in
-    ``spec.namespace`` too.
+    ``api_key`` is the key of all servers and contains no semicolon. A ``SecretRef`` names a Secret in ``spec.namespace`` too.
 
-    The key that signs sessions is made by Open WebUI itself and stays on its volume: a key of ours would have to be derived from
-    the password (who knows it could forge any session) or be one more secret to configure.
+    Open WebUI generates the key that signs sessions and keeps it on its volume. A key of ours would be derived from the password,
+    which would let anyone who knows it forge sessions, or be one more secret to configure.
 
     With ``settings.protect`` the volume cannot be deleted. Raises ``SpecError`` when there are no servers.
 
@@ -53,8 +51,8 @@ class OpenWebUI(pulumi.ComponentResource):
         cluster: Cluster,
         placement: Placement,
         servers: Mapping[str, ModelServer],
-        admin_password: SecretRef | pulumi.Input[str] | None = None,
-        api_key: SecretRef | pulumi.Input[str] | None = None,
+        admin_password: Secret = None,
+        api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if not servers:
@@ -64,22 +62,14 @@ class OpenWebUI(pulumi.ComponentResource):
         self.namespace = spec.namespace
         self.port_forward_command = plan.port_forward_command(spec.namespace)
 
-        namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
-        inside = on_cluster(cluster, self, namespace)
+        namespace, inside = own_namespace(name, spec.namespace, cluster, self)
+        endpoints = {server.endpoint: server.namespace for server in servers.values()}
         policy = k8s.networking.v1.NetworkPolicy(
-            f"{name}-policy",
-            **network_policy(
-                plan.WEB_UI_NAME,
-                spec.namespace,
-                selector={},
-                ingress=[],
-                egress=plan.egress_to({server.endpoint: server.namespace for server in servers.values()}),
-            ),
-            opts=inside,
+            f"{name}-policy", **client_policy(plan.WEB_UI_NAME, spec.namespace, endpoints), opts=inside
         )
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-volume",
-            **plan.web_ui_volume_claim(spec),
+            **volume_claim(plan.WEB_UI_NAME, spec.namespace, spec.volume_gib, spec.storage_class),
             opts=on_cluster(cluster, self, namespace, protect=settings.protect),
         )
         password, password_secret = secret_object(
@@ -127,18 +117,20 @@ class OpenWebUI(pulumi.ComponentResource):
 
 
 class SmokeTest(pulumi.ComponentResource):
-    """Asks a model server three questions from inside the cluster: a plain one, one with parameters, one streamed.
+    """Asks a model server three questions from inside the cluster: a plain one, one with parameters, and a streamed one.
 
-    Builds a namespace of its own, named as the component and with Pod Security "restricted", a network policy (out only to the
-    cluster's DNS and the server), a ConfigMap with the client of ``eks-inference chat`` and a Job that runs it on the nodes of
-    ``placement``. It waits for the server as long as a cold start may take, and fails without three answers with text in them.
-    A changed script, image, server or ``spec.run`` makes another Job. ``logs_command`` shows questions, answers and figures.
+    Builds a namespace that has the name of the component and Pod Security "restricted", a NetworkPolicy (egress only to the
+    cluster's DNS and the server), a ConfigMap with the client of ``eks-inference chat``, and a Job that runs the client on the
+    nodes of ``placement``. The Job waits for the server as long as a cold start may take, and fails unless all three answers have
+    text. Any change of script, image, server or ``spec.run`` creates a new Job. ``logs_command`` shows questions, answers and
+    figures.
 
-    ``api_key`` is that of a server that wants one; as a ``SecretRef`` it is in the namespace of the test.
+    ``api_key`` is for a server that requires one. A ``SecretRef`` names a Secret in the namespace of the test.
 
-    Nothing waits for the Job unless ``spec.wait``: then creation takes up to the server's ``startup_seconds`` and 20 minutes.
+    Nothing waits for the Job unless ``spec.wait`` is set. Then creation takes up to the server's ``startup_seconds`` plus 20
+    minutes.
 
-    Raises ``SpecError`` when ``name`` cannot be a namespace.
+    Raises ``SpecError`` when ``name`` is no valid namespace name.
     """
 
     def __init__(
@@ -149,23 +141,16 @@ class SmokeTest(pulumi.ComponentResource):
         cluster: Cluster,
         placement: Placement,
         server: ModelServer,
-        api_key: SecretRef | pulumi.Input[str] | None = None,
+        api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        if faults := dns_label_faults(name, "a smoke test's name is its namespace's", max_length=_MAX_NAMESPACE_LENGTH):
+        if faults := dns_label_faults(name, "a smoke test's name is its namespace's", max_length=63):
             raise SpecError(faults)
         super().__init__("eks-inference:index:SmokeTest", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        namespace = namespace_object(f"{name}-namespace", name, "restricted", cluster=cluster, parent=self)
-        inside = on_cluster(cluster, self, namespace)
+        _, inside = own_namespace(name, name, cluster, self)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
-            **network_policy(
-                plan.SMOKE_TEST_NAME,
-                name,
-                selector={},
-                ingress=[],
-                egress=plan.egress_to({server.endpoint: server.namespace}),
-            ),
+            **client_policy(plan.SMOKE_TEST_NAME, name, {server.endpoint: server.namespace}),
             opts=inside,
         )
         script = k8s.core.v1.ConfigMap(
@@ -179,12 +164,11 @@ class SmokeTest(pulumi.ComponentResource):
         )
         job = plan.smoke_test_job(
             name,
+            spec,
             image=cluster.settings.image(spec.image or versions.image("python")),
             endpoint=server.endpoint,
             model=server.model_id,
             startup_seconds=server.startup_seconds,
-            wait=spec.wait,
-            run=spec.run,
             placement=placement,
             secret_env=secret_env("OPENAI_API_KEY", key),
         )

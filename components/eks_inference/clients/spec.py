@@ -1,4 +1,4 @@
-"""What a user decides about the clients of model servers: a web UI for people, and tests that a server answers."""
+"""The settings of clients of model servers: a web UI for people, and tests that a server answers."""
 
 from pydantic import Field
 
@@ -9,48 +9,42 @@ from eks_inference.spec import Quantity, ResourceName, Spec
 
 
 class OpenWebUISpec(Spec):
-    """Open WebUI: a chat in the browser with every model server that has an OpenAI API, reached by a port forward."""
+    """Open WebUI: a browser chat with every model server that has an OpenAI API. Users reach it by a port forward."""
 
-    namespace: ResourceName = Field(default="openwebui", description="Namespace of the web UI; made here.")
-    image: PinnedImage | None = Field(default=None, description="Image instead of the pinned one.")
+    namespace: ResourceName = Field(default="openwebui", description="Namespace of the web UI. The component creates it.")
+    image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one.")
     admin_email: str = Field(
         default="admin@example.com",
         pattern=r"^[^@\s]+@[^@\s]+$",
-        description="E-mail address the administrator signs in with; nothing is sent to it. Lower case, as Open WebUI keeps it.",
+        description="E-mail address that the administrator signs in with. It gets no mail. Open WebUI stores it in lower case.",
     )
-    volume_gib: int = Field(default=10, ge=1, description="Size of the volume with accounts, chats and uploads, in GiB.")
+    volume_gib: int = Field(default=10, ge=1, description="Size of the volume for accounts, chats and uploads, in GiB.")
     storage_class: ResourceName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
-    cpu: Quantity = Field(default="500m", description="CPU request; not a limit, because it takes more while it starts.")
-    memory: Quantity = Field(default="2Gi", description="Memory, request and limit. Its embedding model takes about 1 GiB.")
+    cpu: Quantity = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
+    memory: Quantity = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
     extra_env: dict[str, str] = Field(
         default_factory=dict,
-        description="Further environment variables of Open WebUI, e.g. ENABLE_TAGS_GENERATION: 'false'. They win.",
+        description="Additional environment variables, e.g. ENABLE_TAGS_GENERATION: 'false'. They take precedence.",
     )
 
 
 class SmokeTestSpec(Spec):
-    """Three questions to a model server, as a Job. It runs again when its script, image or server changes."""
+    """A Job that asks a model server three questions. It runs again when its script, image or server changes."""
 
-    image: PinnedImage | None = Field(
-        default=None, description="Image with Python 3.11 or newer as `python`, instead of the pinned one."
-    )
+    image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one; `python` 3.11 or newer.")
     wait: bool = Field(
         default=False,
         description=(
-            "Whether `pulumi up` waits for the answers and fails without them. A cold start can take an hour or more; by "
-            "default nothing waits, and the Job's log tells the outcome."
+            "Whether `pulumi up` waits for the answers and fails without them. A cold start can take an hour or more. By "
+            "default nothing waits, and the Job's log has the result."
         ),
     )
-    run: str = Field(default="", max_length=60, description="Anything: a changed value runs the test once more.")
+    run: str = Field(default="", max_length=60, description="Any text. Changing it runs the test again.")
 
 
 class ClientsSpec(Spec):
-    """Clients of the model servers. Sections that are absent make nothing."""
+    """Clients of the model servers. An absent section creates nothing."""
 
     open_webui: OpenWebUISpec | None = Field(default=None, description="A chat in the browser. Absent: none.")
-    smoke_test: SmokeTestSpec | None = Field(
-        default=None, description="A test of the answers of every server with an OpenAI API. Absent: none."
-    )
-    triton: TritonClientSpec | None = Field(
-        default=None, description="A test and a measurement of a Triton server, which has no OpenAI API. Absent: none."
-    )
+    smoke_test: SmokeTestSpec | None = Field(default=None, description="A test of every server with an OpenAI API. Absent: none.")
+    triton: TritonClientSpec | None = Field(default=None, description="A test and measurement of a Triton server. Absent: none.")

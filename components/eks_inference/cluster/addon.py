@@ -1,34 +1,35 @@
-"""One pinned EKS add-on, as every domain makes it."""
+"""Creates a pinned EKS add-on; used by every domain."""
+
+from collections.abc import Sequence
 
 import pulumi
 import pulumi_aws as aws
 
+from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.plan import Addon
-from eks_inference.settings import StackSettings
 
 
 def eks_addon(
     resource_name: str,
     addon: Addon,
     *,
-    cluster_name: str,
-    settings: StackSettings,
+    cluster: Cluster,
     opts: pulumi.ResourceOptions,
-    pod_identity_associations: list[aws.eks.AddonPodIdentityAssociationArgs] | None = None,
+    pod_identity_associations: Sequence[aws.eks.AddonPodIdentityAssociationArgsDict] = (),
 ) -> aws.eks.Addon:
-    """The add-on at exactly this version and configuration. ``opts`` must name what its pods need before they can start."""
+    """Creates the add-on at exactly this version. ``opts`` must include dependencies on what its pods need to start."""
     return aws.eks.Addon(
         resource_name,
-        cluster_name=cluster_name,
+        cluster_name=cluster.name,
         addon_name=addon.name,
         addon_version=addon.version,
         configuration_values=addon.configuration_values,
-        pod_identity_associations=pod_identity_associations,
-        # What is declared here wins over what was there before and over edits by hand.
+        pod_identity_associations=pod_identity_associations or None,
+        # The declared configuration overrides earlier settings and manual edits.
         resolve_conflicts_on_create="OVERWRITE",
         resolve_conflicts_on_update="OVERWRITE",
-        # Deleting the add-on deletes its pods: nothing of ours outlives the stack.
+        # Deleting the add-on deletes its pods, so nothing of ours outlives the stack.
         preserve=False,
-        tags={**settings.tags, "Name": f"{cluster_name}-{addon.name}"},
+        tags={**cluster.settings.tags, "Name": f"{cluster.name}-{addon.name}"},
         opts=opts,
     )

@@ -1,4 +1,4 @@
-"""The resources of a cluster: its control plane, and the add-ons it needs once nodes have joined."""
+"""Creates a cluster: its control plane, and the add-ons that need nodes."""
 
 from collections.abc import Collection
 
@@ -22,14 +22,14 @@ from eks_inference.settings import StackSettings
 
 
 class EksCluster(pulumi.ComponentResource):
-    """An EKS control plane and the add-ons nodes need before they join: pod network, service network, Pod Identity.
+    """An EKS control plane and the add-ons that nodes need before they join: pod network, service network, Pod Identity.
 
-    ``name`` is also the name of the cluster in AWS. The component itself is a ``Cluster`` that pools stand on; nothing that has
-    pods of its own should, because there is no DNS yet: that stands on ``ClusterAddons``.
+    ``name`` is also the name of the cluster in AWS. The component is itself a ``Cluster``, on which pools are built. Components
+    with pods need DNS and therefore build on ``ClusterAddons``.
 
-    Its network interfaces are in the private subnets; nodes and load balancers may use others. Raises ``SpecError`` when the
-    private subnets are in fewer than two zones. pulumi-eks makes the control plane and nothing else; it needs the ``aws`` command
-    on PATH, also to preview.
+    The control plane's network interfaces are in the private subnets; nodes and load balancers may use others. Raises
+    ``SpecError`` when the private subnets are in fewer than two zones. pulumi-eks creates only the control plane; it needs the
+    ``aws`` command on PATH, even for a preview.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class EksCluster(pulumi.ComponentResource):
         cluster = self.control_plane.eks_cluster
         self.endpoint: pulumi.Output[str] = cluster.endpoint
         self.certificate_authority: pulumi.Output[str] = cluster.certificate_authority.data
-        # With the default groups skipped this is the group EKS makes (pulumi-eks, nodejs/eks/cluster/cluster.ts).
+        # Without the default groups this is the group that EKS creates (pulumi-eks, nodejs/eks/cluster/cluster.ts).
         self.security_group_id = self.control_plane.cluster_security_group_id
         self.provider = kubernetes_provider(
             f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
@@ -61,8 +61,7 @@ class EksCluster(pulumi.ComponentResource):
             eks_addon(
                 f"{name}-{addon.name}",
                 addon,
-                cluster_name=name,
-                settings=settings,
+                cluster=self,
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[self.control_plane]),
             )
             for addon in plan.addons_before_pools(spec).values()
@@ -78,16 +77,18 @@ class EksCluster(pulumi.ComponentResource):
             }
         )
 
-    def _service_role(self) -> tuple[aws.iam.Role, aws.iam.RolePolicyAttachment]:
-        """The role of the control plane, and what it may do.
+    def _control_plane(self, spec: ClusterSpec, network: Network, zones: Collection[str]) -> eks.Cluster:
+        """Creates the control plane and its role.
 
-        Not that of pulumi-eks, which takes no permissions boundary, and whose name may exceed IAM's 64 characters.
+        pulumi-eks would create a role without permissions boundary, whose name may exceed IAM's limit of 64 characters.
         """
         name, settings = self.name, self.settings
+        # EKS user guide, "Amazon EKS cluster IAM role"; the principal is the same in every partition.
+        trust = iam.trust("ControlPlane", "eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession")
         role = aws.iam.Role(
             f"{name}-service-role",
             description=f"Control plane of the EKS cluster {name}",
-            assume_role_policy=iam.policy_json(plan.service_trust_policy()),
+            assume_role_policy=iam.policy_json(iam.document(trust)),
             permissions_boundary=settings.permissions_boundary_arn,
             tags={**settings.tags, "Name": f"{name}-service-role"},
             opts=pulumi.ResourceOptions(parent=self),
@@ -98,11 +99,6 @@ class EksCluster(pulumi.ComponentResource):
             policy_arn=iam.managed_policy_arn("AmazonEKSClusterPolicy", settings.partition),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        return role, policy
-
-    def _control_plane(self, spec: ClusterSpec, network: Network, zones: Collection[str]) -> eks.Cluster:
-        name, settings = self.name, self.settings
-        role, policy = self._service_role()
         return eks.Cluster(
             f"{name}-control-plane",
             name=name,
@@ -131,10 +127,10 @@ class EksCluster(pulumi.ComponentResource):
             enabled_cluster_log_types=list(spec.log_types),
             encryption_config_key_arn=settings.kms_key_arn,
             deletion_protection=settings.protect,
-            # Given even when empty: with an explicit AWS provider pulumi-eks refuses to go on without it.
+            # Set even when empty: with an explicit AWS provider, pulumi-eks fails without it.
             provider_credential_opts=eks.KubeconfigOptionsArgs(profile_name=settings.profile),
             create_oidc_provider=spec.create_oidc_provider,
-            # Nodes, their roles and groups are the pools'; every add-on is ours and pinned.
+            # Pools create nodes with their roles and groups; every add-on is ours and pinned.
             skip_default_node_group=True,
             skip_default_security_groups=True,
             create_instance_role=False,
@@ -148,13 +144,13 @@ class EksCluster(pulumi.ComponentResource):
 
 
 class ClusterAddons(pulumi.ComponentResource):
-    """The add-ons that have pods of their own: CoreDNS, the EBS CSI driver with a default storage class, metrics-server.
+    """The add-ons with Deployments: CoreDNS, the EBS CSI driver with a default storage class, metrics-server.
 
-    ``core`` is a placement on a pool without taints; the add-ons wait for its nodes, since EKS calls an add-on degraded and gives
-    up after 20 minutes while its pods are pending. Raises ``SpecError`` when the pool is tainted.
+    ``core`` is a placement on a pool without taints. The add-ons depend on its nodes: while their pods are pending, EKS reports
+    an add-on as degraded and gives up after 20 minutes. Raises ``SpecError`` when the pool is tainted.
 
-    The component is itself the ``Cluster`` that everything with pods stands on. On the way down workloads go first, then these
-    add-ons, then pools, then the add-ons of ``EksCluster``, then the control plane.
+    The component is itself the ``Cluster`` for everything with pods. Teardown removes workloads first, then these add-ons, then
+    pools, then the add-ons of ``EksCluster``, then the control plane.
     """
 
     def __init__(
@@ -172,9 +168,9 @@ class ClusterAddons(pulumi.ComponentResource):
                 [
                     Fault(
                         ("pools", core.pool, "taints"),
-                        "CoreDNS and the storage driver would find no node",
+                        "CoreDNS and the EBS CSI driver would find no node",
                         given=", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in barring),
-                        hint="the core pool must have no taint",
+                        hint="the core pool must have no taints",
                     )
                 ]
             )
@@ -193,29 +189,35 @@ class ClusterAddons(pulumi.ComponentResource):
         coredns = eks_addon(
             f"{name}-coredns",
             addons["coredns"],
-            cluster_name=self.name,
-            settings=settings,
+            cluster=cluster,
             opts=pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
-        role, permissions = self._storage_role(name, cluster)
+        key = settings.kms_key_arn
+        role, permissions = pod_role(
+            f"{name}-ebs-csi",
+            cluster=cluster,
+            namespace=plan.EBS_CSI_NAMESPACE,
+            service_account=plan.EBS_CSI_SERVICE_ACCOUNT,
+            description=f"EBS CSI driver of the EKS cluster {self.name}",
+            parent=self,
+            managed_policies={"policy": iam.managed_policy_arn(plan.EBS_CSI_POLICY, settings.partition)},
+            policies={"key": iam.policy_json(plan.ebs_csi_key_policy(key))} if key else {},
+            role_name=f"{name}-ebs-csi",
+        )
         storage_driver = eks_addon(
             f"{name}-aws-ebs-csi-driver",
             addons["aws-ebs-csi-driver"],
-            cluster_name=self.name,
-            settings=settings,
-            pod_identity_associations=[
-                aws.eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=plan.EBS_CSI_SERVICE_ACCOUNT)
-            ],
+            cluster=cluster,
+            pod_identity_associations=[{"role_arn": role.arn, "service_account": plan.EBS_CSI_SERVICE_ACCOUNT}],
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*nodes, *permissions]),
         )
         eks_addon(
             f"{name}-metrics-server",
             addons["metrics-server"],
-            cluster_name=self.name,
-            settings=settings,
+            cluster=cluster,
             opts=pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
-        manifest = plan.storage_class(settings.kms_key_arn)
+        manifest = plan.storage_class(key)
         storage_class = k8s.storage.v1.StorageClass(
             f"{name}-storage-class",
             metadata=manifest["metadata"],
@@ -226,21 +228,6 @@ class ClusterAddons(pulumi.ComponentResource):
             reclaim_policy=manifest["reclaimPolicy"],
             opts=on_cluster(cluster, self, storage_driver),
         )
-        # DNS and volumes. Not metrics-server: no pod needs it to start. The storage class stands for its driver.
+        # DNS and volumes; no pod needs metrics-server to start. The storage class implies its driver.
         self.ready: tuple[pulumi.Resource, ...] = (coredns, storage_class)
         self.register_outputs({"storageClass": plan.STORAGE_CLASS})
-
-    def _storage_role(self, name: str, cluster: Cluster) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
-        """The EBS CSI driver's role, and what must be attached to it before the driver starts."""
-        key = self.settings.kms_key_arn
-        return pod_role(
-            f"{name}-ebs-csi",
-            cluster=cluster,
-            namespace=plan.EBS_CSI_NAMESPACE,
-            service_account=plan.EBS_CSI_SERVICE_ACCOUNT,
-            description=f"EBS CSI driver of the EKS cluster {self.name}",
-            parent=self,
-            managed_policies={"policy": plan.ebs_csi_policy_arn(self.settings.partition)},
-            policies={"key": iam.policy_json(plan.ebs_csi_key_policy(key))} if key else {},
-            role_name=f"{name}-ebs-csi",
-        )

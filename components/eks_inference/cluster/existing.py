@@ -1,4 +1,4 @@
-"""A cluster that somebody else made."""
+"""The handle of an existing cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from eks_inference.settings import StackSettings
 
 @dataclass(frozen=True)
 class ExistingCluster:
-    """A cluster the team already owns; it can run pods and has the add-ons its workloads need.
+    """An existing cluster that can run pods and has the add-ons its workloads need.
 
-    Workloads need ``provider``; pools need the rest too, as ``aws eks describe-cluster`` tells it. ``certificate_authority`` is
-    base64 PEM; ``security_group_id`` is the group EKS made (``clusterSecurityGroupId``); ``ready`` is what must exist before
-    anything of ours and outlive it, when the cluster is of the same program.
+    Workloads need ``provider``; pools also need the other values, which ``aws eks describe-cluster`` prints.
+    ``certificate_authority`` is base64 PEM; ``security_group_id`` is the group that EKS created (``clusterSecurityGroupId``).
+    When the same program creates the cluster, ``ready`` lists resources that must exist before ours and outlive them.
     """
 
     name: str
@@ -42,11 +42,11 @@ class ExistingCluster:
         service_cidr: str = "172.20.0.0/16",
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
-        """The handle of a pulumi-eks cluster of the same program, with an explicit provider of its own.
+        """Returns the handle of a pulumi-eks cluster of the same program, with a new explicit provider.
 
-        ``name``, ``version`` and ``service_cidr`` must be the cluster's own: they are needed at preview, when its outputs are not
-        known yet. A cluster made without a service block may have got 10.100.0.0/16 instead of the default here: EKS chooses by
-        the addresses of the VPC. ``opts`` are those of the provider.
+        ``name``, ``version`` and ``service_cidr`` must match the cluster: a preview needs them before the cluster's outputs are
+        known. Without an explicit service block EKS chooses one by the addresses of the VPC, which may be 10.100.0.0/16 instead
+        of the default here. ``opts`` are the options of the provider.
         """
         provider = kubernetes_provider(f"{name}-k8s", cluster, name=name, settings=settings, opts=opts)
         return cls(

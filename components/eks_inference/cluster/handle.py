@@ -1,4 +1,4 @@
-"""What a workload needs to know of a cluster, whoever made it."""
+"""The interface of a cluster for pools and workloads, created here or existing."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,10 +10,10 @@ from eks_inference.settings import StackSettings
 
 
 class Cluster(Protocol):
-    """An EKS cluster: ``EksCluster`` (its control plane), ``ClusterAddons`` (once pods can run) or ``ExistingCluster``.
+    """An EKS cluster: ``EksCluster`` (the control plane), ``ClusterAddons`` (once pods can run) or ``ExistingCluster``.
 
-    ``name`` and ``version`` are plain strings, known at preview. Every Kubernetes child of a component sits on ``provider``
-    and depends on ``ready``.
+    ``name`` and ``version`` are plain strings, known at preview. Every Kubernetes child of a component uses ``provider`` and
+    depends on ``ready``.
     """
 
     @property
@@ -29,14 +29,14 @@ class Cluster(Protocol):
     def endpoint(self) -> pulumi.Input[str]: ...
     @property
     def certificate_authority(self) -> pulumi.Input[str]:
-        """Base64 PEM, as the EKS API gives it."""
+        """Base64 PEM, as the EKS API returns it."""
         ...
 
     @property
     def service_cidr(self) -> str: ...
     @property
     def security_group_id(self) -> pulumi.Input[str]:
-        """The cluster security group that EKS makes; managed nodes and control plane share it."""
+        """The cluster security group that EKS creates; managed nodes and control plane share it."""
         ...
 
     @property

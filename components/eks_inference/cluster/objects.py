@@ -1,4 +1,4 @@
-"""How components put Kubernetes objects into a cluster: what the resources of all of them say in the same way."""
+"""Helpers for Kubernetes objects in a cluster: resource options, namespaces and chart releases."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ def on_cluster(
     delete_before_replace: bool | None = None,
     timeouts: pulumi.CustomTimeouts | None = None,
 ) -> pulumi.ResourceOptions:
-    """The options of a Kubernetes object: a child of ``parent`` on the cluster's own provider, made after ``after``.
+    """Returns options for a Kubernetes object: a child of ``parent`` on the cluster's provider that depends on ``after``.
 
-    The first object of a component comes after ``*cluster.ready``; the others come after that object.
+    The first object of a component depends on ``*cluster.ready``, the others on that object.
     """
     return pulumi.ResourceOptions(
         parent=parent,
@@ -36,10 +36,7 @@ def on_cluster(
 def namespace_object(
     resource_name: str, namespace: str, level: Level, *, cluster: Cluster, parent: pulumi.Resource
 ) -> k8s.core.v1.Namespace:
-    """A namespace that refuses pods below a level of the Pod Security Standards.
-
-    A level other than "restricted" needs a reason where it is given.
-    """
+    """Creates a namespace that enforces a level of the Pod Security Standards. Callers justify any level but "restricted"."""
     return k8s.core.v1.Namespace(
         resource_name,
         metadata={"name": namespace, "labels": enforce(level)},
@@ -58,10 +55,10 @@ def chart_release(
     timeout_seconds: int | None = None,
     skip_crds: bool | None = None,
 ) -> k8s.helm.v3.Release:
-    """The release of a chart of the catalog, at its pinned version and from its mirror; the release has the chart's name.
+    """Releases a chart of the catalog under the chart's name, at the pinned version and from its mirror.
 
-    ``timeout_seconds`` and ``skip_crds`` are Helm's own (300 and false) when left out. Raises ``KeyError`` when the catalog has
-    no such chart.
+    Helm's defaults for ``timeout_seconds`` and ``skip_crds`` are 300 and false. Raises ``KeyError`` for a chart that is not in
+    the catalog.
     """
     pinned = versions.chart(chart)
     location, repository = pinned.location(cluster.settings.chart(pinned.reference))

@@ -1,4 +1,4 @@
-"""Roles that pods take by EKS Pod Identity: no key is kept anywhere, and no other service account gets them."""
+"""IAM roles for pods through EKS Pod Identity: there are no static keys, and each role serves one service account."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,11 +24,11 @@ def pod_role(
     managed_policies: Mapping[str, str] = _NONE,
     role_name: str | None = None,
 ) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
-    """A role that pods of one service account may take, and what must be on it before they do.
+    """Creates a role for the pods of one service account; returns it and the policies that must be attached before they start.
 
-    ``policies`` are JSON texts, ``managed_policies`` ARNs, both by what the name of the resource ends in: ``<name>-<key>``. The
-    role is ``role_name``, by default ``<name>-role``. It is for EKS add-ons, which associate account and role themselves; pods of
-    ours need ``pod_identity``.
+    ``policies`` are JSON texts and ``managed_policies`` ARNs; a key is the suffix of the resource name ``<name>-<key>``.
+    ``role_name`` defaults to ``<name>-role``. For EKS add-ons, which associate service account and role themselves; our own pods
+    need ``pod_identity``.
     """
     settings = cluster.settings
     role_name = role_name or f"{name}-role"
@@ -66,9 +66,9 @@ def pod_identity(
     policies: Mapping[str, pulumi.Input[str]],
     role_name: str | None = None,
 ) -> list[pulumi.Resource]:
-    """A ``pod_role`` and its association: what must be there before the first pod of the service account starts.
+    """Creates a ``pod_role`` and its association; returns what must exist before the first pod of the service account starts.
 
-    ``cluster`` runs the Pod Identity agent, which hands out credentials to pods that start after the association.
+    The Pod Identity agent of the cluster gives credentials only to pods that start after the association.
     """
     role, permissions = pod_role(
         name,

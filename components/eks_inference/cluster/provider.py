@@ -1,4 +1,4 @@
-"""The explicit Kubernetes provider of a cluster that pulumi-eks made."""
+"""Creates the explicit Kubernetes provider of a pulumi-eks cluster."""
 
 import pulumi
 import pulumi_eks as eks
@@ -16,11 +16,11 @@ def kubernetes_provider(
     settings: StackSettings,
     opts: pulumi.ResourceOptions | None = None,
 ) -> k8s.Provider:
-    """A provider on our own kubeconfig; pulumi-eks leaves the AWS profile out of the one it exports.
+    """Creates a provider with our own kubeconfig, because the one that pulumi-eks exports omits the AWS profile.
 
-    ``delete_unreachable`` stays off: with it a lost VPN would drop every Kubernetes object from the state and leave load
-    balancers and volumes behind. ConfigMaps and Secrets are updated in place because ours have fixed names: a replacement would
-    take the old one away before the new one exists.
+    ``delete_unreachable`` stays off: with it, a lost VPN connection would remove every Kubernetes object from the state and leave
+    load balancers and volumes behind. ConfigMaps and Secrets have fixed names and are therefore updated in place: a replacement
+    would delete the old object before the new one exists.
     """
     cluster = control_plane.eks_cluster
     return k8s.Provider(

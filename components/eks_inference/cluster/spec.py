@@ -1,4 +1,4 @@
-"""What a user decides about a cluster: version, who reaches it, who administers it, and its add-ons."""
+"""Spec of a cluster: version, endpoint access, administrators and add-ons."""
 
 import ipaddress
 import re
@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from eks_inference.spec import Arn, Spec
+from eks_inference.spec import Arn, Spec, repeated
 
 Version = Literal["1.33", "1.34", "1.35", "1.36"]
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
 NodelessAddon = Literal["vpc-cni", "kube-proxy", "eks-pod-identity-agent"]
-"""Add-ons that are DaemonSets only: EKS reports them active without a node, and nodes need them to become ready."""
+"""Add-ons with DaemonSets only: EKS reports them active without a node, and nodes need them to become ready."""
 NodeAddon = Literal["coredns", "aws-ebs-csi-driver", "metrics-server"]
 """Add-ons with Deployments: EKS reports them degraded until a node can run their pods."""
 
@@ -22,17 +22,17 @@ _SERVICE_RANGES = tuple(ipaddress.IPv4Network(block) for block in ("10.0.0.0/8",
 
 
 def _supported(value: Any) -> Any:
-    """Says why a version is refused, which a list of allowed values would not."""
+    """Refuses a version with a reason, which a list of allowed values would lack."""
     if isinstance(value, float | int):
-        raise ValueError(f"write the version in quotes: as a number {value} cannot tell 1.3 from 1.30")
+        raise ValueError(f"write the version in quotes: the number {value} does not distinguish 1.3 from 1.30")
     match = re.fullmatch(r"1\.(\d+)", value) if isinstance(value, str) else None
     if match is None or value in _VERSIONS:
         return value
     allowed = f"choose one of {', '.join(_VERSIONS)}"
     if int(match[1]) < int(_VERSIONS[0].removeprefix("1.")):
         raise ValueError(
-            f"Kubernetes {value} is of the Amazon Linux 2 era (EKS made AL2 images up to 1.32); nodes here are AL2023 only, and "
-            f"no add-on, node image or scheduler version is pinned for it; {allowed}"
+            f"Kubernetes {value} dates from Amazon Linux 2 (EKS published AL2 images up to 1.32); nodes here run AL2023 only, "
+            f"and no add-on, node image or scheduler version is pinned for it; {allowed}"
         )
     raise ValueError(f"no add-on, node image or scheduler version is pinned for Kubernetes {value} yet; {allowed}")
 
@@ -43,7 +43,7 @@ def _block(value: str) -> str:
     except ValueError as fault:
         hint = ""
         if "host bits" in str(fault):
-            hint = f"; the block that holds it is {ipaddress.ip_network(value, strict=False)}"
+            hint = f"; the block that contains it is {ipaddress.ip_network(value, strict=False)}"
         raise ValueError(f"{value!r} is not an address block: {fault}{hint}") from None
     return value
 
@@ -53,14 +53,14 @@ def _service_block(value: str) -> str:
     private = isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(outer) for outer in _SERVICE_RANGES)
     if not private or not 12 <= block.prefixlen <= 24:
         ranges = ", ".join(map(str, _SERVICE_RANGES))
-        raise ValueError(f"{value} cannot hold services: EKS wants a block of /12 to /24 within {ranges}")
+        raise ValueError(f"{value} is not valid for services: EKS requires a block of /12 to /24 within {ranges}")
     return value
 
 
 def _principal(value: str) -> str:
     if not _PRINCIPAL.match(value):
         raise ValueError(
-            f"{value} is not the ARN of an IAM role or user (arn:aws:iam::<account>:role/<path and name>); of a session "
+            f"{value} is not the ARN of an IAM role or user (arn:aws:iam::<account>:role/<path and name>); for a session "
             "(arn:aws:sts::…:assumed-role/…) give the role, with its path"
         )
     return value
@@ -73,18 +73,18 @@ PrincipalArn = Annotated[Arn, AfterValidator(_principal)]
 
 
 class EndpointAccess(Spec):
-    """Who reaches the Kubernetes API. By default the VPC only: `pulumi up` and kubectl then run inside it or through a VPN."""
+    """Access to the Kubernetes API. By default only from the VPC: run `pulumi up` and kubectl inside it or through a VPN."""
 
     private: bool = Field(
         default=True,
-        description="API reachable inside the VPC. Without it nodes reach it through NAT, so public_access_cidrs must hold NAT's "
-        "addresses.",
+        description="API reachable inside the VPC. Without it, nodes reach the API through NAT, so public_access_cidrs must "
+        "include the NAT addresses.",
     )
-    public: bool = Field(default=False, description="API reachable from the internet, by public_access_cidrs only.")
+    public: bool = Field(default=False, description="API reachable from the internet, only by public_access_cidrs.")
     public_access_cidrs: tuple[Cidr, ...] = Field(
         default=(),
         max_length=40,
-        description="Blocks that reach the public endpoint. The whole internet only when 0.0.0.0/0 is written here.",
+        description="Address blocks that may reach the public endpoint. 0.0.0.0/0 opens it to the whole internet.",
     )
 
     @model_validator(mode="after")
@@ -92,21 +92,21 @@ class EndpointAccess(Spec):
         if not self.private and not self.public:
             raise ValueError("nothing could reach the API: set private or public to true")
         if self.public and not self.public_access_cidrs:
-            raise ValueError("a public endpoint needs public_access_cidrs; write 0.0.0.0/0 if the whole internet is meant")
+            raise ValueError("a public endpoint needs public_access_cidrs; write 0.0.0.0/0 to allow the whole internet")
         if self.public_access_cidrs and not self.public:
-            raise ValueError("public_access_cidrs without public: true has no effect; EKS refuses the pair")
+            raise ValueError("public_access_cidrs has no effect without public: true, and EKS refuses the combination")
         return self
 
 
 class ClusterSpec(Spec):
-    """The control plane of a cluster and the add-ons nodes need before they can join. Its name is the component's name."""
+    """The control plane and the add-ons that nodes need before they can join. The cluster has the component's name."""
 
     version: SupportedVersion = Field(default="1.35", description="Kubernetes minor version, in quotes.")
-    endpoint: EndpointAccess = Field(default_factory=lambda: EndpointAccess(), description="Who reaches the Kubernetes API.")
+    endpoint: EndpointAccess = Field(default_factory=lambda: EndpointAccess(), description="Access to the Kubernetes API.")
     admins: tuple[PrincipalArn, ...] = Field(
         default=(),
-        description="IAM roles and users with AmazonEKSClusterAdminPolicy, people and CI. Not the principal that creates the "
-        "cluster: EKS gives it an access entry of its own and refuses a second one.",
+        description="IAM roles and users of people and CI with AmazonEKSClusterAdminPolicy. Omit the principal that creates the "
+        "cluster: EKS gives it an access entry and refuses a second one.",
     )
     viewers: tuple[PrincipalArn, ...] = Field(
         default=(), description="IAM roles and users with AmazonEKSViewPolicy (no Secrets)."
@@ -116,7 +116,7 @@ class ClusterSpec(Spec):
     )
     service_cidr: ServiceCidr = Field(
         default="172.20.0.0/16",
-        description="Addresses of Kubernetes services; must not overlap the VPC. Fixed once the cluster exists.",
+        description="Address range of Kubernetes services; must not overlap the VPC. It cannot change once the cluster exists.",
     )
     create_oidc_provider: bool = Field(
         default=False,
@@ -132,13 +132,9 @@ class ClusterSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _one_entry_a_principal(self) -> Self:
-        principals = [*self.admins, *self.viewers]
-        twice = sorted({arn for arn in principals if principals.count(arn) > 1})
-        if twice:
-            raise ValueError(
-                f"EKS allows one access entry a principal; named more than once in admins and viewers: {', '.join(twice)}"
-            )
+    def _one_entry_per_principal(self) -> Self:
+        if twice := repeated((*self.admins, *self.viewers)):
+            raise ValueError(f"EKS allows one access entry per principal; repeated in admins and viewers: {', '.join(twice)}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""An image that is built in the cluster."""
+"""The component that builds an image in the cluster."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,32 +12,31 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.faults import SpecError
-from eks_inference.images import plan
-from eks_inference.images.dockerfile import PrivateRepository
+from eks_inference.images import dockerfile, plan
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import network_policy
 from eks_inference.placement import Placement
 
 
 class ImageBuild(pulumi.ComponentResource):
-    """An image built from a Dockerfile by a Job in the cluster; ``reference`` is there once it can be pulled.
+    """Builds an image from a Dockerfile by a Job in the cluster. ``reference`` resolves once the image can be pulled.
 
-    Builds an ECR repository (immutable tags, scan on push, the stack's KMS key if there is one) with its lifecycle policy, a role
-    by EKS Pod Identity that may use this repository only, and in a namespace of its own: ServiceAccount, NetworkPolicy, the
-    recipe and the scripts as ConfigMaps, and the Job on ``placement``. A first container logs in and looks for the tag; where it
-    is there the build is skipped. Else rootless BuildKit builds and pushes. The namespace is Pod Security "privileged":
-    ``plan.POD_SECURITY`` says what BuildKit needs of that, and that it is neither root nor privileged.
+    Creates an ECR repository (immutable tags, scan on push, the stack's KMS key if there is one) with its lifecycle policy, and a
+    role by EKS Pod Identity that may use only this repository. Also creates a namespace with a ServiceAccount, a NetworkPolicy,
+    ConfigMaps for the recipe and the scripts, and the Job on ``placement``. The Job's first container logs in and looks for the
+    tag; if the tag exists, the build is skipped. Otherwise rootless BuildKit builds and pushes. The namespace's Pod Security
+    level is "privileged", for the reasons in ``plan.POD_SECURITY``, but BuildKit runs neither as root nor privileged.
 
-    The tag is a hash of Dockerfile, files and build arguments, and part of the Job's name: other content is another Job, and what
-    takes ``reference`` waits for it. A build that fails ends the Job; its pods stay for their logs, and the next ``pulumi up``
-    builds again. Deleting the component deletes the repository with its images, which can be built again, unless ``protect`` is
-    set for the stack.
+    The tag is a hash of Dockerfile, files and build arguments, and part of the Job's name: changed content is a new Job, and
+    whatever uses ``reference`` waits for it. After a failed build the pods remain for their logs, and the next ``pulumi up``
+    builds again. Deleting the component deletes the repository with its images, which can be rebuilt, unless the stack sets
+    ``protect``.
 
-    ``defaults`` are build arguments of whoever uses the image, e.g. of its engine profile: ``ENGINE_IMAGE``, ``RAY_VERSION``.
-    The nodes of ``placement`` need user namespaces (AL2023 has them; Bottlerocket and EKS Auto Mode switch them off) and a root
-    disk of ``plan.smallest_root_volume_gib(spec)``. Public registries are used without an account, within their limits.
+    ``defaults`` are build arguments from the user of the image, e.g. from an engine profile: ``ENGINE_IMAGE``, ``RAY_VERSION``.
+    The nodes of ``placement`` need user namespaces (AL2023 has them; Bottlerocket and EKS Auto Mode disable them) and a root disk
+    of ``plan.smallest_root_volume_gib(spec)``. Public registries are used without an account, within their limits.
 
-    Raises ``SpecError`` for a name that cannot be a namespace's, or nodes of another processor than x86_64.
+    Raises ``SpecError`` for an invalid namespace name, and for nodes whose architecture is not x86_64.
     """
 
     def __init__(
@@ -50,29 +49,37 @@ class ImageBuild(pulumi.ComponentResource):
         defaults: Mapping[str, str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = plan.faults(name, placement)
-        if faults:
+        if faults := plan.faults(name, placement):
             raise SpecError(faults)
         super().__init__("eks-inference:index:ImageBuild", name, spec.model_dump(mode="json", exclude_none=True), opts)
         settings = cluster.settings
         arguments = plan.arguments(spec, defaults or {})
         build_arguments = plan.mirrored(arguments, settings)
-        bases = plan.private_bases(spec, build_arguments)
+        bases = dockerfile.private_repositories([spec.dockerfile_text, *build_arguments.values()])
         self.tag = plan.content_tag(spec, arguments)
         self.namespace = spec.namespace or name
         self.repository_name = spec.repository or f"{cluster.name}/{name}"
 
         repository = self._repository(name, spec, cluster)
-        identity = self._identity(name, repository, bases, cluster)
+        permissions = repository.arn.apply(lambda arn: iam.policy_json(plan.permissions(arn, bases, settings.partition)))
+        identity = pod_identity(
+            name,
+            cluster=cluster,
+            namespace=self.namespace,
+            service_account=plan.SERVICE_ACCOUNT,
+            description=f"Builds of the image {self.repository_name} in the EKS cluster {cluster.name}",
+            parent=self,
+            policies={"policy": permissions},
+        )
         namespace = namespace_object(f"{name}-namespace", self.namespace, plan.POD_SECURITY, cluster=cluster, parent=self)
         before = self._inside(name, spec, on_cluster(cluster, self, namespace))
         job = k8s.batch.v1.Job(
             f"{name}-job",
             metadata={
-                "name": plan.job_name(self.tag),
+                "name": f"build-{self.tag}",
                 "namespace": self.namespace,
                 "labels": plan.LABELS,
-                # A failed Job is built again by the next `pulumi up`, which would otherwise wait for it for ever.
+                # The next `pulumi up` replaces a failed Job instead of waiting for it forever.
                 "annotations": {"pulumi.com/replaceUnready": "true"},
             },
             spec=plan.job(
@@ -95,7 +102,7 @@ class ImageBuild(pulumi.ComponentResource):
         self.reference: pulumi.Output[str] = pulumi.Output.all(repository.repository_url, job.id).apply(
             lambda known: f"{known[0]}:{self.tag}"
         )
-        """The image, known and pullable once the Job has finished: what takes it waits for the Job."""
+        """Reference of the image, known once the Job has pushed it: whatever uses it waits for the Job."""
         self.ready: Sequence[pulumi.Resource] = (job,)
         self.register_outputs({"reference": self.reference, "repositoryUrl": repository.repository_url})
 
@@ -110,7 +117,7 @@ class ImageBuild(pulumi.ComponentResource):
             encryption_configurations=[aws.ecr.RepositoryEncryptionConfigurationArgs(encryption_type="KMS", kms_key=key)]
             if key
             else None,
-            # ECR refuses to delete a repository with images. These can be built again, and a stack leaves nothing behind.
+            # ECR refuses to delete a repository with images. They can be rebuilt, and a deleted stack must leave nothing behind.
             force_delete=not settings.protect,
             tags={**settings.tags, "Name": self.repository_name},
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
@@ -124,7 +131,7 @@ class ImageBuild(pulumi.ComponentResource):
         return repository
 
     def _inside(self, name: str, spec: InClusterImage, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-        """What the build's pods need in their namespace."""
+        """Creates what the build's pods need in their namespace."""
         return [
             k8s.core.v1.ServiceAccount(
                 f"{name}-account",
@@ -140,7 +147,7 @@ class ImageBuild(pulumi.ComponentResource):
             k8s.core.v1.ConfigMap(
                 f"{name}-recipe",
                 metadata={"name": plan.recipe_config_map(self.tag), "namespace": self.namespace},
-                data=plan.context(spec),
+                data={dockerfile.NAME: spec.dockerfile_text, **spec.files},
                 opts=opts,
             ),
             k8s.core.v1.ConfigMap(
@@ -150,19 +157,3 @@ class ImageBuild(pulumi.ComponentResource):
                 opts=opts,
             ),
         ]
-
-    def _identity(
-        self, name: str, repository: aws.ecr.Repository, bases: Sequence[PrivateRepository], cluster: Cluster
-    ) -> list[pulumi.Resource]:
-        """What the build's pods need in AWS."""
-        partition = cluster.settings.partition
-        policy = repository.arn.apply(lambda arn: iam.policy_json(plan.permissions(arn, bases, partition)))
-        return pod_identity(
-            name,
-            cluster=cluster,
-            namespace=self.namespace,
-            service_account=plan.SERVICE_ACCOUNT,
-            description=f"Builds of the image {self.repository_name} in the EKS cluster {cluster.name}",
-            parent=self,
-            policies={"policy": policy},
-        )

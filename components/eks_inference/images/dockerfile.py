@@ -1,4 +1,4 @@
-"""Dockerfiles as text: the library's own, and what can be read from one without building it. No pulumi.
+"""Reads Dockerfiles: the library's own, and what one declares without a build. No pulumi.
 
 Source: Dockerfile reference, "ARG" and "Escape".
 """
@@ -24,7 +24,7 @@ class PrivateRepository(NamedTuple):
     """A private ECR repository."""
 
     registry: str
-    """Host of the registry."""
+    """Host name of the registry."""
     account: str
     region: str
     repository: str
@@ -34,19 +34,19 @@ class PrivateRepository(NamedTuple):
 
 
 def own_dockerfile() -> str:
-    """The Dockerfile of the Ray Serve image that comes with the library."""
+    """Returns the library's Dockerfile of the Ray Serve image."""
     return files("eks_inference.images").joinpath("assets", NAME).read_text("utf-8")
 
 
 def has_stage(dockerfile: str) -> bool:
-    """Whether there is a FROM instruction at all."""
+    """Returns whether the text has a FROM instruction."""
     return bool(_FROM.search(dockerfile))
 
 
 def arguments(dockerfile: str) -> dict[str, str | None]:
-    """The build arguments a Dockerfile declares, in its order, with the default it gives them.
+    """Returns the build arguments that a Dockerfile declares, in its order, with their defaults.
 
-    None: it gives none, or one that only the build can work out (``${OTHER}``), or different ones in different stages.
+    A default is None when there is none, when only the build can expand it (``${OTHER}``), or when stages give different ones.
     """
     defaults: dict[str, set[str]] = {}
     for match in _ARG.finditer(_CONTINUATION.sub(" ", dockerfile)):
@@ -58,14 +58,14 @@ def arguments(dockerfile: str) -> dict[str, str | None]:
 
 
 def private_repositories(texts: Iterable[str]) -> list[PrivateRepository]:
-    """Private ECR repositories that these texts name, each once, sorted."""
+    """Returns the distinct private ECR repositories that the texts name, sorted."""
     return sorted({PrivateRepository(**match.groupdict()) for text in texts for match in _PRIVATE_REPOSITORY.finditer(text)})
 
 
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # quotes that do not pair: BuildKit will say so, with the line
+    except ValueError:  # unbalanced quotes, which BuildKit will report with the line
         return text.split()
 
 

@@ -1,1 +1,1 @@
-"""What several domains say to Kubernetes in the same way: quantities, secrets, Pod Security, NetworkPolicies."""
+"""Kubernetes helpers that several domains share: quantities, secrets, Pod Security, NetworkPolicies, workloads."""

@@ -1,12 +1,12 @@
-"""Kubernetes NetworkPolicies as plain data: who may talk to which pods. Pure functions; no pulumi.
+"""Renders Kubernetes NetworkPolicies as plain data. Pure; no pulumi.
 
-A pod that a policy selects is closed in the policy's directions except for what any policy opens. On EKS the VPC CNI enforces
-them (``enableNetworkPolicy``, on in every cluster of this library), from some seconds after a pod's start; a cluster that does
-not enforce them ignores them. What comes from a pod's own node, probes above all, is always let in.
+A pod that a policy selects accepts, in the policy's directions, only the traffic that some policy allows. On EKS the VPC CNI
+enforces policies (``enableNetworkPolicy``, on in every cluster of this library), starting a few seconds after the pod; a cluster
+without enforcement ignores them. Traffic from a pod's own node, such as probes, is always allowed.
 
-The VPC CNI looks at egress before a Service's address is turned into a pod's. It adds that address to a rule when the Service's
-*own selector* meets the rule's labels: name the peers of egress by labels that the Service in front of them selects by, or by
-their namespace.
+The VPC CNI checks egress before it translates a Service address into a pod address. It adds the Service address to a rule only
+when the Service's *own selector* matches the rule's labels. Select egress peers by labels that their Service also selects, or by
+namespace.
 
 Typical use, ``resource = NetworkPolicy(name, **network_policy(...), opts=...)``::
 
@@ -24,49 +24,49 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Peer = dict[str, Any]
-"""One element of ``from`` or ``to``."""
+"""An element of ``from`` or ``to``."""
 
 Rule = dict[str, Any]
-"""One element of ``ingress`` (made by ``allow_from``) or ``egress`` (made by ``allow_to``)."""
+"""An element of ``ingress`` (from ``allow_from``) or ``egress`` (from ``allow_to``)."""
 
 POD_IDENTITY_ADDRESS = "169.254.170.23"
-"""Where the EKS Pod Identity agent of each node hands out credentials, on port 80."""
+"""The address at which the EKS Pod Identity agent of each node serves credentials, on port 80."""
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""The API server puts it on every namespace."""
+"""The API server sets this label on every namespace, to its name."""
 
 EVERY_NAMESPACE: Peer = {"namespaceSelector": {}}
-"""All pods of the cluster, nothing outside."""
+"""All pods of the cluster and nothing outside it."""
 
 
 def namespace(name: str) -> Peer:
-    """All pods of a namespace."""
+    """Selects all pods of a namespace."""
     return namespaces_labelled({NAMESPACE_LABEL: name})
 
 
 def namespaces_labelled(labels: Mapping[str, str]) -> Peer:
-    """All pods of the namespaces that carry these labels."""
+    """Selects all pods of the namespaces with these labels."""
     return {"namespaceSelector": {"matchLabels": dict(labels)}}
 
 
 def pods(labels: Mapping[str, str], *, of: str | None = None) -> Peer:
-    """Pods with these labels (all when empty) in the policy's own namespace, or in the namespace ``of``."""
+    """Selects pods with these labels (all when empty) in the policy's own namespace or in the namespace ``of``."""
     peer: Peer = {"podSelector": {"matchLabels": dict(labels)} if labels else {}}
     return peer | namespace(of) if of else peer
 
 
 def addresses(cidr: str, *, but: Sequence[str] = ()) -> Peer:
-    """Addresses of a block, without the blocks ``but`` inside it."""
+    """Selects the addresses of a block, except those of the blocks ``but`` inside it."""
     return {"ipBlock": {"cidr": cidr, **({"except": list(but)} if but else {})}}
 
 
 def allow_from(*peers: Peer, tcp: Sequence[int] = (), udp: Sequence[int] = ()) -> Rule:
-    """An ingress rule: these peers (anybody when none is given) may reach these ports (all when none is given)."""
+    """Returns an ingress rule: traffic from these peers (default: anyone) to these ports of the pod (default: all)."""
     return _rule("from", peers, tcp, udp)
 
 
 def allow_to(*peers: Peer, tcp: Sequence[int] = (), udp: Sequence[int] = ()) -> Rule:
-    """An egress rule: these peers (anybody when none is given) may be reached at these ports (all when none is given)."""
+    """Returns an egress rule: traffic to these peers (default: anyone) at these of their ports (default: all)."""
     return _rule("to", peers, tcp, udp)
 
 
@@ -78,9 +78,9 @@ def network_policy(
     ingress: Sequence[Rule] | None,
     egress: Sequence[Rule] | None,
 ) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of a NetworkPolicy for the pods that ``selector`` names (every pod of the namespace when empty).
+    """Returns ``metadata`` and ``spec`` of a NetworkPolicy for the pods that match ``selector`` (empty: all in the namespace).
 
-    A direction given as ``None`` stays open; an empty sequence closes it.
+    ``None`` leaves a direction unrestricted; an empty sequence denies all traffic in it.
     """
     directions = {"ingress": ingress, "egress": egress}
     closed = {direction: list(rules) for direction, rules in directions.items() if rules is not None}
@@ -100,10 +100,10 @@ def _rule(side: str, peers: Sequence[Peer], tcp: Sequence[int], udp: Sequence[in
 
 
 DNS: Rule = allow_to(pods({"k8s-app": "kube-dns"}, of="kube-system"), tcp=[53], udp=[53])
-"""Egress: names, from the cluster's own CoreDNS."""
+"""Egress to the cluster's CoreDNS."""
 
 POD_IDENTITY: Rule = allow_to(addresses(f"{POD_IDENTITY_ADDRESS}/32"), tcp=[80])
-"""Egress: credentials by EKS Pod Identity."""
+"""Egress to the EKS Pod Identity agent."""
 
 HTTPS: Rule = allow_to(addresses("0.0.0.0/0"), tcp=[443])
-"""Egress: HTTPS to anywhere: the Hugging Face Hub, S3, ECR, and the Kubernetes API server."""
+"""Egress over HTTPS to any address: the Hugging Face Hub, S3, ECR and the Kubernetes API server."""

@@ -1,4 +1,4 @@
-"""Pod Security Standards: the label of a namespace, and what a pod says to meet "restricted" (as Kubernetes documents it)."""
+"""Pod Security Standards: namespace labels, and the security contexts that the level "restricted" requires."""
 
 from typing import Any, Literal
 
@@ -7,12 +7,12 @@ Level = Literal["privileged", "baseline", "restricted"]
 
 
 def enforce(level: Level) -> dict[str, str]:
-    """The label that makes a namespace refuse pods below a level. A level other than "restricted" needs a reason beside it."""
+    """Returns the label with which a namespace refuses pods below a level. Callers justify any level but "restricted"."""
     return {"pod-security.kubernetes.io/enforce": level}
 
 
 def restricted_pod(user: int) -> dict[str, Any]:
-    """The security context of a pod that runs as ``user``, who also owns its volumes."""
+    """Returns the security context of a pod that runs as ``user``, who also owns its volumes."""
     return {
         "runAsNonRoot": True,
         "runAsUser": user,

@@ -1,4 +1,4 @@
-"""A secret as a Kubernetes Secret of ours, for the pods of one namespace."""
+"""Stores a secret value in a Kubernetes Secret for the pods of one namespace."""
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -14,9 +14,9 @@ def secret_object(
     namespace: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
 ) -> tuple[SecretRef | None, list[pulumi.Resource]]:
-    """Where pods of ``namespace`` read a secret, and what must be there before them.
+    """Returns where pods of ``namespace`` read a secret, and the resources that must exist before those pods.
 
-    A value becomes the Secret ``ours``; a reference stays what it is, and None stays None.
+    A value is stored in the Secret ``ours``; a reference and None are returned unchanged.
     """
     if given is None or isinstance(given, SecretRef):
         return given, []

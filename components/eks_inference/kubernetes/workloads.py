@@ -1,4 +1,4 @@
-"""What the workloads of several domains say in the same way, as plain data. Pure; no pulumi."""
+"""Renders the parts that workloads of several domains share. Pure; no pulumi."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from eks_inference.kubernetes.pod_security import restricted_pod
 from eks_inference.placement import Placement
 
 APP_LABEL = "app.kubernetes.io/name"
-"""What a workload is, in the common labels of Kubernetes."""
+"""The name of a workload, one of the recommended labels of Kubernetes."""
 
 
 def daemon_set(
@@ -18,10 +18,10 @@ def daemon_set(
     annotations: Mapping[str, str] | None = None,
     max_unavailable: str | None = None,
 ) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of a DaemonSet. It and its pods have its name as the label ``APP_LABEL``.
+    """Returns ``metadata`` and ``spec`` of a DaemonSet. The DaemonSet and its pods carry the name as label ``APP_LABEL``.
 
-    ``pod`` is the spec of its pods, ``annotations`` are theirs, and an update replaces ``max_unavailable`` of them at a time (one
-    when left out).
+    ``pod`` is the pod spec and ``annotations`` are those of the pods. An update replaces ``max_unavailable`` pods at a time,
+    by default one.
     """
     labels = {APP_LABEL: name}
     step = {"rollingUpdate": {"maxUnavailable": max_unavailable}} if max_unavailable else {}
@@ -39,7 +39,7 @@ def daemon_set(
 
 
 def job_pod(placement: Placement, user: int) -> dict[str, Any]:
-    """Fields of a pod that runs once, asks the API server nothing, and meets Pod Security "restricted"."""
+    """Returns fields of a pod that runs once, without access to the API server, and meets Pod Security "restricted"."""
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,

@@ -1,4 +1,4 @@
-"""A load test as resources."""
+"""The component of a load test."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,13 +8,14 @@ from pydantic import ValidationError
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.loadtest import guidellm_plan, plan
+from eks_inference.loadtest import client_plan, guidellm_plan, plan
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec
 from eks_inference.placement import Placement
+from eks_inference.serving.component import Secret, hub_token, own_namespace
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 from eks_inference.spec import dns_label_faults
@@ -23,26 +24,27 @@ MAX_NAME_LENGTH = 40
 
 
 class LoadTest(pulumi.ComponentResource):
-    """GuideLLM against the endpoints of model servers, as a Job whose results stay.
+    """Runs GuideLLM against the endpoints of model servers, as a Job that keeps its results.
 
-    ``name`` is also the beginning of every object's name: a DNS label of at most 40 characters. Builds the namespace (Pod
-    Security "restricted"), a NetworkPolicy, the volume of the results, a ConfigMap with our script and what it is told, the Job,
+    ``name`` prefixes the name of every object: a DNS label of at most 40 characters. The component builds the namespace (Pod
+    Security "restricted"), a NetworkPolicy, a volume for the results, a ConfigMap with the script and its configuration, the Job,
     and a suspended CronJob as the template of a pod that reads the volume.
 
-    The Job's name carries a hash of all that decides the measurement (spec, servers, hardware, image, script), so any change of
-    it runs the test again, and so does a new value of ``run``. A test that still runs is ended first. Nothing waits for the
-    Job: ``pulumi up`` is over while the models may still load. Its init container waits for them, at most
-    ``ready_timeout_seconds``, and asks each one question first.
+    The Job's name contains a hash of everything that affects the measurement (spec, servers, hardware, image, script), so any
+    such change runs the test again, as does a new value of ``run``. A test that is still running is stopped first. Nothing waits
+    for the Job: ``pulumi up`` returns while models may still be loading. The Job's init container waits up to
+    ``ready_timeout_seconds`` for the models and asks each one question.
 
-    ``hardware`` says on what the servers run, for the results and what they come to for one device; it may leave servers out.
-    ``hugging_face_token`` is for tokenizers behind a licence, ``api_key`` for servers that want one.
+    ``hardware`` describes the hardware of the servers, for results per device; it need not cover every server.
+    ``hugging_face_token`` is for gated tokenizers, ``api_key`` for servers that require one.
 
-    Results: one folder a run on the volume (``run.json``, ``summary.jsonl``, and for each measurement ``requests.jsonl`` beside
-    GuideLLM's own report and log), and the same records as JSON lines in the Job's log, where they stay until the next run:
-    ``log_command``. The volume cannot be read through a pod that has ended; ``copy_commands`` (also outputs) start one that
-    can, copy every run to ./results, and end it. While a test runs, its volume is in use on one node: read the log then.
+    Results: the volume has a folder for each run (``run.json``, ``summary.jsonl``, and for each measurement ``requests.jsonl``
+    beside GuideLLM's report and log). The Job's log has the same records as JSON lines until the next run: ``log_command``. A
+    finished pod gives no access to the volume, so ``copy_commands`` (also an output) start a pod that does, copy every run to
+    ./results, and delete it. While a test runs, one node holds the volume: read the log then.
 
-    Raises ``SpecError`` for names of servers that are not there, a model that names no tokenizer on the Hub, or a bad name.
+    Raises ``SpecError`` for unknown servers, for a model name that is no Hub repository when no tokenizer is given, and for an
+    invalid name.
     """
 
     def __init__(
@@ -54,8 +56,8 @@ class LoadTest(pulumi.ComponentResource):
         placement: Placement,
         servers: Mapping[str, ModelServer],
         hardware: Mapping[str, Hardware] | None = None,
-        hugging_face_token: SecretRef | pulumi.Input[str] | None = None,
-        api_key: SecretRef | pulumi.Input[str] | None = None,
+        hugging_face_token: Secret = None,
+        api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         targets = _targets(name, spec, servers, hardware or {})
@@ -67,12 +69,13 @@ class LoadTest(pulumi.ComponentResource):
         self.log_command = plan.log_command(name, spec, configuration) if spec.enabled else None
         self.copy_commands: Sequence[str] = plan.copy_commands(name, spec)
 
-        namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
-        inside = on_cluster(cluster, self, namespace)
-        network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **plan.network_policy(name, spec, targets), opts=inside)
+        namespace, inside = own_namespace(name, spec.namespace, cluster, self)
+        endpoints = {target.endpoint: target.namespace for target in targets.values()}
+        policy = client_plan.client_policy(name, spec.namespace, endpoints, hub=True)
+        network = k8s.networking.v1.NetworkPolicy(f"{name}-network", **policy, opts=inside)
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-results",
-            **plan.volume_claim(name, spec),
+            **client_plan.volume_claim(f"{name}-results", spec.namespace, spec.volume_gib, spec.storage_class),
             opts=on_cluster(cluster, self, namespace, protect=settings.protect),
         )
         k8s.batch.v1.CronJob(
@@ -82,14 +85,10 @@ class LoadTest(pulumi.ComponentResource):
         )
         self.ready: Sequence[pulumi.Resource] = (volume,)
         if spec.enabled:
-            script = k8s.core.v1.ConfigMap(f"{name}-script", **plan.config_map(name, spec, configuration), opts=inside)
-            token, token_secret = secret_object(
-                f"{name}-hugging-face",
-                hugging_face_token,
-                SecretRef(f"{name}-hugging-face", "token"),
-                namespace=spec.namespace,
-                opts=inside,
-            )
+            scripts = {guidellm_plan.SCRIPT_FILE: guidellm_plan.script()}
+            files = client_plan.config_map(name, spec.namespace, scripts, configuration)
+            script = k8s.core.v1.ConfigMap(f"{name}-script", **files, opts=inside)
+            token_env, token_secret = hub_token(name, hugging_face_token, spec.namespace, inside)
             key, key_secret = secret_object(
                 f"{name}-api-key", api_key, SecretRef(f"{name}-api-key", "key"), namespace=spec.namespace, opts=inside
             )
@@ -102,7 +101,7 @@ class LoadTest(pulumi.ComponentResource):
                     targets,
                     placement=placement,
                     secret_env=secret_env("OPENAI_API_KEY", key),
-                    token_env=secret_env("HF_TOKEN", token),
+                    token_env=token_env,
                 ),
                 opts=on_cluster(
                     cluster,
@@ -111,7 +110,7 @@ class LoadTest(pulumi.ComponentResource):
                     *(*token_secret, *key_secret),
                     *placement.ready,
                     *(resource for server in targets for resource in servers[server].ready),
-                    # Two tests at once would measure each other, and the volume is for one node.
+                    # Two tests at once would distort each other, and only one node can mount the volume.
                     delete_before_replace=True,
                 ),
             )
@@ -124,7 +123,7 @@ class LoadTest(pulumi.ComponentResource):
 def _targets(
     name: str, spec: LoadTestSpec, servers: Mapping[str, ModelServer], hardware: Mapping[str, Hardware]
 ) -> dict[str, guidellm_plan.Target]:
-    """The servers under test, in the order they are tested."""
+    """Returns the servers under test in the order of the test. Raises ``SpecError`` with every fault."""
     faults = dns_label_faults(name, "Kubernetes refuses names that begin with this", max_length=MAX_NAME_LENGTH)
     if not servers:
         faults.append(Fault((), "there is no model server to test"))
@@ -132,14 +131,13 @@ def _targets(
     for position, server_name in enumerate(spec.servers or servers):
         server = servers.get(server_name)
         if server is None:
-            allowed = ", ".join(sorted(servers))
-            faults.append(Fault(("servers", position), "there is no model server of this name", server_name, allowed))
+            message = "no model server has this name"
+            faults.append(Fault(("servers", position), message, server_name, ", ".join(sorted(servers))))
             continue
-        tokenizer = spec.tokenizer
         try:
-            tokenizer = tokenizer or HubTokenizer(id=server.model_id)
+            tokenizer = spec.tokenizer or HubTokenizer(id=server.model_id)
         except ValidationError:
-            message = f"server '{server_name}' calls its model by a name that is no repository of the Hub"
+            message = f"server '{server_name}' gives its model a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue
         targets[server_name] = guidellm_plan.Target(

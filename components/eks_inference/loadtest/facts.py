@@ -1,4 +1,4 @@
-"""What the rules of load tests judge: a test and one of the servers it asks. Pure; no pulumi."""
+"""The subject of the rules about load tests: a test and one of its servers. Pure; no pulumi."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from eks_inference.serving.facts import ServingFacts
 
 @dataclass(frozen=True)
 class LoadTestFacts:
-    """``path`` is the test's key in the stack, empty when a component judges itself; ``name`` is the server's."""
+    """A load test of the server ``name``. ``path`` is the test's key in the stack; it is empty when a component judges itself."""
 
     spec: LoadTestSpec
     name: str

@@ -1,10 +1,10 @@
-"""What GuideLLM and the script around it are told. Pure functions; no pulumi.
+"""Plans the configuration of GuideLLM and of the script around it. Pure functions; no pulumi.
 
-The tool is GuideLLM (vllm-project/guidellm): maintained, recommended by vLLM's own documents, published as an image that can be
-pulled without an account. LLMPerf, which the source system uses, is no longer maintained, and its inter-token latency contains
-the time to first token: do not compare the two.
+GuideLLM (vllm-project/guidellm) is maintained, vLLM's documentation recommends it, and its image can be pulled without an
+account. LLMPerf, which the source system uses, is no longer maintained. Its inter-token latency includes the time to first token:
+do not compare the two.
 
-Sources: GuideLLM v0.7.3 (docs/guides; schemas of scenario and report), run against tests/openai_server.py.
+Sources: GuideLLM v0.7.3 (docs/guides; schemas of scenario and report), run against tests/support/openai_server.py.
 """
 
 import hashlib
@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
-from urllib.parse import urlsplit
 
 from eks_inference.loadtest.spec import HubTokenizer, LoadTestSpec, TokenCounts
 from eks_inference.merge import merged
@@ -24,14 +23,14 @@ SCHEMA = 1
 """Version of the configuration and of the records in the results (``assets/load_test.py``)."""
 
 SCRIPT_FILE = "load_test.py"
-_SILENCE_SECONDS = 600  # of a server in the middle of an answer, and before its first token: then the request has failed
+_SILENCE_SECONDS = 600  # without a token before a request counts as failed
 
-_NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # or told otherwise
+_NOT_MEASURED = {"enabled", "servers", "image", "namespace", "volume_gib", "storage_class"}  # irrelevant, or stated elsewhere
 
 
 @dataclass(frozen=True)
 class Target:
-    """One model server under test. ``tokenizer`` is what counts its prompts; ``hardware`` is None where nobody said."""
+    """One model server under test. ``tokenizer`` counts the tokens of its prompts; ``hardware`` is None when unknown."""
 
     namespace: str
     endpoint: str
@@ -40,19 +39,14 @@ class Target:
     tokenizer: HubTokenizer
     hardware: Hardware | None = None
 
-    @property
-    def port(self) -> int:
-        address = urlsplit(self.endpoint)
-        return address.port or (443 if address.scheme == "https" else 80)
-
 
 def script() -> str:
-    """What runs in the pod."""
+    """Returns the text of the script that runs in the pod."""
     return files("eks_inference.loadtest").joinpath("assets", SCRIPT_FILE).read_text("utf-8")
 
 
 def configuration(name: str, spec: LoadTestSpec, targets: Mapping[str, Target], image: str) -> dict[str, Any]:
-    """All that ``assets/load_test.py`` is told. ``digest`` stands for the rest of it and for the script."""
+    """Returns the configuration of ``assets/load_test.py``. ``digest`` is a hash of all other keys and of the script."""
     content = {
         "schema": SCHEMA,
         "name": name,
@@ -78,7 +72,7 @@ def configuration(name: str, spec: LoadTestSpec, targets: Mapping[str, Target], 
 
 
 def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dict[str, Any]:
-    """A scenario file of GuideLLM: one measurement."""
+    """Returns the GuideLLM scenario file of one measurement."""
     tokenizer: dict[str, Any] = {"kind": "huggingface_auto", "model": target.tokenizer.id}
     if target.tokenizer.revision:
         tokenizer["load_kwargs"] = {"revision": target.tokenizer.revision}
@@ -88,7 +82,7 @@ def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dic
             "target": target.endpoint,
             "model": target.model,
             "request_format": "/v1/chat/completions",
-            # It would ask for /health, which Ray Serve and routers need not have; the wait before has seen an answer.
+            # The validation calls /health, which Ray Serve and routers may lack. The init container has already seen an answer.
             "validate_backend": False,
             "timeout": _SILENCE_SECONDS,
             **({"extras": {"body": spec.sampling}} if spec.sampling else {}),
@@ -106,16 +100,16 @@ def scenario(spec: LoadTestSpec, server: str, target: Target, users: int) -> dic
                 **_lengths("output_tokens", spec.output_tokens),
             }
         ],
-        # Other prompts in every run and measurement: a server's prefix cache must not know them.
+        # Each run and measurement draws new prompts, so that none is in a server's prefix cache.
         "seed": {"kind": "static", "value": zlib.crc32(f"{spec.run}/{server}/{users}".encode()) >> 1},
-        # The figures of every request, without its texts: they are noise.
+        # Keep the figures of every request, but none of the texts, which are random words.
         "metrics": {"kind": "generative", "sample_size": 0},
     }
     return {"spec": merged(ours, spec.guidellm)}
 
 
 def ready_timeout_seconds(spec: LoadTestSpec, targets: Mapping[str, Target]) -> int:
-    """One budget for all servers: they start at the same time."""
+    """Returns how long to wait for all servers together, because they start at the same time."""
     return spec.ready_timeout_seconds or max(target.startup_seconds for target in targets.values())
 
 

@@ -1,4 +1,4 @@
-"""What a load test must keep to. Numbers NEU… of the catalogue of rules about serving on Neuron; the second holds on GPUs too."""
+"""Rules about load tests. Their ids (NEU…) belong to the rules about serving on Neuron; NEU020 applies to GPUs too."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from eks_inference.rules import Judgement, rule
 
 @rule(
     "NEU019",
-    "Requests ask for no more candidates than the sampler on Neuron devices keeps.",
-    fix="lower top_k, or leave it out",
+    "Requests ask for no more candidates (top_k) than the sampler on Neuron devices keeps.",
+    fix="lower or remove top_k",
     source="NxD Inference and vLLM on Neuron, on-device sampling: global-topk 256",
 )
-def candidates_are_kept(test: LoadTestFacts) -> Iterator[Judgement]:
+def candidates_fit_the_sampler(test: LoadTestFacts) -> Iterator[Judgement]:
     top_k, kept = test.spec.sampling.get("top_k"), test.server.engine.generation.largest_top_k
     if kept is None or isinstance(top_k, bool) or not isinstance(top_k, int | float):
         return
@@ -28,12 +28,12 @@ def candidates_are_kept(test: LoadTestFacts) -> Iterator[Judgement]:
 
 @rule(
     "NEU020",
-    "A load test has no more users than the server works for at once.",
+    "A load test has no more users than the server handles at once.",
     severity="warning",
-    fix="leave the larger numbers of users out, or raise max_num_seqs or the number of pods",
+    fix="remove the larger numbers of users, or raise max_num_seqs or the number of pods",
     source="vLLM: requests beyond max_num_seqs wait; the source systems' tests stay below it (22 users of 24, 4 of 4)",
 )
-def users_are_worked_for(test: LoadTestFacts) -> Iterator[Judgement]:
+def users_fit_the_batches(test: LoadTestFacts) -> Iterator[Judgement]:
     server = test.server
     copies = max(server.copies // server.copies_per_request, 1) * server.pods_max
     room = copies * server.max_num_seqs
@@ -42,7 +42,7 @@ def users_are_worked_for(test: LoadTestFacts) -> Iterator[Judgement]:
             holds=users <= room,
             path=(*test.path, "users", position),
             working=(f"{copies} engines or pairs of them x max_num_seqs {server.max_num_seqs} = {room}; users: {users}",),
-            message=f"{users} users at once on server '{test.name}', which works for {room}: the figures measure the queue",
+            message=f"{users} users at once on server '{test.name}', which handles {room}: the figures measure the queue",
             given=str(users),
             allowed=f"at most {room}",
         )

@@ -1,7 +1,8 @@
-"""``Vpc``: a network for an EKS cluster, from scratch."""
+"""``Vpc``: a new network for an EKS cluster."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -11,31 +12,23 @@ from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
 from eks_inference.network.spec import Endpoint, NetworkSpec
 from eks_inference.settings import StackSettings
 
-_ANYWHERE = "0.0.0.0/0"
 _SERVICES: dict[Endpoint, tuple[str, ...]] = {"ecr": ("ecr.api", "ecr.dkr")}
-"""The services of endpoints that are not named as their one service is."""
+"""The AWS services of endpoints that stand for several; every other endpoint has the name of its service."""
 
 
 class Vpc(pulumi.ComponentResource):
-    """A VPC with subnets by zone id, an internet gateway, NAT gateways and endpoints as the spec asks; implements ``Network``.
+    """A VPC with subnets, an internet gateway, NAT gateways and endpoints as specified; implements ``Network``.
 
-    Every private subnet has a route table of its own, so that changing ``nat`` between single and per zone rewrites routes and
-    moves no subnet. The default security group is emptied: nothing here uses it, and anything that does by mistake should not
-    work. Subnets carry the tags that load balancer controllers look for (``kubernetes.io/role/elb``,
-    ``kubernetes.io/role/internal-elb``) and, when ``cluster_name`` is given, private ones ``karpenter.sh/discovery``.
+    Every private subnet has its own route table, so a change of ``nat`` between single and per zone rewrites routes and moves no
+    subnet. The default security group is emptied: nothing here uses it, and anything that uses it by mistake should fail. Subnets
+    carry the tags that load balancer controllers look for (``kubernetes.io/role/elb``, ``kubernetes.io/role/internal-elb``).
+    With ``cluster_name``, private subnets also carry ``karpenter.sh/discovery``.
 
-    ``families`` are the instance families (``inf2``, ``m5``) that will run in it; they choose the zones when the spec names none.
-    ``ready`` holds what a node's way out consists of; NAT gateways wait for the public side, so it need not be listed.
+    ``families`` are the instance families (``inf2``, ``m5``) of the nodes; they decide the zones when the spec names none.
+    ``ready`` holds the resources of a node's route out. NAT gateways depend on the public side, so ``ready`` omits that side.
 
-    Raises ``SpecError`` when EKS would refuse a zone, or no choice of zones offers every family.
+    Raises ``SpecError`` when EKS would refuse a zone, or when no choice of zones offers every family.
     """
-
-    vpc_id: pulumi.Output[str]
-    cidr: str
-    """Address range of the whole VPC."""
-    private_subnets: Sequence[Subnet]
-    public_subnets: Sequence[Subnet]
-    ready: Sequence[pulumi.Resource]
 
     def __init__(
         self,
@@ -63,7 +56,7 @@ class Vpc(pulumi.ComponentResource):
             tags=self._tagged("vpc"),
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
         )
-        self.vpc_id = vpc.id
+        self.vpc_id: pulumi.Output[str] = vpc.id
         aws.ec2.DefaultSecurityGroup(
             f"{name}-default-security-group",
             vpc_id=vpc.id,
@@ -76,10 +69,10 @@ class Vpc(pulumi.ComponentResource):
         private, tables, private_ready = self._private_side(plans, gateways, cluster_name)
         endpoints = self._endpoints(settings.region, spec.endpoints, private, tables)
 
-        self.public_subnets = tuple(Subnet(zone_id, subnet.id) for zone_id, subnet in public.items())
-        self.private_subnets = tuple(Subnet(zone_id, subnet.id) for zone_id, subnet in private.items())
-        # With NAT the private routes already come after the public side; without it the endpoints are the way out.
-        self.ready = (*private_ready, *(() if gateways else (*public_ready, *endpoints)))
+        self.public_subnets: Sequence[Subnet] = tuple(Subnet(zone_id, subnet.id) for zone_id, subnet in public.items())
+        self.private_subnets: Sequence[Subnet] = tuple(Subnet(zone_id, subnet.id) for zone_id, subnet in private.items())
+        # With NAT the private routes already depend on the public side; without NAT the endpoints are the only way out.
+        self.ready: Sequence[pulumi.Resource] = (*private_ready, *(() if gateways else (*public_ready, *endpoints)))
         self.register_outputs(
             {
                 "vpcId": self.vpc_id,
@@ -89,44 +82,31 @@ class Vpc(pulumi.ComponentResource):
         )
 
     def _public_side(self, plans: Sequence[ZonePlan]) -> tuple[dict[str, aws.ec2.Subnet], list[pulumi.Resource]]:
-        """Public subnets by zone, and what gives them the internet."""
+        """Returns public subnets by zone, and the resources that connect them to the internet."""
         gateway = aws.ec2.InternetGateway(
             f"{self._prefix}-internet-gateway",
             vpc_id=self.vpc_id,
             tags=self._tagged("internet-gateway"),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        table = aws.ec2.RouteTable(
-            f"{self._prefix}-public-routes",
-            vpc_id=self.vpc_id,
-            tags=self._tagged("public"),
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        route = aws.ec2.Route(
-            f"{self._prefix}-public-internet",
-            route_table_id=table.id,
-            destination_cidr_block=_ANYWHERE,
-            gateway_id=gateway.id,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
+        table = self._route_table("public")
+        ready: list[pulumi.Resource] = [self._default_route("public", table, gateway_id=gateway.id)]
         subnets: dict[str, aws.ec2.Subnet] = {}
-        ready: list[pulumi.Resource] = [route]
         for plan in plans:
-            if plan.public is None:
-                continue
-            role = f"public-{plan.zone_id}"
-            subnets[plan.zone_id] = self._subnet(role, plan.zone_id, plan.public, {"kubernetes.io/role/elb": "1"})
-            ready.append(self._association(role, subnets[plan.zone_id], table))
+            if plan.public:
+                role = f"public-{plan.zone_id}"
+                subnets[plan.zone_id], association = self._subnet(
+                    role, plan.zone_id, plan.public, table, {"kubernetes.io/role/elb": "1"}
+                )
+                ready.append(association)
         return subnets, ready
 
     def _nat_gateways(
         self, nat: str, public: dict[str, aws.ec2.Subnet], public_ready: Sequence[pulumi.Resource]
     ) -> dict[str, aws.ec2.NatGateway]:
-        """The NAT gateway each zone uses: one for all in the first zone, one each, or none."""
+        """Returns the NAT gateway of each zone: a shared one in the first zone, one per zone, or none."""
         gateways: dict[str, aws.ec2.NatGateway] = {}
-        for zone_id in public:
-            if nat == "none":
-                break
+        for zone_id in [] if nat == "none" else public:
             if nat == "single" and gateways:
                 gateways[zone_id] = next(iter(gateways.values()))
                 continue
@@ -134,7 +114,7 @@ class Vpc(pulumi.ComponentResource):
                 f"{self._prefix}-nat-{zone_id}-address",
                 domain="vpc",
                 tags=self._tagged(f"nat-{zone_id}"),
-                # An address can only be released after its gateway, and mapped while the VPC has an internet gateway.
+                # An address can be released only after its gateway, and mapped only while the VPC has an internet gateway.
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[*public_ready]),
             )
             gateways[zone_id] = aws.ec2.NatGateway(
@@ -149,31 +129,18 @@ class Vpc(pulumi.ComponentResource):
     def _private_side(
         self, plans: Sequence[ZonePlan], gateways: dict[str, aws.ec2.NatGateway], cluster_name: str | None
     ) -> tuple[dict[str, aws.ec2.Subnet], list[aws.ec2.RouteTable], list[pulumi.Resource]]:
-        """Private subnets by zone, their route tables, and what gives them a way out."""
+        """Returns private subnets by zone, their route tables, and the resources of their routes out."""
         tags = {"kubernetes.io/role/internal-elb": "1"} | ({"karpenter.sh/discovery": cluster_name} if cluster_name else {})
         subnets: dict[str, aws.ec2.Subnet] = {}
         tables: list[aws.ec2.RouteTable] = []
         ready: list[pulumi.Resource] = []
         for plan in plans:
             role = f"private-{plan.zone_id}"
-            subnets[plan.zone_id] = self._subnet(role, plan.zone_id, plan.private, tags)
-            table = aws.ec2.RouteTable(
-                f"{self._prefix}-{role}-routes",
-                vpc_id=self.vpc_id,
-                tags=self._tagged(role),
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-            tables.append(table)
-            ready.append(self._association(role, subnets[plan.zone_id], table))
+            tables.append(self._route_table(role))
+            subnets[plan.zone_id], association = self._subnet(role, plan.zone_id, plan.private, tables[-1], tags)
+            ready.append(association)
             if plan.zone_id in gateways:
-                route = aws.ec2.Route(
-                    f"{self._prefix}-{role}-internet",
-                    route_table_id=table.id,
-                    destination_cidr_block=_ANYWHERE,
-                    nat_gateway_id=gateways[plan.zone_id].id,
-                    opts=pulumi.ResourceOptions(parent=self),
-                )
-                ready.append(route)
+                ready.append(self._default_route(role, tables[-1], nat_gateway_id=gateways[plan.zone_id].id))
         return subnets, tables, ready
 
     def _endpoints(
@@ -183,48 +150,59 @@ class Vpc(pulumi.ComponentResource):
         private: dict[str, aws.ec2.Subnet],
         tables: Sequence[aws.ec2.RouteTable],
     ) -> list[pulumi.Resource]:
-        """A gateway endpoint for S3; interface endpoints in every private subnet, under the services' usual names."""
-        made: list[pulumi.Resource] = []
+        """Creates a gateway endpoint for S3, and interface endpoints with private DNS in every private subnet."""
+        types: dict[str, dict[str, Any]] = {}
         if "s3" in wanted:
-            gateway = aws.ec2.VpcEndpoint(
-                f"{self._prefix}-endpoint-s3",
+            types["s3"] = {"vpc_endpoint_type": "Gateway", "route_table_ids": [table.id for table in tables]}
+        if interfaces := sorted(set(wanted) - {"s3"}):
+            group = aws.ec2.SecurityGroup(
+                f"{self._prefix}-endpoints-security-group",
                 vpc_id=self.vpc_id,
-                service_name=f"com.amazonaws.{region}.s3",
-                vpc_endpoint_type="Gateway",
-                route_table_ids=[table.id for table in tables],
-                tags=self._tagged("s3"),
+                description="HTTPS from the VPC to its interface endpoints",
+                ingress=[{"protocol": "tcp", "from_port": 443, "to_port": 443, "cidr_blocks": [self.cidr], "description": "VPC"}],
+                tags=self._tagged("endpoints"),
                 opts=pulumi.ResourceOptions(parent=self),
             )
-            made.append(gateway)
-        interfaces = sorted(set(wanted) - {"s3"})
-        services = [service for endpoint in interfaces for service in _SERVICES.get(endpoint, (endpoint,))]
-        if not services:
-            return made
-        group = aws.ec2.SecurityGroup(
-            f"{self._prefix}-endpoints-security-group",
-            vpc_id=self.vpc_id,
-            description="HTTPS from the VPC to its interface endpoints",
-            ingress=[{"protocol": "tcp", "from_port": 443, "to_port": 443, "cidr_blocks": [self.cidr], "description": "VPC"}],
-            tags=self._tagged("endpoints"),
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        for service in services:
-            endpoint = aws.ec2.VpcEndpoint(
+            interface = {
+                "vpc_endpoint_type": "Interface",
+                "private_dns_enabled": True,
+                "subnet_ids": [subnet.id for subnet in private.values()],
+                "security_group_ids": [group.id],
+            }
+            types |= {service: interface for endpoint in interfaces for service in _SERVICES.get(endpoint, (endpoint,))}
+        return [
+            aws.ec2.VpcEndpoint(
                 f"{self._prefix}-endpoint-{service.replace('.', '-')}",
                 vpc_id=self.vpc_id,
                 service_name=f"com.amazonaws.{region}.{service}",
-                vpc_endpoint_type="Interface",
-                private_dns_enabled=True,
-                subnet_ids=[subnet.id for subnet in private.values()],
-                security_group_ids=[group.id],
                 tags=self._tagged(service),
                 opts=pulumi.ResourceOptions(parent=self),
+                **arguments,
             )
-            made.append(endpoint)
-        return made
+            for service, arguments in types.items()
+        ]
 
-    def _subnet(self, role: str, zone_id: str, block: IPv4Network, tags: dict[str, str]) -> aws.ec2.Subnet:
-        return aws.ec2.Subnet(
+    def _route_table(self, role: str) -> aws.ec2.RouteTable:
+        return aws.ec2.RouteTable(
+            f"{self._prefix}-{role}-routes",
+            vpc_id=self.vpc_id,
+            tags=self._tagged(role),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _default_route(self, role: str, table: aws.ec2.RouteTable, **gateway: pulumi.Input[str]) -> aws.ec2.Route:
+        return aws.ec2.Route(
+            f"{self._prefix}-{role}-internet",
+            route_table_id=table.id,
+            destination_cidr_block="0.0.0.0/0",
+            opts=pulumi.ResourceOptions(parent=self),
+            **gateway,
+        )
+
+    def _subnet(
+        self, role: str, zone_id: str, block: IPv4Network, table: aws.ec2.RouteTable, tags: dict[str, str]
+    ) -> tuple[aws.ec2.Subnet, aws.ec2.RouteTableAssociation]:
+        subnet = aws.ec2.Subnet(
             f"{self._prefix}-{role}",
             vpc_id=self.vpc_id,
             availability_zone_id=zone_id,
@@ -233,14 +211,13 @@ class Vpc(pulumi.ComponentResource):
             tags=self._tagged(role) | tags,
             opts=pulumi.ResourceOptions(parent=self),
         )
-
-    def _association(self, role: str, subnet: aws.ec2.Subnet, table: aws.ec2.RouteTable) -> aws.ec2.RouteTableAssociation:
-        return aws.ec2.RouteTableAssociation(
+        association = aws.ec2.RouteTableAssociation(
             f"{self._prefix}-{role}-association",
             subnet_id=subnet.id,
             route_table_id=table.id,
             opts=pulumi.ResourceOptions(parent=self),
         )
+        return subnet, association
 
     def _tagged(self, role: str) -> dict[str, str]:
         return {**self._tags, "Name": f"{self._prefix}-{role}"}

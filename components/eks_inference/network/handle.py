@@ -1,4 +1,4 @@
-"""What a cluster and its nodes need to know of a network, whoever made it."""
+"""The interface of a network for clusters and nodes, created here or existing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import pulumi
 
 @dataclass(frozen=True)
 class Subnet:
-    """One subnet: the id of its zone (``usw2-az4``, stable across accounts, unlike ``us-west-2a``) and its own id."""
+    """A subnet: the id of its zone (``usw2-az4``, the same in every account, unlike ``us-west-2a``) and its own id."""
 
     zone_id: str
     id: pulumi.Input[str]
 
 
 class Network(Protocol):
-    """A VPC: made by ``Vpc`` or described by ``ExistingVpc``."""
+    """A VPC, created by ``Vpc`` or described by ``ExistingVpc``."""
 
     @property
     def vpc_id(self) -> pulumi.Input[str]: ...
@@ -26,16 +26,13 @@ class Network(Protocol):
     def public_subnets(self) -> Sequence[Subnet]: ...
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before a node can reach the internet, and must outlive it: routes and their associations."""
+        """Resources that must exist before a node can reach the internet, and must outlive it: routes and their associations."""
         ...
 
 
 @dataclass(frozen=True)
 class ExistingVpc:
-    """A VPC the team already owns.
-
-    ``private_subnets`` need a route out (NAT or endpoints); ``public_subnets`` may be empty.
-    """
+    """An existing VPC. Its private subnets need a route out (NAT or endpoints); ``public_subnets`` may be empty."""
 
     vpc_id: pulumi.Input[str]
     private_subnets: Sequence[Subnet]

@@ -1,13 +1,13 @@
-"""Which zones a network spans and which addresses each subnet gets: plain functions, no resources.
+"""Plans the zones of a network and the addresses of each subnet. Pure; no pulumi.
 
-The grid. A VPC is cut into eight equal blocks, and the number in a zone's id is its place in the grid: block *n* is the private
-subnet of zone ``…-az<n>``. Block 0 is cut into eight again; its part *n* is the public subnet of zone *n*. What a zone gets
-depends on nothing but the VPC's range and the zone's own id, so adding, removing or reordering zones moves no other subnet::
+A VPC is divided into a grid of eight equal blocks. The number in a zone's id is its position: block *n* is the private subnet of
+zone ``…-az<n>``. Block 0 is divided into eight again; its part *n* is the public subnet of zone *n*. The ranges of a zone depend
+only on the VPC's range and the zone's id, so adding, removing or reordering zones moves no other subnet::
 
     10.1.0.0/16    10.1.0.0/19                     10.1.32.0/19   10.1.64.0/19   10.1.96.0/19   10.1.128.0/19 …
                    public: 10.1.4.0/22 (az1) …     private az1    private az2    private az3    private az4
 
-Private subnets are the large ones: with the VPC CNI every pod has an address of its own, and a node keeps spare ones.
+Private subnets are the larger ones: with the VPC CNI every pod has its own address, and a node keeps spare ones.
 """
 
 import ipaddress
@@ -20,14 +20,14 @@ from eks_inference.catalog import zones
 from eks_inference.faults import Fault, SpecError
 
 _BITS = 3
-"""Address bits that tell the blocks of the grid apart: eight blocks; no region has more than six zones."""
+"""Address bits that number the blocks of the grid: eight blocks, for at most six zones per region."""
 RESERVED_ADDRESSES = 5
-"""Addresses AWS keeps in every subnet (VPC user guide, "Subnet CIDR blocks")."""
+"""Addresses that AWS reserves in every subnet (VPC user guide, "Subnet CIDR blocks")."""
 LARGEST_VPC, SMALLEST_VPC = 16, 21
-"""Prefix lengths. AWS allows no VPC larger than /16. At /21 a public subnet is a /27, the smallest that the load balancers of
-AWS accept (Elastic Load Balancing user guide, "Subnets for your load balancer"), and a private one a /24."""
+"""Prefix lengths. AWS allows no VPC larger than /16. In a /21, private subnets are /24 and public ones /27, the smallest that AWS
+load balancers accept (Elastic Load Balancing user guide, "Subnets for your load balancer")."""
 MIN_ZONES = 2
-"""EKS wants its control-plane subnets in two zones at least (EKS user guide, "Subnet requirements for clusters")."""
+"""EKS requires control-plane subnets in at least two zones (EKS user guide, "Subnet requirements for clusters")."""
 DEFAULT_ZONES = 3
 
 
@@ -41,27 +41,27 @@ class ZonePlan:
 
 
 def vpc_range(cidr: str) -> ipaddress.IPv4Network:
-    """The parsed address range of a VPC; ``ValueError`` with the arithmetic when the grid does not fit in it."""
+    """Parses the address range of a VPC. Raises ``ValueError`` with the arithmetic when the grid does not fit."""
     try:
         network = ipaddress.IPv4Network(cidr)
     except ValueError as error:
         raise ValueError(f"'{cidr}' is not an IPv4 range: {error}") from None
     if network.prefixlen < LARGEST_VPC:
-        raise ValueError(f"a VPC holds at most a /{LARGEST_VPC}; '{cidr}' is larger")
+        raise ValueError(f"a VPC is at most a /{LARGEST_VPC}; '{cidr}' is larger")
     if network.prefixlen > SMALLEST_VPC:
         private, public = network.prefixlen + _BITS, network.prefixlen + 2 * _BITS
         raise ValueError(
-            f"'{cidr}' is too small: cut into 2^{_BITS} blocks it gives each zone a private /{private} ({_usable(private)}) and "
-            f"a public /{public} ({_usable(public)}); needed are /{SMALLEST_VPC + _BITS} and /{SMALLEST_VPC + 2 * _BITS}, "
-            f"so a range of /{LARGEST_VPC} to /{SMALLEST_VPC}"
+            f"'{cidr}' is too small: divided into 2^{_BITS} blocks it gives each zone a private /{private} ({_usable(private)}) "
+            f"and a public /{public} ({_usable(public)}); needed are /{SMALLEST_VPC + _BITS} and /{SMALLEST_VPC + 2 * _BITS}: "
+            f"choose a range of /{LARGEST_VPC} to /{SMALLEST_VPC}"
         )
     return network
 
 
 def plan_subnets(cidr: str, zone_ids: Sequence[str], *, public: bool = True) -> tuple[ZonePlan, ...]:
-    """One ``ZonePlan`` for each zone, in the order given.
+    """Returns one ``ZonePlan`` per zone, in the given order.
 
-    Raises ``ValueError`` when the range cannot hold the grid, a zone is given twice, or a zone has no place in the grid.
+    Raises ``ValueError`` when the range cannot hold the grid, a zone is given twice, or a zone does not fit into the grid.
     """
     grid = list(vpc_range(cidr).subnets(_BITS))
     public_grid = list(grid[0].subnets(_BITS))
@@ -69,9 +69,12 @@ def plan_subnets(cidr: str, zone_ids: Sequence[str], *, public: bool = True) -> 
         raise ValueError(f"a zone is given twice: {', '.join(zone_ids)}")
     plans = []
     for zone_id in zone_ids:
-        number = _zone_number(zone_id)
+        match = re.search(r"-az(\d+)$", zone_id)
+        if match is None:
+            raise ValueError(f"'{zone_id}' is not a zone id such as usw2-az4")
+        number = int(match[1])
         if not 0 < number < len(grid):
-            raise ValueError(f"zone '{zone_id}' has no place in the grid: it has room for az1 to az{len(grid) - 1}")
+            raise ValueError(f"zone '{zone_id}' does not fit into the grid, which has room for az1 to az{len(grid) - 1}")
         plans.append(ZonePlan(zone_id, grid[number], public_grid[number] if public else None))
     return tuple(plans)
 
@@ -79,56 +82,52 @@ def plan_subnets(cidr: str, zone_ids: Sequence[str], *, public: bool = True) -> 
 def network_zones(
     region: str, families: Sequence[str], *, wanted: Sequence[str] = (), count: int | None = None
 ) -> tuple[str, ...]:
-    """The zones of a network: those ``wanted``, or else ``count`` that suit the instance families. Raises ``SpecError``."""
+    """Returns the ``wanted`` zones, or else ``count`` zones for the instance families. Raises ``SpecError``."""
     return check_zones(region, wanted) if wanted else choose_zones(region, families, count)
 
 
 def check_zones(region: str, zone_ids: Sequence[str]) -> tuple[str, ...]:
-    """The zones a user chose, unchanged; ``SpecError`` when EKS would refuse them or they are of another region.
+    """Returns the given zones. Raises ``SpecError`` when EKS would refuse them or they belong to another region.
 
-    A zone the catalog has not heard of passes: regions grow.
+    A zone that the catalog does not know passes, because regions grow.
     """
-    faults = []
+    faults: list[Fault] = []
     known = zones.region_zone_ids(region) if region in zones.regions() else ()
     prefix = known[0].partition("-")[0] + "-" if known else ""
     for position, zone_id in enumerate(zone_ids):
         path = ("zone_ids", position)
         if zone_id in zones.refused_by_control_plane():
-            fault = Fault(path, "EKS takes no control-plane subnet in this zone", given=zone_id, allowed=", ".join(known))
-            faults.append(fault)
+            faults.append(Fault(path, "EKS accepts no control-plane subnet in this zone", zone_id, ", ".join(known)))
         elif not zone_id.startswith(prefix):
             faults.append(Fault(path, f"the zone is not in {region}", given=zone_id, allowed=", ".join(known)))
     if len(zone_ids) < MIN_ZONES:
-        fault = Fault(
-            ("zone_ids",), f"an EKS control plane needs subnets in {MIN_ZONES} zones or more", given=", ".join(zone_ids)
-        )
-        faults.append(fault)
+        message = f"an EKS control plane needs subnets in at least {MIN_ZONES} zones"
+        faults.append(Fault(("zone_ids",), message, given=", ".join(zone_ids)))
     if faults:
         raise SpecError(faults)
     return tuple(zone_ids)
 
 
 def choose_zones(region: str, families: Sequence[str] = (), count: int | None = None) -> tuple[str, ...]:
-    """Zones of a region for a network whose nodes are of the instance families given (``inf2``, ``m5``), best first.
+    """Returns zones of a region for nodes of the given instance families (``inf2``, ``m5``), best first.
 
-    Every family can be started in at least one of them; zones that offer more of the families come first, then those that the
-    catalog prefers for the scarcest one. ``count`` is the number of zones, ``DEFAULT_ZONES`` (or as many as the region has)
-    when it is None.
+    At least one of the zones offers each family. Zones that offer more families come first, then those that the catalog prefers
+    for the scarcest family. ``count`` is the number of zones; None means ``DEFAULT_ZONES``, or all zones of a smaller region.
 
-    Raises ``SpecError`` when a family is not offered in the region, the families need more zones, or the region has fewer.
+    Raises ``SpecError`` when the region does not offer a family, when the families need more zones, or when the region has fewer.
     """
     if region not in zones.regions():
         known = ", ".join(zones.regions())
-        fault = Fault(("zone_ids",), "the catalog has no zones for this region", region, known, "give the zone_ids yourself")
+        fault = Fault(("zone_ids",), "the catalog has no zones for this region", region, known, "set zone_ids yourself")
         raise SpecError([fault])
     available = zones.region_zone_ids(region)
     offered = {family: zones.zone_ids(region, family) for family in dict.fromkeys(families)}
     absent = [
         Fault(
             ("zone_ids",),
-            f"{family} is not offered in {region}, as far as the catalog knows",
-            allowed=_regions_with(family),
-            hint="give the zone_ids yourself if your account has it",
+            f"{family} is not offered in {region}, according to the catalog",
+            allowed=", ".join(other for other in zones.regions() if zones.zone_ids(other, family)),
+            hint="set zone_ids yourself if your account has access to it",
         )
         for family, where in offered.items()
         if not where
@@ -146,7 +145,7 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
 
 
 def _by_rank(available: Sequence[str], offered: Mapping[str, Sequence[str]]) -> list[str]:
-    # Of two equally scarce families the one that is in every zone in plain order says nothing about which is better.
+    # Among equally scarce families, one that lists every zone in plain order expresses no preference.
     scarcest = min(offered.values(), key=lambda where: (len(where), tuple(where) == tuple(available)), default=())
 
     def rank(zone_id: str) -> tuple[int, int, int]:
@@ -155,17 +154,6 @@ def _by_rank(available: Sequence[str], offered: Mapping[str, Sequence[str]]) -> 
         return -offers, preference, available.index(zone_id)
 
     return sorted(available, key=rank)
-
-
-def _regions_with(family: str) -> str:
-    return ", ".join(region for region in zones.regions() if zones.zone_ids(region, family))
-
-
-def _zone_number(zone_id: str) -> int:
-    match = re.search(r"-az(\d+)$", zone_id)
-    if match is None:
-        raise ValueError(f"'{zone_id}' is not a zone id such as usw2-az4")
-    return int(match[1])
 
 
 def _usable(prefix: int) -> str:

@@ -1,4 +1,4 @@
-"""What a network must keep to. Numbers NET…"""
+"""Rules about networks. Ids NET…"""
 
 import ipaddress
 from collections.abc import Iterator
@@ -10,28 +10,28 @@ from eks_inference.rules import Judgement, rule
 
 @rule(
     "NET001",
-    "Addresses of the VPC and of Kubernetes services do not overlap.",
-    fix="choose another cluster.service_cidr; it is fixed once the cluster exists",
+    "The address ranges of the VPC and of Kubernetes services do not overlap.",
+    fix="choose another cluster.service_cidr; it cannot change once the cluster exists",
     source="EKS API, CreateCluster: serviceIpv4Cidr",
 )
 def services_outside_the_vpc(network: NetworkFacts) -> Iterator[Judgement]:
     vpc, services = ipaddress.ip_network(network.spec.cidr), ipaddress.ip_network(network.service_cidr)
     yield Judgement(
         holds=not vpc.overlaps(services),
-        path=network.service_cidr_path,
+        path=("cluster", "service_cidr"),
         working=(f"VPC {vpc[0]} to {vpc[-1]}; services {services[0]} to {services[-1]}",),
-        message="the addresses of services overlap the VPC's",
+        message="the service range overlaps the VPC range",
         given=network.service_cidr,
-        allowed=f"a block apart from {network.spec.cidr}",
+        allowed=f"a range outside {network.spec.cidr}",
     )
 
 
 @rule(
     "NET002",
-    "The private subnets have an address for each pod that fixed-size pools may hold.",
+    "The private subnets have enough addresses for the pods of the managed pools.",
     severity="warning",
     fix="choose a larger network.cidr, span more zones, or lower maxPods in the pool's kubelet settings",
-    source="Amazon VPC CNI: each pod has an address of its own; VPC user guide: five addresses of each subnet are reserved",
+    source="Amazon VPC CNI: each pod has its own address; VPC user guide: AWS reserves five addresses in each subnet",
 )
 def addresses_for_pods(network: NetworkFacts) -> Iterator[Judgement]:
     if not network.zone_ids:
@@ -41,11 +41,11 @@ def addresses_for_pods(network: NetworkFacts) -> Iterator[Judgement]:
     needed = sum(network.pods.values())
     yield Judgement(
         holds=needed <= usable,
-        path=(*network.path, "cidr"),
+        path=("network", "cidr"),
         working=(
             f"{len(plans)} private subnets of /{plans[0].private.prefixlen}: {usable} addresses",
             f"pods: {' + '.join(f'{count} ({pool})' for pool, count in network.pods.items()) or '0'} = {needed}",
         ),
-        message=f"nodes may hold {needed} pods, and the private subnets have {usable} addresses",
+        message=f"nodes can hold {needed} pods, but the private subnets have only {usable} addresses",
         given=network.spec.cidr,
     )

@@ -1,10 +1,10 @@
-"""Metrics and logs of a cluster as resources."""
+"""Creates the CloudWatch add-on for metrics and logs."""
 
 from collections.abc import Sequence
 
 import pulumi
-import pulumi_aws as aws
 
+from eks_inference.aws import iam
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.pod_identity import pod_role
@@ -15,12 +15,12 @@ from eks_inference.observability.spec import CloudWatchSpec
 class CloudWatchObservability(pulumi.ComponentResource):
     """CloudWatch Container Insights and container logs: the EKS add-on amazon-cloudwatch-observability and its role.
 
-    Its DaemonSets run on every node, whatever the taints; on Neuron and NVIDIA nodes they also report the devices. Application
-    Signals, which would change the pods of workloads, is not switched on for them.
+    Its DaemonSets run on every node and tolerate all taints; on Neuron and NVIDIA nodes they also report devices. Application
+    Signals, which would modify workload pods, is off.
 
-    ``cluster`` must run the Pod Identity agent, as ``ClusterAddons`` does; on the way down the add-on goes before the add-ons
-    its pods need. The agents make their log groups ``/aws/containerinsights/<cluster>/...`` themselves: these carry no tags of
-    ours, never expire and stay when the stack is destroyed (CloudWatch bills them).
+    ``cluster`` must run the Pod Identity agent, as ``ClusterAddons`` does. Destroy deletes the add-on before the add-ons that its
+    pods need. The agents create their own log groups ``/aws/containerinsights/<cluster>/...``, which lack the stack's tags, never
+    expire and remain after destroy (CloudWatch bills them).
     """
 
     def __init__(
@@ -42,16 +42,13 @@ class CloudWatchObservability(pulumi.ComponentResource):
             service_account=plan.CLOUDWATCH_SERVICE_ACCOUNT,
             description=f"CloudWatch agents of the EKS cluster {cluster.name}",
             parent=self,
-            managed_policies={"policy": plan.cloudwatch_policy_arn(settings.partition)},
+            managed_policies={"policy": iam.managed_policy_arn("CloudWatchAgentServerPolicy", settings.partition)},
         )
         addon = eks_addon(
             f"{name}-addon",
             plan.cloudwatch_addon(spec, cluster.version),
-            cluster_name=cluster.name,
-            settings=settings,
-            pod_identity_associations=[
-                aws.eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=plan.CLOUDWATCH_SERVICE_ACCOUNT)
-            ],
+            cluster=cluster,
+            pod_identity_associations=[{"role_arn": role.arn, "service_account": plan.CLOUDWATCH_SERVICE_ACCOUNT}],
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready, *permissions]),
         )
         self.ready: Sequence[pulumi.Resource] = (addon,)

@@ -1,4 +1,4 @@
-"""The exporter of NVIDIA GPUs as resources."""
+"""Creates the exporter of NVIDIA GPUs."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from eks_inference.observability.spec import DcgmExporterSpec
 
 
 class DcgmExporter(pulumi.ComponentResource):
-    """NVIDIA's DCGM exporter on every node with GPUs: what they do, in Prometheus' format on port 9400.
+    """NVIDIA's DCGM exporter on every node with GPUs: GPU metrics on port 9400.
 
-    Builds a namespace, the DaemonSet ``dcgm-exporter``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the labels
-    ``node`` and ``instance_type``. Without ``metrics`` any pod of the cluster may read it.
+    Creates a namespace, the DaemonSet ``dcgm-exporter``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the labels
+    ``node`` and ``instance_type``. Without ``metrics``, any pod of the cluster may read it.
 
-    The namespace's Pod Security is "privileged": the exporter asks a socket of the node's kubelet which pod has which GPU, and
-    runs as root with SYS_ADMIN, without which the GPUs give no profiling counters. It asks the plugin for no GPU, which would
-    take one from the workloads: NVIDIA's runtime shows it all of them.
+    The namespace's Pod Security is "privileged": the exporter reads the assignment of GPUs to pods from a kubelet socket, and
+    runs as root with SYS_ADMIN, which GPU profiling counters require. It requests no GPU from the plugin, because that would take
+    one from workloads: NVIDIA's runtime exposes all GPUs to it.
 
     Sources: NVIDIA/dcgm-exporter 4.5.3-4.8.2, manifest and chart.
     """
@@ -39,7 +39,7 @@ class DcgmExporter(pulumi.ComponentResource):
             name,
             plan.daemon_set(spec.namespace, plugin.cluster.settings.image(versions.image(plan.NAME))),
             port=plan.PORT,
-            endpoints=plan.endpoints(),
+            endpoints=plan.ENDPOINTS,
             egress=[],
             plugin=plugin,
             metrics=metrics,

@@ -1,4 +1,4 @@
-"""NVIDIA's DCGM exporter as data. Pure functions; no pulumi.
+"""Plans NVIDIA's DCGM exporter. Pure functions; no pulumi.
 
 Source: NVIDIA/dcgm-exporter 4.5.3-4.8.2 (manifest, chart).
 """
@@ -12,12 +12,16 @@ from eks_inference.observability.prometheus_plan import node_labels
 NAME = "dcgm-exporter"
 PORT = 9400
 
+ENDPOINTS = [{"port": "metrics", "relabelings": node_labels()}]
+"""Endpoints of the PodMonitor, with labels of the node. ``exported_namespace``, ``exported_pod`` and ``exported_container``
+identify the pod that has a GPU; the labels without the prefix identify the exporter."""
+
 KUBELET_PODS = "/var/lib/kubelet/pod-resources"
-"""Where the kubelet tells which pod has which device."""
+"""Folder of the kubelet socket that reports the devices of each pod."""
 
 
 def daemon_set(namespace: str, image: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the DCGM exporter."""
+    """Returns ``metadata`` and ``spec`` of the exporter's DaemonSet."""
     environment = {"DCGM_EXPORTER_LISTEN": f":{PORT}", "DCGM_EXPORTER_KUBERNETES": "true", **ALL_GPUS}
     container = {
         "name": NAME,
@@ -36,7 +40,7 @@ def daemon_set(namespace: str, image: str) -> dict[str, Any]:
             "timeoutSeconds": 5,
         },
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-        # As root and with SYS_ADMIN, which the counters of the GPU's own profiling (DCGM_FI_PROF_...) take.
+        # GPU profiling counters (DCGM_FI_PROF_...) require root and SYS_ADMIN.
         "securityContext": {
             "runAsUser": 0,
             "allowPrivilegeEscalation": False,
@@ -51,12 +55,3 @@ def daemon_set(namespace: str, image: str) -> dict[str, Any]:
         "volumes": [{"name": "pod-resources", "hostPath": {"path": KUBELET_PODS, "type": "Directory"}}],
     }
     return workloads.daemon_set(NAME, namespace, pod)
-
-
-def endpoints() -> list[dict[str, Any]]:
-    """What Prometheus reads of the exporter, with the node it runs on.
-
-    The pod that has a GPU is in ``exported_namespace``, ``exported_pod`` and ``exported_container``; without the prefix they
-    name the exporter.
-    """
-    return [{"port": "metrics", "relabelings": node_labels()}]

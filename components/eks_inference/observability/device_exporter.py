@@ -1,23 +1,17 @@
-"""What the exporters of accelerators have in common: they run on every node with devices, and Prometheus reads them."""
+"""Creates the resources that all accelerator exporters share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_inference.cluster.handle import Cluster
+from eks_inference.accelerators.neuron.component import NeuronPlugin
+from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, Rule, allow_from, namespace, network_policy
 from eks_inference.observability.handle import Metrics
-from eks_inference.observability.prometheus_plan import POD_MONITOR, pod_monitor
-
-
-class _Plugin(Protocol):
-    @property
-    def cluster(self) -> Cluster: ...
-    @property
-    def ready(self) -> Sequence[pulumi.Resource]: ...
+from eks_inference.observability.prometheus_plan import pod_monitor
 
 
 def device_exporter(
@@ -27,14 +21,14 @@ def device_exporter(
     port: int,
     endpoints: Sequence[Mapping[str, Any]],
     egress: Sequence[Rule],
-    plugin: _Plugin,
+    plugin: NeuronPlugin | NvidiaDevicePlugin,
     metrics: Metrics | None,
     parent: pulumi.Resource,
 ) -> Sequence[pulumi.Resource]:
-    """A privileged namespace, a NetworkPolicy, the exporter's DaemonSet and, with ``metrics``, a PodMonitor.
+    """Creates a privileged namespace, a NetworkPolicy, the exporter's DaemonSet and, with ``metrics``, a PodMonitor.
 
-    They have the DaemonSet's name and namespace. Without ``metrics`` any pod of the cluster may read ``port``. Returns what is
-    ready when the exporter is.
+    All have the DaemonSet's name and namespace. Without ``metrics``, any pod of the cluster may read ``port``. Returns the
+    resources to depend on.
     """
     cluster = plugin.cluster
     app, space, labels = (daemon_set["metadata"][key] for key in ("name", "namespace", "labels"))
@@ -52,7 +46,6 @@ def device_exporter(
         return (exporter,)
     monitor = k8s.apiextensions.CustomResource(
         f"{name}-podmonitor",
-        **POD_MONITOR,
         **pod_monitor(app, space, labels=metrics.monitor_labels, selector=labels, endpoints=endpoints, with_nodes=True),
         opts=on_cluster(cluster, parent, own_namespace, *metrics.ready),
     )

@@ -1,4 +1,4 @@
-"""Container logs in CloudWatch, by Fluent Bit, as resources."""
+"""Creates Fluent Bit, which sends container logs to CloudWatch."""
 
 from collections.abc import Sequence
 
@@ -17,21 +17,21 @@ from eks_inference.observability.spec import FluentBitSpec
 
 
 class FluentBit(pulumi.ComponentResource):
-    """Fluent Bit on every node: what containers write goes to one CloudWatch log group, a stream for each container.
+    """Fluent Bit on every node: sends all container logs to one CloudWatch log group, with one stream per container.
 
-    The group is ``/aws/eks/<cluster>/workload`` and a stream ``<namespace>.<pod>.<container>``, as in the source system. An event
-    is ``{"stream": "stdout", "log": <the line>, "node": <name>}`` with the time of the line. Fluent Bit's own lines are left out:
-    ``kubectl -n <namespace> logs daemonset/fluent-bit`` has them, errors of sending among them.
+    The group is ``/aws/eks/<cluster>/workload`` and a stream is ``<namespace>.<pod>.<container>``, as in the source system. An
+    event is ``{"stream": "stdout", "log": <the line>, "node": <name>}`` with the time of the line. Fluent Bit's own logs,
+    including delivery errors, are not sent: read them with ``kubectl -n <namespace> logs daemonset/fluent-bit``.
 
-    Builds a namespace, the log group with its retention, a role that may write to that group only (EKS Pod Identity: ``cluster``
-    must run its agent, as ``ClusterAddons`` does), a NetworkPolicy (nobody comes in; out only to DNS, credentials and HTTPS) and
-    a DaemonSet that runs whatever the taints, accelerators' among them. Typed objects instead of the chart aws-for-fluent-bit: a
-    preview shows them, and the chart's agent may read all pods of the cluster, which this one has no need to.
+    Creates a namespace, the log group with its retention, a role that may write only to that group (EKS Pod Identity: ``cluster``
+    must run the agent, as ``ClusterAddons`` does), a NetworkPolicy (no ingress; egress only to DNS, credentials and HTTPS) and a
+    DaemonSet that tolerates all taints. Typed objects replace the chart aws-for-fluent-bit, because previews show them and
+    because the chart's agent may read all pods of the cluster, which is unnecessary here.
 
-    The namespace's Pod Security is "privileged": logs are in a folder of the node, and belong to root. Lines that CloudWatch does
-    not take are sent again until it does; meanwhile reading waits, and what the kubelet rotates away is lost.
+    The namespace's Pod Security is "privileged": logs are in a node folder and belong to root. Fluent Bit retries lines that
+    CloudWatch rejects until it accepts them. Reading pauses meanwhile, and lines that the kubelet rotates away are lost.
 
-    With ``settings.protect`` the log group cannot be deleted; without, it goes with the stack.
+    With ``settings.protect`` the log group cannot be deleted; otherwise the stack deletes it.
     """
 
     def __init__(self, name: str, spec: FluentBitSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -55,7 +55,7 @@ class FluentBit(pulumi.ComponentResource):
             policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(plan.role_policy(arn)))},
             parent=self,
         )
-        # Privileged: logs are in a folder of the node.
+        # Pods mount the node's log folder, which needs "privileged".
         namespace = namespace_object(f"{name}-namespace", spec.namespace, "privileged", cluster=cluster, parent=self)
         inside = on_cluster(cluster, self, namespace)
         closed = k8s.networking.v1.NetworkPolicy(

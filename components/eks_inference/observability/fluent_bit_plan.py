@@ -1,8 +1,8 @@
-"""Fluent Bit as data: its configuration, what its role may do, its DaemonSet. Pure functions; no pulumi.
+"""Plans Fluent Bit: its configuration, the policy of its role, its DaemonSet. Pure functions; no pulumi.
 
-Sources: Fluent Bit 5.0.9 (documentation and code of tail, record_modifier, cloudwatch_logs; the configuration was tried against
-a stand-in for CloudWatch); public repositories that run aws-for-fluent-bit 3.4.15 (where the program is in the image); Kubernetes
-documentation, "Logging Architecture"; the source system's values of the chart aws-for-fluent-bit.
+Sources: Fluent Bit 5.0.9 (documentation and code of tail, record_modifier, cloudwatch_logs; the configuration was tested against
+a stand-in for CloudWatch); public repositories that run aws-for-fluent-bit 3.4.15 (location of the program in the image);
+Kubernetes documentation, "Logging Architecture"; the source system's values of the chart aws-for-fluent-bit.
 """
 
 import hashlib
@@ -14,40 +14,40 @@ from eks_inference.kubernetes import workloads
 from eks_inference.observability.spec import FluentBitSpec
 
 NAME = "fluent-bit"
-"""Of DaemonSet, ConfigMap and service account."""
+"""Name of DaemonSet, ConfigMap and service account."""
 
 CONFIG_FILE = "fluent-bit.conf"
 PORT = 2020
-"""Where Fluent Bit answers about itself."""
+"""Port of Fluent Bit's own HTTP server, for probes."""
 
 LOGS = "/var/log"
 STATE = "/var/lib/fluent-bit"
-"""Of the node: how far each file has been read, also across restarts of Fluent Bit."""
+"""Node folder with the read position of each file, which survives restarts of Fluent Bit."""
 
 _PROGRAM = "/fluent-bit/bin/fluent-bit"
 _CONFIG_FOLDER = "/etc/eks-inference"
 
-# How the kubelet names the log of a container.
+# The kubelet's file name of a container log.
 _FILE = r"^/var/log/containers/(?<pod>[^_]+)_(?<namespace>[^_]+)_(?<container>.+)-[0-9a-f]{64}\.log$"
 
 
 def log_group(spec: FluentBitSpec, cluster: str) -> str:
-    """Name of the log group; the source system's unless the spec says otherwise."""
+    """Name of the log group. The default is that of the source system."""
     return spec.log_group or f"/aws/eks/{cluster}/workload"
 
 
 def role_policy(log_group_arn: str) -> iam.Document:
-    """Writing into the log group, and nothing else. Streams are made by Fluent Bit; group and retention are the stack's.
+    """Returns a policy that allows only writing to the log group. Fluent Bit creates streams; the stack sets group and retention.
 
-    The source system also allows DescribeLogStreams and PutRetentionPolicy, which the older plugin of Fluent Bit called.
+    The source system also allows DescribeLogStreams and PutRetentionPolicy, which Fluent Bit's older plugin called.
     """
     return iam.document(iam.allow("WriteLogs", ["logs:CreateLogStream", "logs:PutLogEvents"], f"{log_group_arn}:*"))
 
 
 def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
-    """The configuration file.
+    """Returns the configuration file.
 
-    The stream is named after the log file, so Fluent Bit asks the API server nothing and needs no account there.
+    The name of the log file determines the stream, so Fluent Bit needs no access to the API server.
     """
     sections: list[tuple[str, dict[str, str | tuple[str, ...]]]] = [
         (
@@ -65,18 +65,18 @@ def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
             {
                 "Name": "tail",
                 "Path": f"{LOGS}/containers/*.log",
-                # A line about a line that could not be sent would make another one.
+                # An error line about a failed line would cause another error line.
                 "Exclude_Path": f"{LOGS}/containers/*_{spec.namespace}_*.log",
                 "Tag": "<namespace>.<pod>.<container>",
                 "Tag_Regex": _FILE,
                 "multiline.parser": "cri",
                 "DB": f"{STATE}/positions.db",
-                # A node's first pods start beside Fluent Bit: their first lines count.
+                # Keeps the first lines of pods that start on a new node together with Fluent Bit.
                 "Read_from_Head": "On",
-                # Seconds until it sees that a container started.
+                # Seconds until Fluent Bit finds the log of a new container.
                 "Refresh_Interval": "10",
                 "Skip_Long_Lines": "On",
-                # Then it waits with reading, and goes on where it stopped.
+                # At this limit Fluent Bit pauses reading; it resumes at the same position.
                 "Mem_Buf_Limit": "32MB",
             },
         ),
@@ -85,7 +85,7 @@ def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
             {
                 "Name": "record_modifier",
                 "Match": "*",
-                # CloudWatch has the time beside the line; _p says whether a line is whole, which it is by now.
+                # CloudWatch stores the time separately; _p marks partial lines, which are complete at this point.
                 "Remove_key": ("time", "_p"),
                 "Record": "node ${NODE_NAME}",
             },
@@ -98,9 +98,9 @@ def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:
                 "region": region,
                 "log_group_name": log_group(spec, cluster),
                 "log_stream_template": "$TAG",
-                # Asked for by the plugin, and used if the template fails.
+                # The plugin requires it and falls back to it if the template fails.
                 "log_stream_name": "unnamed",
-                # Otherwise it drops what it could not send twice.
+                # By default the plugin drops lines after two failed attempts.
                 "Retry_Limit": "no_limits",
             },
         ),
@@ -115,38 +115,19 @@ def _lines(keys: Mapping[str, str | tuple[str, ...]]) -> Iterator[str]:
 
 
 def daemon_set(spec: FluentBitSpec, config: str, image: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the DaemonSet, on all nodes whatever their taints."""
-    pod = {
-        "serviceAccountName": NAME,
-        "automountServiceAccountToken": False,
-        "tolerations": [{"operator": "Exists"}],
-        "terminationGracePeriodSeconds": 45,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(image)],
-        "volumes": [
-            {"name": "config", "configMap": {"name": NAME}},
-            {"name": "logs", "hostPath": {"path": LOGS, "type": "Directory"}},
-            {"name": "state", "hostPath": {"path": STATE, "type": "DirectoryOrCreate"}},
-        ],
-    }
-    # Fluent Bit reads the file once: another file is another pod.
-    annotations = {"eks-inference/config": _digest(config)}
-    return workloads.daemon_set(NAME, spec.namespace, pod, annotations=annotations, max_unavailable="20%")
-
-
-def _container(image: str) -> dict[str, Any]:
-    return {
+    """Returns ``metadata`` and ``spec`` of the DaemonSet, which runs on all nodes and tolerates all taints."""
+    container = {
         "name": NAME,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": [_PROGRAM, "--config", f"{_CONFIG_FOLDER}/{CONFIG_FILE}"],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "ports": [{"name": "http", "containerPort": PORT}],
-        # Not its own health check: that counts lines given up, and here none is.
+        # Fluent Bit's own health check counts dropped lines, and this configuration drops none.
         "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 15},
         "livenessProbe": {"httpGet": {"path": "/", "port": "http"}, "initialDelaySeconds": 10, "periodSeconds": 30},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        # Logs of containers belong to root; of what root may, it needs nothing else.
+        # Container logs belong to root. Fluent Bit needs no other privilege of root.
         "securityContext": {
             "runAsUser": 0,
             "allowPrivilegeEscalation": False,
@@ -159,7 +140,19 @@ def _container(image: str) -> dict[str, Any]:
             {"name": "state", "mountPath": STATE},
         ],
     }
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    pod = {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 45,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": NAME}},
+            {"name": "logs", "hostPath": {"path": LOGS, "type": "Directory"}},
+            {"name": "state", "hostPath": {"path": STATE, "type": "DirectoryOrCreate"}},
+        ],
+    }
+    # Fluent Bit reads the file only at start, so a changed file must change the pod.
+    annotations = {"eks-inference/config": hashlib.sha256(config.encode()).hexdigest()[:16]}
+    return workloads.daemon_set(NAME, spec.namespace, pod, annotations=annotations, max_unavailable="20%")

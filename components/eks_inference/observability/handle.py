@@ -1,4 +1,4 @@
-"""What the readers and the read need to know of each other: a Prometheus, whoever installed it, and the pods of a server."""
+"""Interfaces between Prometheus and what it scrapes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,27 +17,27 @@ class Metrics(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Where Prometheus runs: the pods a NetworkPolicy has to let in."""
+        """The namespace of Prometheus, which NetworkPolicies must admit."""
         ...
 
     @property
     def monitor_labels(self) -> Mapping[str, str]:
-        """Labels a PodMonitor must carry for this Prometheus to read it."""
+        """Labels that a PodMonitor needs for this Prometheus to select it."""
         ...
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before a PodMonitor and outlive it: the definition of its kind."""
+        """Resources that must exist before a PodMonitor and outlive it: its CustomResourceDefinition."""
         ...
 
 
 @dataclass(frozen=True)
 class ExistingPrometheus:
-    """A Prometheus the team already runs, with an operator whose PodMonitor knows ``attachMetadata``.
+    """A Prometheus that the team already runs, with an operator whose PodMonitor supports ``attachMetadata``.
 
-    ``monitor_labels`` are what its ``podMonitorSelector`` asks for: with kube-prometheus-stack as it comes,
-    ``{"release": <name of the Helm release>}``. Its ``podMonitorNamespaceSelector`` has to cover the namespaces of the servers.
-    It should scrape every 15 seconds or less often, and be the only one that scrapes Ray: see ``ServerMetrics``.
+    ``monitor_labels`` must match its ``podMonitorSelector``: by default, kube-prometheus-stack selects
+    ``{"release": <name of the Helm release>}``. Its ``podMonitorNamespaceSelector`` must cover the namespaces of the servers. Its
+    scrape interval must be at least 15 seconds, and no other Prometheus may scrape Ray: see ``ServerMetrics``.
     """
 
     cluster: Cluster
@@ -45,39 +45,39 @@ class ExistingPrometheus:
     monitor_labels: Mapping[str, str] = field(default_factory=dict)
     ready: Sequence[pulumi.Resource] = ()
     url: str | None = None
-    """Where it answers queries inside the cluster, e.g. ``http://prometheus-operated.prom.svc:9090``; autoscalers ask there."""
+    """URL for queries inside the cluster, e.g. ``http://prometheus-operated.prom.svc:9090``; autoscalers need it."""
 
 
 class RayPods(Protocol):
-    """A server on Ray, alone in its namespace: ``RayServeVllm``."""
+    """A Ray server that has its namespace to itself: ``RayServeVllm``."""
 
     @property
     def namespace(self) -> str: ...
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before Prometheus is let in."""
+        """Resources that must exist before Prometheus gets access."""
         ...
 
 
 class VllmPods(Protocol):
-    """A server whose pods hand on what vLLM counts: ``VllmServer``, ``TritonServer``, ``DisaggregatedPair``.
+    """A server whose pods export vLLM metrics: ``VllmServer``, ``TritonServer``, ``DisaggregatedPair``.
 
-    It is alone in its namespace.
+    It has its namespace to itself.
     """
 
     @property
     def metrics_job(self) -> str:
-        """Whose metrics they are, as dashboards ask: ``vllm``, or ``triton`` around it."""
+        """The exporter, as dashboards name it: ``vllm``, or ``triton`` if Triton embeds vLLM."""
         ...
 
     @property
     def metrics_ports(self) -> Mapping[str, int]:
-        """Where they answer, by the names of the ports in the pods."""
+        """Metrics ports by their name in the pods."""
         ...
 
     @property
     def metric_names(self) -> Mapping[str, str]:
-        """Metrics that dashboards know by another name: theirs → the dashboards'."""
+        """Metrics that dashboards call differently: the server's name → the dashboards' name."""
         ...
 
     @property
@@ -86,5 +86,5 @@ class VllmPods(Protocol):
     def pod_labels(self) -> Mapping[str, str]: ...
     @property
     def foundation(self) -> Sequence[pulumi.Resource]:
-        """What must exist before anything in the namespace."""
+        """Resources that must exist before anything in the namespace."""
         ...

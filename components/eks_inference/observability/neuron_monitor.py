@@ -1,4 +1,4 @@
-"""The exporter of Neuron devices as resources."""
+"""Creates the exporter of Neuron devices."""
 
 from collections.abc import Sequence
 
@@ -14,19 +14,19 @@ from eks_inference.observability.spec import NeuronMonitorSpec
 
 
 class NeuronMonitor(pulumi.ComponentResource):
-    """The Neuron monitor on every node with Neuron devices: use of cores, device memory, executions and errors, on port 8000.
+    """The Neuron monitor on every node with Neuron devices: core utilization, device memory, executions and errors, on port 8000.
 
-    Builds a namespace, the DaemonSet ``neuron-monitor``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the
-    labels ``node`` and ``instance_type``. Unlike AWS's manifest it also knows Trn2 and runs on tainted nodes. Without ``metrics``
-    any pod of the cluster may read it.
+    Creates a namespace, the DaemonSet ``neuron-monitor``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the
+    labels ``node`` and ``instance_type``. Unlike AWS's manifest, it also supports Trn2 and runs on tainted nodes. Without
+    ``metrics``, any pod of the cluster may read it.
 
-    The namespace's Pod Security is "privileged", and so is the container: it reads all Neuron devices of the node without asking
-    the plugin for one, which would take them from the workloads. It stands on the plugin, because it does not know devices that
-    the Neuron DRA driver handed out.
+    The namespace's Pod Security is "privileged", and so is the container: it reads all Neuron devices of the node directly,
+    because requesting devices from the plugin would take them from workloads. It depends on the plugin, because it does not see
+    devices that the Neuron DRA driver allocated.
 
-    The CloudWatch add-on brings an exporter of its own, which feeds CloudWatch and nothing else. With both there are two on each
-    Neuron node, as in the source system; ``observability.cloudwatch.configuration: {neuronMonitor: {enabled: false}}`` leaves
-    ours, and CloudWatch without Neuron metrics.
+    The CloudWatch add-on has its own exporter, which feeds only CloudWatch. With both, each Neuron node runs two exporters, as in
+    the source system; ``observability.cloudwatch.configuration: {neuronMonitor: {enabled: false}}`` keeps only this one and
+    leaves CloudWatch without Neuron metrics.
 
     Sources: aws-neuron-sdk 81ce03ae, src/k8/k8s-neuron-monitor-daemonset.yml and "Neuron Monitor" of its Kubernetes guide.
     """
@@ -45,8 +45,8 @@ class NeuronMonitor(pulumi.ComponentResource):
             name,
             plan.daemon_set(spec.namespace, plugin.cluster.settings.image(versions.image(plan.NAME))),
             port=plan.PORT,
-            endpoints=plan.endpoints(),
-            # It asks the metadata service what instance it is on; nodes that keep that from pods leave these labels empty.
+            endpoints=plan.ENDPOINTS,
+            # The monitor reads instance labels from the metadata service; they stay empty if nodes block pods from it.
             egress=[allow_to(addresses("169.254.169.254/32"), tcp=[80])],
             plugin=plugin,
             metrics=metrics,

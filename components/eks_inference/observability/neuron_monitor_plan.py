@@ -1,4 +1,4 @@
-"""The Neuron monitor as data. Pure functions; no pulumi.
+"""Plans the Neuron monitor. Pure functions; no pulumi.
 
 Sources: aws-neuron-sdk 81ce03ae, src/k8/k8s-neuron-monitor-daemonset.yml and "Neuron Monitor" of its Kubernetes guide.
 """
@@ -13,20 +13,33 @@ from eks_inference.observability.prometheus_plan import node_labels
 NAME = "neuron-monitor"
 PORT = 8000
 
+ENDPOINTS = [
+    {
+        "port": "metrics",
+        "relabelings": node_labels(),
+        "metricRelabelings": [
+            {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"},
+            {"action": "labeldrop", "regex": "exported_instance_type|instance_name|region|subnet_id"},
+        ],
+    }
+]
+"""Endpoints of the PodMonitor, with labels of the node. They drop the monitor's own instance labels, which come from the metadata
+service: nodes of this library block pods from it."""
+
 
 def daemon_set(namespace: str, image: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the monitor, on every node with Neuron devices whatever its taints."""
+    """Returns ``metadata`` and ``spec`` of the monitor's DaemonSet, which tolerates all taints."""
     container = {
         "name": NAME,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/opt/bin/entrypoint.sh"],
         "args": ["--port", str(PORT), "--neuron-monitor-config", "/opt/aws/neuron/bin/neuron-monitor.conf"],
-        # What AWS gives it; the Go runtime collects garbage before the limit is reached.
+        # AWS's value: the Go runtime collects garbage before the container reaches its limit.
         "env": [{"name": "GOMEMLIMIT", "value": "160MiB"}],
         "ports": [{"name": "metrics", "containerPort": PORT}],
         "readinessProbe": {"tcpSocket": {"port": "metrics"}, "periodSeconds": 15},
-        # AWS asks for 256m; less leaves more of a small node to its worker, and it may use as much.
+        # AWS requests 256m. A lower request leaves more of a small node to its worker; the limit still allows more.
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}},
         "securityContext": {"privileged": True},
     }
@@ -36,20 +49,3 @@ def daemon_set(namespace: str, image: str) -> dict[str, Any]:
         "containers": [container],
     }
     return workloads.daemon_set(NAME, namespace, pod)
-
-
-def endpoints() -> list[dict[str, Any]]:
-    """What Prometheus reads of the monitor, with the node it runs on.
-
-    What the monitor says of the instance itself it has from the metadata service, which nodes of this library keep from pods.
-    """
-    return [
-        {
-            "port": "metrics",
-            "relabelings": node_labels(),
-            "metricRelabelings": [
-                {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"},
-                {"action": "labeldrop", "regex": "exported_instance_type|instance_name|region|subnet_id"},
-            ],
-        }
-    ]

@@ -1,4 +1,4 @@
-"""Prometheus and Grafana as resources, and what makes them read a model server."""
+"""Creates Prometheus and Grafana, and the resources through which Prometheus scrapes a model server."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,22 +20,22 @@ from eks_inference.placement import Placement
 class PrometheusStack(pulumi.ComponentResource):
     """Prometheus with its operator, Grafana, kube-state-metrics and node exporters, from the chart kube-prometheus-stack.
 
-    Prometheus reads every PodMonitor, ServiceMonitor and Probe of the cluster, whoever made them. Added to the chart: Grafana
-    ``dashboards`` of Ray, vLLM and Neuron devices (all of ``prometheus_plan.DASHBOARDS`` unless told otherwise), recording and
-    alerting rules, and a PodMonitor of the KubeRay operators in whatever namespace. All but the node exporters is on the nodes of
-    ``placement`` (the core pool). ``cluster`` has to have the storage class gp3.
+    Prometheus selects every PodMonitor, ServiceMonitor and Probe of the cluster. The component adds to the chart: Grafana
+    ``dashboards`` (default: all of ``prometheus_plan.DASHBOARDS``), recording and alerting rules, and a PodMonitor for KubeRay
+    operators in any namespace. Everything except the node exporters runs on the nodes of ``placement`` (the core pool).
+    ``cluster`` must have the storage class gp3.
 
-    Two namespaces: ``<namespace>`` with Pod Security "restricted", and ``<namespace>-nodes`` with "privileged", where the node
-    exporters use the node's network, process ids and file system: what they measure is there. A NetworkPolicy closes the first
-    to other namespaces, but for the port at which the API server asks the operator about rules; a person forwards a port.
-    Prometheus itself may reach anything: it has to.
+    There are two namespaces: ``<namespace>`` with Pod Security "restricted", and ``<namespace>-nodes`` with "privileged", because
+    node exporters measure the node's network, processes and file system. A NetworkPolicy closes the first to other namespaces,
+    except for the webhook port at which the API server validates rules; people use port forwarding. Egress of Prometheus is open,
+    because it must reach every target.
 
-    ``grafana_admin_password`` is the password of ``admin``, or the Secret that holds it, in ``<namespace>``; Grafana reads it
-    when it starts. Without it the chart makes one and keeps it: key ``admin-password`` of the Secret
+    ``grafana_admin_password`` is the password of ``admin``, or the Secret in ``<namespace>`` that holds it; Grafana reads it at
+    start. Without it, the chart generates a password and keeps it in the key ``admin-password`` of the Secret
     ``kube-prometheus-stack-grafana``.
 
-    Helm installs the definitions (PodMonitor ...) once and neither updates nor deletes them: before a newer chart, apply those of
-    its version by hand (kube-prometheus-stack, UPGRADE.md), or set ``crds.upgradeJob.enabled`` in ``values``.
+    Helm installs the CustomResourceDefinitions once and neither updates nor deletes them. Before a chart upgrade, apply the new
+    ones by hand (kube-prometheus-stack, UPGRADE.md), or set ``crds.upgradeJob.enabled`` in ``values``.
     """
 
     grafana_service_name = plan.GRAFANA_SERVICE
@@ -58,7 +58,7 @@ class PrometheusStack(pulumi.ComponentResource):
         self.monitor_labels: Mapping[str, str] = {}
         self.url = plan.prometheus_url(spec)
         own_namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
-        # Privileged: node exporters use the node's network, process ids and file system.
+        # Node exporters need "privileged": they use the node's network, process ids and file system.
         nodes_namespace = namespace_object(
             f"{name}-nodes-namespace", plan.nodes_namespace(spec), "privileged", cluster=cluster, parent=self
         )
@@ -81,7 +81,15 @@ class PrometheusStack(pulumi.ComponentResource):
             namespace=spec.namespace,
             opts=inside,
         )
-        boards = [self._dashboard(name, dashboard, inside) for dashboard in dashboards]
+        boards = [
+            k8s.core.v1.ConfigMap(
+                f"{name}-dashboard-{dashboard}",
+                metadata={"name": f"dashboard-{dashboard}", "namespace": self.namespace, "labels": plan.DASHBOARD_LABELS},
+                data={f"{dashboard}.json": plan.dashboard(dashboard)},
+                opts=inside,
+            )
+            for dashboard in dashboards
+        ]
         release = chart_release(
             f"{name}-release",
             plan.RELEASE,
@@ -93,7 +101,7 @@ class PrometheusStack(pulumi.ComponentResource):
                 cluster=cluster.name,
                 grafana_password=(password.name, password.key) if password else None,
             ),
-            # Two volumes at most, half a dozen images, and a node exporter on nodes that may still be starting.
+            # The release waits for up to two volumes, six images, and node exporters on nodes that may still be starting.
             timeout_seconds=900,
             cluster=cluster,
             opts=on_cluster(
@@ -106,22 +114,12 @@ class PrometheusStack(pulumi.ComponentResource):
                 *placement.ready,
             ),
         )
-        rules, kuberay = self._read_and_judged(name, spec, on_cluster(cluster, self, release))
-        self.ready: Sequence[pulumi.Resource] = (release, rules, kuberay)
+        custom_resources = self._rules_and_kuberay(name, spec, on_cluster(cluster, self, release))
+        self.ready: Sequence[pulumi.Resource] = (release, *custom_resources)
         self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
 
-    def _dashboard(self, name: str, dashboard: str, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        return k8s.core.v1.ConfigMap(
-            f"{name}-dashboard-{dashboard}",
-            metadata={"name": f"dashboard-{dashboard}", "namespace": self.namespace, "labels": plan.DASHBOARD_LABELS},
-            data={f"{dashboard}.json": plan.dashboard(dashboard)},
-            opts=opts,
-        )
-
-    def _read_and_judged(
-        self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions
-    ) -> tuple[pulumi.Resource, pulumi.Resource]:
-        """Our recording and alerting rules, and a PodMonitor of the KubeRay operators."""
+    def _rules_and_kuberay(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
+        """Creates the library's recording and alerting rules, and a PodMonitor for KubeRay operators."""
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
             **plan.PROMETHEUS_RULE,
@@ -131,13 +129,13 @@ class PrometheusStack(pulumi.ComponentResource):
         )
         kuberay = k8s.apiextensions.CustomResource(
             f"{name}-kuberay",
-            **plan.POD_MONITOR,
             **plan.pod_monitor(
                 "kuberay-operator",
                 spec.namespace,
                 labels={},
                 selector={APP_LABEL: "kuberay-operator"},
-                endpoints=plan.kuberay_endpoints(),
+                # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.
+                endpoints=[{"port": "http", "honorLabels": True}],
                 any_namespace=True,
             ),
             opts=opts,
@@ -146,68 +144,65 @@ class PrometheusStack(pulumi.ComponentResource):
 
 
 class ServerMetrics(pulumi.ComponentResource):
-    """Makes Prometheus read a model server on Ray: PodMonitors of its head (with the autoscaler) and of its workers.
+    """Makes Prometheus scrape a model server on Ray: PodMonitors for its head (with the autoscaler) and its workers.
 
-    They stand in the server's own namespace, which holds no other Ray pods, and add the labels ``server`` (the server's name),
-    ``ray_io_cluster`` and ``ray_io_node_type``. A NetworkPolicy lets Prometheus in, beside those of the server.
+    They are in the server's namespace, which has no other Ray pods, and add the labels ``server`` (the server's name),
+    ``ray_io_cluster`` and ``ray_io_node_type``. An additional NetworkPolicy admits Prometheus.
 
-    What is seen: Ray Serve (requests, errors, latencies, queues, healthy replicas) and Ray itself (nodes, resources, autoscaler).
-    The vLLM engine is a child process of a replica and answers /metrics on the pod's loopback only; Prometheus sees what the
-    replica hands on to Ray, under the names ``ray_vllm_...`` (``serving/assets/vllm_metrics.py``).
+    The metrics cover Ray Serve (requests, errors, latencies, queues, healthy replicas) and Ray (nodes, resources, autoscaler).
+    The vLLM engine is a child process of a replica and serves /metrics only on the pod's loopback address. The replica forwards
+    these metrics to Ray as ``ray_vllm_...`` (``serving/assets/vllm_metrics.py``).
 
-    Ray renews a value every 10 seconds and hands it out once (ray 2.52.1, tried): scrape every 15 seconds or less often, and from
-    one Prometheus only.
+    Ray updates a value every 10 seconds and exports it once (tested with ray 2.52.1): scrape at intervals of at least 15 seconds,
+    and from one Prometheus only.
     """
 
     def __init__(self, name: str, *, server: RayPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:ServerMetrics", name, {"namespace": server.namespace}, opts)
         policy = _let_in(name, server.namespace, plan.RAY_PORTS, metrics=metrics, after=server.ready, parent=self)
-        endpoints = {"head": plan.ray_head_endpoints(), "worker": plan.ray_worker_endpoints()}
         monitors = [
             k8s.apiextensions.CustomResource(
                 f"{name}-{role}",
-                **plan.POD_MONITOR,
                 **plan.pod_monitor(
                     f"ray-{role}",
                     server.namespace,
                     labels=metrics.monitor_labels,
                     selector={"ray.io/node-type": role},
-                    endpoints=endpoints[role],
+                    endpoints=endpoints,
                 ),
                 opts=on_cluster(metrics.cluster, self, *metrics.ready, *server.ready),
             )
-            for role in endpoints
+            for role, endpoints in plan.ray_endpoints().items()
         ]
         self.ready: Sequence[pulumi.Resource] = (policy, *monitors)
         self.register_outputs({"namespace": server.namespace})
 
 
 class VllmMetrics(pulumi.ComponentResource):
-    """Makes Prometheus read a server that runs vLLM without Ray: a PodMonitor of its pods, and a NetworkPolicy that lets it in.
+    """Makes Prometheus scrape a server that runs vLLM without Ray: a PodMonitor for its pods, and a NetworkPolicy for access.
 
-    They stand in the server's namespace and add the label ``server``; the label ``job`` is ``<namespace>/vllm`` or
-    ``<namespace>/triton``. Where pods answer at several ports, as those of a prefill and decode pair do, each is a server of its
-    own, ``<server>-<port name>``: added up, every request would count twice.
+    They are in the server's namespace and add the label ``server``; the label ``job`` is ``<namespace>/vllm`` or
+    ``<namespace>/triton``. If pods have several metrics ports, as in a prefill and decode pair, each port becomes a separate
+    server, ``<server>-<port name>``: in a sum, every request would otherwise count twice.
 
-    vLLM answers /metrics at the port of its API, without a key even where the API wants one: under its own names (``vllm:...``),
-    and of the HTTP server ``http_...``. Triton has a port of its own for its counters (``nv_...``) and those of vLLM.
+    vLLM serves /metrics at its API port, without a key even if the API needs one: its own metrics (``vllm:...``) and those of the
+    HTTP server (``http_...``). Triton has a separate port for its counters (``nv_...``) and those of vLLM.
 
-    They do not wait for the model: a server that never comes up is what one wants to see.
+    They do not wait for the model, so that Prometheus also sees a server that never becomes ready.
     """
 
     def __init__(self, name: str, *, server: VllmPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:VllmMetrics", name, {"namespace": server.namespace}, opts)
-        ports = [*server.metrics_ports.values()]
-        policy = _let_in(name, server.namespace, ports, metrics=metrics, after=server.foundation, parent=self)
+        ports = server.metrics_ports
+        policy = _let_in(name, server.namespace, [*ports.values()], metrics=metrics, after=server.foundation, parent=self)
         monitor = k8s.apiextensions.CustomResource(
             f"{name}-pods",
-            **plan.POD_MONITOR,
             **plan.pod_monitor(
                 server.metrics_job,
                 server.namespace,
                 labels=metrics.monitor_labels,
                 selector=server.pod_labels,
-                endpoints=plan.vllm_endpoints([*server.metrics_ports], server.metric_names),
+                endpoints=plan.vllm_endpoints([*ports], server.metric_names),
             ),
             opts=on_cluster(metrics.cluster, self, *metrics.ready, *server.foundation),
         )
@@ -224,7 +219,7 @@ def _let_in(
     after: Sequence[pulumi.Resource],
     parent: pulumi.Resource,
 ) -> k8s.networking.v1.NetworkPolicy:
-    """Opens these ports of all pods of a server's namespace to Prometheus."""
+    """Creates a NetworkPolicy that opens these ports of all pods in a server's namespace to Prometheus."""
     return k8s.networking.v1.NetworkPolicy(
         f"{name}-policy",
         **network_policy(

@@ -1,4 +1,4 @@
-"""Prometheus as data: values of its chart, PodMonitors, our dashboards and rules. Pure functions; no pulumi.
+"""Plans Prometheus: chart values, PodMonitors, dashboards and rules. Pure functions; no pulumi.
 
 Sources: prometheus-community/helm-charts, kube-prometheus-stack 88.5.3 and its subcharts kube-state-metrics 8.4.0,
 prometheus-node-exporter 4.56.1 and grafana 12.11.1 (values and templates); prometheus-operator 0.93 (PodMonitor).
@@ -23,26 +23,25 @@ GRAFANA_SECRET = "grafana-admin"
 GRAFANA_PASSWORD_KEY = "admin-password"
 PROMETHEUS_PORT = 9090
 WEBHOOK_PORT = 10250
-"""The operator's: the API server asks it whether a rule is one."""
+"""Webhook port of the operator, at which the API server validates rules."""
 
-POD_MONITOR = {"api_version": "monitoring.coreos.com/v1", "kind": "PodMonitor"}
 PROMETHEUS_RULE = {"api_version": "monitoring.coreos.com/v1", "kind": "PrometheusRule"}
-"""The operator's kinds, as arguments of a custom resource."""
+"""A kind of the operator, as arguments of a custom resource."""
 
 DASHBOARDS = ("ray-vllm", "vllm", "triton", "neuron", "gpu")
-"""Files of ``assets``: <name>.json. ``ray-vllm`` is for servers on Ray, ``vllm`` for those that run vLLM by itself or as a pair,
-``triton`` for those that run it inside Triton; ``neuron`` and ``gpu`` are about devices."""
+"""Files ``assets/<name>.json``. ``ray-vllm`` is for servers on Ray, ``vllm`` for standalone vLLM and pairs, ``triton`` for vLLM
+in Triton, ``neuron`` and ``gpu`` for devices."""
 
 DASHBOARD_LABELS = {"grafana_dashboard": "1"}
-"""What Grafana's sidecar looks for on ConfigMaps of its namespace."""
+"""Labels by which Grafana's sidecar selects ConfigMaps in its namespace."""
 
 RAY_AUTOSCALER_PORT = 44217
-"""Metrics of the autoscaler beside the Ray head (ray 2.52.1, AUTOSCALER_METRIC_PORT). The pod has no name for it."""
+"""Metrics port of the autoscaler next to the Ray head (ray 2.52.1, AUTOSCALER_METRIC_PORT). The pod does not name it."""
 
 RAY_PORTS = (8080, RAY_AUTOSCALER_PORT)
-"""Where Ray pods answer Prometheus; KubeRay's names for them: metrics, and none."""
+"""Metrics ports of Ray pods. KubeRay names the first one "metrics"; the second has no name."""
 
-# Where each image of the chart stands in its values, and what it is without a mirror.
+# The chart's images, by their path in the values.
 _IMAGES: Mapping[tuple[str, ...], str] = {
     ("alertmanager", "alertmanagerSpec", "image"): "quay.io/prometheus/alertmanager",
     ("grafana", "image"): "docker.io/grafana/grafana",
@@ -56,19 +55,20 @@ _IMAGES: Mapping[tuple[str, ...], str] = {
     ("prometheusOperator", "thanosImage"): "quay.io/thanos/thanos",
 }
 
-# Control-plane parts that EKS runs where the chart's Services do not lead (EKS user guide, "Monitor your cluster metrics with
-# Prometheus"), and kube-proxy, which answers on the node's loopback: their alerts would fire from the first minute.
+# Unreachable targets, whose alerts would fire from the first minute: control-plane parts that EKS runs outside the reach of the
+# chart's Services (EKS user guide, "Monitor your cluster metrics with Prometheus"), and kube-proxy, which serves metrics only on
+# the node's loopback address.
 _OUT_OF_REACH = ("kubeControllerManager", "kubeEtcd", "kubeProxy", "kubeScheduler")
 _RULES_OUT_OF_REACH = ("etcd", "kubeControllerManager", "kubeProxy", "kubeSchedulerAlerting", "kubeSchedulerRecording")
 
 
 def nodes_namespace(spec: PrometheusSpec) -> str:
-    """Where the exporter that reads nodes runs."""
+    """Namespace of the node exporters."""
     return f"{spec.namespace}-nodes"
 
 
 def prometheus_url(spec: PrometheusSpec) -> str:
-    """The address of Prometheus inside the cluster."""
+    """URL of Prometheus inside the cluster."""
     return f"http://{RELEASE}-prometheus.{spec.namespace}.svc.cluster.local:{PROMETHEUS_PORT}"
 
 
@@ -80,17 +80,11 @@ def chart_values(
     cluster: str,
     grafana_password: tuple[Any, str] | None,
 ) -> dict[str, Any]:
-    """Values of the chart, the user's over ours. ``grafana_password`` is name (an output perhaps) and key of a Secret."""
-    return merged(_ours(spec, placement, settings, cluster, grafana_password), spec.values)
-
-
-def _ours(
-    spec: PrometheusSpec, placement: Placement, settings: StackSettings, cluster: str, grafana_password: tuple[Any, str] | None
-) -> dict[str, Any]:
+    """Returns chart values; the user's override ours. ``grafana_password`` is a Secret's name (possibly an output) and key."""
     here = placement.scheduling()
     interval = f"{spec.scrape_interval_seconds}s"
     values: dict[str, Any] = {
-        # The chart's definitions come in its crds folder, which Helm installs once and never updates or deletes.
+        # The definitions are in the chart's crds folder, which Helm installs once and never updates or deletes.
         "crds": {"enabled": True},
         "defaultRules": {
             "rules": {**dict.fromkeys(_RULES_OUT_OF_REACH, False), "alertmanager": spec.alertmanager},
@@ -99,13 +93,13 @@ def _ours(
         "prometheus": {
             "prometheusSpec": {
                 **here,
-                # Otherwise only objects labelled with this release are read: everybody else's would be ignored silently.
+                # By default Prometheus selects only objects labelled with this release and silently ignores all others.
                 "podMonitorSelectorNilUsesHelmValues": False,
                 "serviceMonitorSelectorNilUsesHelmValues": False,
                 "probeSelectorNilUsesHelmValues": False,
                 "scrapeConfigSelectorNilUsesHelmValues": False,
                 "ruleSelectorNilUsesHelmValues": False,
-                # One, because Ray hands out each value once: two that scrape would see half of them each.
+                # Ray exports each value once: with two replicas, each would get only part of the values.
                 "replicas": 1,
                 "scrapeInterval": interval,
                 "evaluationInterval": interval,
@@ -113,7 +107,7 @@ def _ours(
                 "retention": f"{spec.retention_days}d",
                 "retentionSize": f"{spec.volume_gib * 85 // 100}GiB",
                 "storageSpec": {"volumeClaimTemplate": {"spec": _claim(spec.volume_gib)}},
-                # Gone with the stack, also when somebody else keeps the namespace.
+                # Deletes the volume with the stack, even if the namespace remains.
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
                 "resources": _resources("500m", "2Gi", "4Gi"),
             }
@@ -135,7 +129,7 @@ def _ours(
         },
         "grafana": {**here, **_grafana(spec, grafana_password)},
         "kube-state-metrics": {**here, "resources": _resources("50m", "128Mi", "256Mi")},
-        # On every node, tainted or not, as the chart has it.
+        # Runs on every node and tolerates all taints, as in the chart.
         "prometheus-node-exporter": {
             "namespaceOverride": nodes_namespace(spec),
             "resources": _resources("50m", "32Mi", "128Mi"),
@@ -143,36 +137,36 @@ def _ours(
     }
     for path, image in _IMAGES.items():
         values = merged(values, _mirrored(path, image, settings))
-    return values
+    return merged(values, spec.values)
 
 
 def _grafana(spec: PrometheusSpec, password: tuple[Any, str] | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "grafana.ini": {"analytics": {"check_for_updates": False, "reporting_enabled": False}, "users": {"allow_sign_up": False}},
         "resources": _resources("100m", "256Mi", "512Mi"),
-        # Its sidecar may read ConfigMaps and Secrets of its own namespace; the chart would let it read those of all namespaces.
+        # Limits Grafana's sidecar to ConfigMaps and Secrets of its namespace; by default it may read those of all namespaces.
         "rbac": {"namespaced": True},
         "sidecar": {
             "resources": _resources("50m", "128Mi", "256Mi"),
             "dashboards": {"searchNamespace": spec.namespace, "resource": "configmap"},
             "datasources": {"searchNamespace": spec.namespace, "alertmanager": {"enabled": spec.alertmanager}},
         },
-        # It would run as root, which "restricted" forbids; fsGroup does for a volume of EBS what it is for.
+        # This init container runs as root, which "restricted" forbids; fsGroup already sets the ownership of EBS volumes.
         "initChownData": {"enabled": False},
         "testFramework": {"enabled": False},
     }
     if password is not None:
         name, key = password
         values["admin"] = {"existingSecret": name, "passwordKey": key}
-        # The administrator's name is no secret, so the Secret holds the password only. Given the name this way, the chart does
-        # not tell it the sidecars, which ask Grafana to read what they brought.
+        # The user name is not secret, so the Secret holds only the password. With a name set through env, the chart does not pass
+        # it to the sidecars, which need it to make Grafana reload their content.
         values["env"] = {"GF_SECURITY_ADMIN_USER": GRAFANA_USER}
         for sidecar in ("dashboards", "datasources"):
             values["sidecar"][sidecar]["env"] = {"REQ_USERNAME": GRAFANA_USER}
     if spec.grafana_volume_gib:
         size = f"{spec.grafana_volume_gib}Gi"
         values["persistence"] = {"enabled": True, "size": size, "storageClassName": STORAGE_CLASS}
-        # The volume is of one node at a time.
+        # Only one node can mount the volume at a time.
         values["deploymentStrategy"] = {"type": "Recreate"}
     return values
 
@@ -190,7 +184,7 @@ def _resources(cpu: str, memory: str, memory_limit: str) -> dict[str, Any]:
 
 
 def _mirrored(path: tuple[str, ...], image: str, settings: StackSettings) -> dict[str, Any]:
-    """The image's values when it has a mirror, else nothing. The chart's ``global.imageRegistry`` knows only one for all."""
+    """Returns the image's values if it has a mirror, else {}. The chart's ``global.imageRegistry`` would apply to all images."""
     mirror = settings.image(image)
     if mirror == image:
         return {}
@@ -201,7 +195,7 @@ def _mirrored(path: tuple[str, ...], image: str, settings: StackSettings) -> dic
     return values
 
 
-# -- what Prometheus reads ------------------------------------------------------------------------------------------------------
+# -- scrape targets -------------------------------------------------------------------------------------------------------------
 
 
 def pod_monitor(
@@ -214,11 +208,13 @@ def pod_monitor(
     any_namespace: bool = False,
     with_nodes: bool = False,
 ) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of a PodMonitor; it reads pods of its own namespace unless told otherwise.
+    """Returns a PodMonitor as arguments of a custom resource. By default it selects pods in its own namespace.
 
-    ``with_nodes``: relabelings may use labels of the pods' nodes.
+    ``with_nodes`` makes labels of the pods' nodes available to relabelings.
     """
     return {
+        "api_version": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "spec": {
             **({"namespaceSelector": {"any": True}} if any_namespace else {}),
@@ -229,46 +225,35 @@ def pod_monitor(
     }
 
 
-def ray_head_endpoints() -> list[dict[str, Any]]:
-    """The head's Ray metrics, and those of its autoscaler, whose port the pod does not name."""
-    address = {
-        "sourceLabels": ["__meta_kubernetes_pod_ip"],
-        "targetLabel": "__address__",
-        "replacement": f"$1:{RAY_AUTOSCALER_PORT}",
-    }
-    return [_ray_endpoint(), {"port": "metrics", "relabelings": [*_ray_labels(), address]}]
-
-
-def ray_worker_endpoints() -> list[dict[str, Any]]:
-    """Ray metrics of a worker, those of its replicas and their engines among them."""
-    return [_ray_endpoint()]
-
-
-def _ray_endpoint() -> dict[str, Any]:
-    # Half of what Ray exports is about its own remote calls; the otel_ labels say which code counted.
-    return {
+def ray_endpoints() -> dict[str, list[dict[str, Any]]]:
+    """Returns the endpoints of Ray pods by node type. The head also exports its autoscaler, whose port the pod does not name."""
+    labels = [
+        _target_label("__meta_kubernetes_pod_label_eks_inference_server", "server"),
+        _target_label("__meta_kubernetes_pod_label_ray_io_cluster", "ray_io_cluster"),
+        _target_label("__meta_kubernetes_pod_label_ray_io_node_type", "ray_io_node_type"),
+    ]
+    # Half of Ray's metrics describe its internal remote calls; the otel_ labels name the code that recorded a metric.
+    ray = {
         "port": "metrics",
-        "relabelings": _ray_labels(),
+        "relabelings": labels,
         "metricRelabelings": [
             {"action": "drop", "sourceLabels": ["__name__"], "regex": "(ray_grpc|ray_operation|ray_gcs_storage|python)_.*"},
             {"action": "labeldrop", "regex": "otel_scope_.*"},
         ],
     }
-
-
-def _ray_labels() -> list[dict[str, Any]]:
-    return [
-        _target_label("__meta_kubernetes_pod_label_eks_inference_server", "server"),
-        _target_label("__meta_kubernetes_pod_label_ray_io_cluster", "ray_io_cluster"),
-        _target_label("__meta_kubernetes_pod_label_ray_io_node_type", "ray_io_node_type"),
-    ]
+    address = {
+        "sourceLabels": ["__meta_kubernetes_pod_ip"],
+        "targetLabel": "__address__",
+        "replacement": f"$1:{RAY_AUTOSCALER_PORT}",
+    }
+    return {"head": [ray, {"port": "metrics", "relabelings": [*labels, address]}], "worker": [ray]}
 
 
 def vllm_endpoints(ports: Sequence[str], metric_names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """vLLM's own metrics, of the ports of these names, which are the API's too. What Python says of itself is left out.
+    """Returns the endpoints for vLLM metrics at ports with these names. They drop metrics of the Python process.
 
-    With several ports each is a server of its own: the port's name is added to the label ``server``. ``metric_names`` are those
-    to be called otherwise: the name in the answer → the one in Prometheus.
+    With several ports, each is a separate server: the label ``server`` includes the port's name. ``metric_names`` are metrics to
+    rename: the exported name → the name in Prometheus.
     """
     server = _target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")
     if len(ports) > 1:
@@ -297,13 +282,8 @@ def vllm_endpoints(ports: Sequence[str], metric_names: Mapping[str, str]) -> lis
     ]
 
 
-def kuberay_endpoints() -> list[dict[str, Any]]:
-    """The KubeRay operator's, which say what state each RayService is in. Name and namespace are the RayService's."""
-    return [{"port": "http", "honorLabels": True}]
-
-
 def node_labels() -> list[dict[str, Any]]:
-    """Relabelings that tell the node of a pod and its instance type, for a ``pod_monitor`` ``with_nodes``."""
+    """Returns relabelings that add a pod's node and its instance type, for ``pod_monitor(..., with_nodes=True)``."""
     return [
         _target_label("__meta_kubernetes_pod_node_name", "node"),
         _target_label("__meta_kubernetes_node_label_node_kubernetes_io_instance_type", "instance_type"),
@@ -314,16 +294,16 @@ def _target_label(source: str, target: str) -> dict[str, Any]:
     return {"sourceLabels": [source], "targetLabel": target}
 
 
-# -- what people see ------------------------------------------------------------------------------------------------------------
+# -- rules and dashboards -------------------------------------------------------------------------------------------------------
 
 
 def rules() -> dict[str, Any]:
-    """Recording and alerting rules: a Prometheus rule file, and ``spec`` of a PrometheusRule."""
+    """Returns recording and alerting rules: the content of a Prometheus rule file, and ``spec`` of a PrometheusRule."""
     return yaml.load(_asset("rules.yaml"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def dashboard(name: str) -> str:
-    """A Grafana dashboard as JSON text."""
+    """Returns a Grafana dashboard as JSON text."""
     return _asset(f"{name}.json")
 
 

@@ -1,4 +1,4 @@
-"""The machine image of a pool: one that EKS publishes, or one of the user's own."""
+"""Spec of a pool's machine image: one that EKS publishes, or a custom one."""
 
 import re
 from typing import Annotated, Any, Literal, Self
@@ -10,27 +10,27 @@ from eks_inference.spec import Spec
 
 
 class ReleaseAmi(Spec):
-    """An AL2023 image that EKS publishes; which one follows from the accelerator of the pool's instance types."""
+    """An AL2023 image that EKS publishes, in the variant for the accelerator of the pool's instance types."""
 
     kind: Literal["release"] = "release"
     release_version: str | None = Field(
         default=None,
         pattern=r"^1\.\d\d\.\d+-\d{8}$",
-        description="EKS AMI release, e.g. 1.35.6-20260714: it decides the Neuron or NVIDIA driver. Default: the catalog's pin.",
+        description="EKS AMI release, e.g. 1.35.6-20260714; it decides the Neuron or NVIDIA driver. Default: the catalog's pin.",
     )
 
 
 class ImageIdAmi(Spec):
-    """An image of your own, built from the AL2023 EKS recipe: nodeadm must be in it."""
+    """A custom image, built from the AL2023 EKS recipe. It must contain nodeadm."""
 
     kind: Literal["image_id"]
     id: str = Field(pattern=r"^ami-[0-9a-f]{8,17}$", description="Image id in the stack's region.")
 
 
 class SsmParameterAmi(Spec):
-    """An image of your own whose id stands in a parameter of your account, read at each deployment.
+    """A custom image whose id is in an SSM parameter of your account, read at each deployment.
 
-    Parameters that AWS publishes (``/aws/service/…``) cannot be read this way; ``{kind: release}`` covers what they name.
+    Parameters that AWS publishes (``/aws/service/…``) cannot be read this way; use ``{kind: release}`` for their images.
     """
 
     kind: Literal["ssm_parameter"]
@@ -39,18 +39,18 @@ class SsmParameterAmi(Spec):
     @model_validator(mode="after")
     def _own_parameter(self) -> Self:
         if self.name.startswith(("/aws/", "aws/")):
-            raise ValueError(f"given: {self.name}; parameters under /aws/ are AWS's own: use {{kind: release}}")
+            raise ValueError(f"given: {self.name}; parameters under /aws/ belong to AWS: use {{kind: release}}")
         return self
 
 
 def _refuse_al2(value: Any) -> Any:
-    """Sources: research notes on AMIs; awslabs/amazon-eks-ami#2545; Neuron release notes."""
+    """Refuses Amazon Linux 2. Sources: awslabs/amazon-eks-ami#2545; Neuron release notes."""
     texts = value.values() if isinstance(value, dict) else [value]
     if any(isinstance(text, str) and re.match(r"AL2_|.*amazon-linux-2(?!023)", text) for text in texts):
         fault = (
-            f"given: {value!r}; Amazon Linux 2 is refused: EKS publishes no AL2 image since 26 November 2025, 1.32 was the last "
-            "Kubernetes version with one, and the Neuron runtime left it in SDK 2.20. Use {kind: release}, which is AL2023 with "
-            "the driver of the pool's accelerator"
+            f"given: {value!r}; Amazon Linux 2 is refused: EKS has published no AL2 image since 26 November 2025, 1.32 was the "
+            "last Kubernetes version with one, and the Neuron runtime dropped it in SDK 2.20. Use {kind: release}, which is "
+            "AL2023 with the driver of the pool's accelerator"
         )
         raise PydanticCustomError("NEU016", "{fault}", {"fault": fault})
     return value

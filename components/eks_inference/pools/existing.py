@@ -1,4 +1,4 @@
-"""A pool that somebody else made."""
+"""The handle of an existing pool."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ from eks_inference.placement import Placement, Taint, place
 
 @dataclass(frozen=True)
 class ExistingPool:
-    """Nodes the team already has: a node group, a Karpenter NodePool, anything with a label of its own.
+    """Existing nodes: a node group, a Karpenter NodePool, or any other nodes with a distinguishing label.
 
-    ``node_selector`` is what tells these nodes from others, ``taints`` what they carry, ``max_nodes`` how many there can be
-    (None: not bounded), ``efa_interfaces`` how many EFA interfaces a node has, ``driver`` the version of their Neuron driver.
-    Placements raise ``KeyError`` for instance types the catalog does not know.
+    ``node_selector`` selects these nodes and no others, ``taints`` are their taints, ``max_nodes`` is their largest number (None:
+    unbounded), ``efa_interfaces`` the number of EFA interfaces per node, and ``driver`` the version of their Neuron driver.
+    ``placement`` raises ``KeyError`` for instance types that are not in the catalog.
     """
 
     pool: str
@@ -29,7 +29,7 @@ class ExistingPool:
     driver: str | None = None
 
     def placement(self, instance_type: str | None = None) -> Placement:
-        """Where a workload runs on this pool; see ``Pool``."""
+        """Returns the placement of a workload on this pool; see ``Pool``."""
         placement = place(
             self.pool,
             [instances.instance_type(name) for name in self.instance_types],

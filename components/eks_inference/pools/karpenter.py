@@ -1,4 +1,4 @@
-"""The Karpenter controller, with everything it needs in AWS."""
+"""Creates the Karpenter controller with its AWS resources."""
 
 import json
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from eks_inference.pools.spec import KarpenterSpec
 
 
 class NodeAutoscaler(Protocol):
-    """What a pool needs to know of Karpenter, whoever installed it: ``Karpenter`` or ``ExistingKarpenter``."""
+    """The interface of Karpenter for pools: ``Karpenter`` or ``ExistingKarpenter``."""
 
     @property
     def node_role_name(self) -> pulumi.Input[str]:
-        """Name, not ARN, of the role its nodes get. The controller may pass it on and the cluster admits it."""
+        """Name, not ARN, of the nodes' role. The controller may pass this role, and the cluster has an access entry for it."""
         ...
 
     @property
@@ -34,21 +34,21 @@ class NodeAutoscaler(Protocol):
 
 @dataclass(frozen=True)
 class ExistingKarpenter:
-    """A Karpenter controller of version 1 the team already runs."""
+    """An existing Karpenter controller of version 1."""
 
     node_role_name: pulumi.Input[str]
     ready: Sequence[pulumi.Resource] = ()
 
 
 class Karpenter(pulumi.ComponentResource):
-    """The controller on the core pool, its role by Pod Identity, the role of its nodes, and the queue of interruption warnings.
+    """The controller on the core pool, its Pod Identity role, the role of its nodes, and the queue of interruption events.
 
-    ``placement`` is a pool that Karpenter does not make itself. Two charts: first the custom resource definitions, then the
-    controller, so that on the way down a definition outlives the objects of its kind; and the controller outlives NodePools and
-    EC2NodeClasses, whose finalizers it answers, just as access entry, queue and roles outlive the controller.
+    ``placement`` must be on a pool that Karpenter does not manage. There are two charts, one for the custom resource definitions
+    and one for the controller, so that during teardown a definition outlives its objects. The controller outlives NodePools and
+    EC2NodeClasses, because it handles their finalizers; access entry, queue and roles outlive the controller.
 
-    Raises ``SpecError`` when the pool has fewer nodes than the controller has replicas: no two of them share a node, and the
-    release would wait for the second until it times out.
+    Raises ``SpecError`` when the pool has fewer nodes than the controller has replicas: no two replicas share a node, and the
+    release would wait for the second one until it times out.
     """
 
     def __init__(
@@ -61,16 +61,9 @@ class Karpenter(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if placement.max_nodes is not None and placement.max_nodes < spec.replicas:
-            raise SpecError(
-                [
-                    Fault(
-                        ("karpenter", "replicas"),
-                        f"pool {placement.pool} has too few nodes for one replica each",
-                        given=str(spec.replicas),
-                        allowed=f"at most {placement.max_nodes}",
-                    )
-                ]
-            )
+            message = f"pool {placement.pool} has too few nodes for one replica each"
+            allowed = f"at most {placement.max_nodes}"
+            raise SpecError([Fault(("karpenter", "replicas"), message, given=str(spec.replicas), allowed=allowed)])
         super().__init__("eks-inference:index:Karpenter", name, spec.model_dump(mode="json", exclude_none=True), opts)
         settings = cluster.settings
         self.queue_name = f"{cluster.name}-karpenter"
@@ -103,7 +96,7 @@ class Karpenter(pulumi.ComponentResource):
             f"{name}-release",
             "karpenter",
             namespace=plan.NAMESPACE,
-            # The controller's chart carries the definitions too, but Helm never updates those.
+            # The controller's chart also contains the definitions, but Helm never updates them.
             skip_crds=True,
             values=merged(
                 plan.chart_values(
@@ -131,7 +124,7 @@ class Karpenter(pulumi.ComponentResource):
         self.register_outputs({"nodeRoleName": role.name, "nodeRoleArn": role.arn, "queueName": self.queue_name})
 
     def _controller_identity(self, name: str, cluster: Cluster, nodes: aws.iam.Role) -> list[pulumi.Resource]:
-        """What the controller needs in AWS."""
+        """Creates the controller's role and policies."""
         settings = cluster.settings
         policies: dict[str, pulumi.Input[str]] = {
             concern: iam.policy_json(document)
@@ -153,12 +146,12 @@ class Karpenter(pulumi.ComponentResource):
         )
 
     def _interruptions(self, name: str, cluster: Cluster) -> list[pulumi.Resource]:
-        """The queue, the rules that fill it, and the leave they have to do so."""
+        """Creates the interruption queue, the EventBridge rules that fill it, and the queue policy."""
         settings = cluster.settings
         queue = aws.sqs.Queue(
             f"{name}-interruptions",
             name=self.queue_name,
-            # A warning older than five minutes is of no use: a spot instance is gone two minutes after its own.
+            # A warning is useless after five minutes: a spot instance stops two minutes after its warning.
             message_retention_seconds=300,
             sqs_managed_sse_enabled=True,
             tags={**settings.tags, "Name": self.queue_name},

@@ -1,7 +1,7 @@
-"""Pure parts of Karpenter: the controller's permissions, what interrupts nodes, its two kinds of object, its chart's values."""
+"""Plans Karpenter: controller permissions, interruption events, chart values, and the objects of a pool. Pure; no pulumi."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from eks_inference.aws import iam
 from eks_inference.placement import (
@@ -16,7 +16,7 @@ from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.settings import StackSettings
 
-NAMESPACE = "kube-system"  # Karpenter's install guide: the API server has a priority of its own for service accounts there
+NAMESPACE = "kube-system"  # Karpenter's install guide: the API server gives service accounts there a priority of their own
 SERVICE_ACCOUNT = "karpenter"
 CONTROLLER_IMAGE = "public.ecr.aws/karpenter/controller"
 
@@ -27,36 +27,37 @@ INTERRUPTION_EVENTS: Mapping[str, tuple[str, str]] = {
     "spot": ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
     "state-change": ("aws.ec2", "EC2 Instance State-change Notification"),
 }
-"""EventBridge source and detail type by our name of the rule; a detail type off by one letter never matches.
+"""EventBridge source and detail type by our rule name. A misspelt detail type never matches any event.
 
-Source: the CloudFormation template of Karpenter's "Getting started", v1.12 to v1.14; older ones lack the reservation event.
+Source: the CloudFormation template in Karpenter's "Getting started", v1.12 to v1.14; older versions lack the reservation event.
 """
 
 # -- permissions -----------------------------------------------------------------------------------------------------------------
 
 
-def controller_policies(
-    *, cluster: str, settings: StackSettings, queue_name: str, account_id: str = "*"
-) -> dict[str, iam.Document]:
-    """Permissions of a controller of 1.11 or newer that are known before anything exists, one document a concern.
+def controller_policies(*, cluster: str, settings: StackSettings, queue_name: str) -> dict[str, iam.Document]:
+    """Returns permissions of a controller of version 1.11 or newer, by concern; ``instance_profiles_policy`` has the others.
 
-    ``instance_profiles_policy`` is the rest. What Karpenter makes it tags with the cluster's name, and it may only touch what has
-    that tag. ``account_id`` may stay a wildcard: an identity policy reaches no other account. Source: Karpenter v1.14,
-    "CloudFormation" reference, which also grants reading of zonal shifts; they are off here.
+    Karpenter tags everything it creates with the cluster's name and may change only resources with that tag. ARNs have a wildcard
+    for the account, because an identity policy reaches no other account. Source: Karpenter v1.14, "CloudFormation" reference,
+    which also allows reading zonal shifts; they are off here.
     """
+    queue = f"arn:{settings.partition}:sqs:{settings.region}:*:{queue_name}"
     policies = {
         "nodes": _nodes_policy(cluster, settings),
-        "discovery": _discovery_policy(cluster, settings, account_id),
-        "interruption": _interruption_policy(settings, queue_name, account_id),
+        "discovery": _discovery_policy(cluster, settings),
+        "interruption": iam.document(
+            iam.allow("ReadQueue", ["sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"], queue)
+        ),
     }
     if settings.kms_key_arn:
         policies["volume-key"] = _volume_key_policy(settings, settings.kms_key_arn)
     return policies
 
 
-def _owned(cluster: str, kind: str) -> dict[str, str]:
-    """Condition keys and values that say: tagged as this cluster's own. ``kind`` is ``ResourceTag`` or ``RequestTag``."""
-    return {f"aws:{kind}/kubernetes.io/cluster/{cluster}": "owned"}
+def _tagged(kind: Literal["RequestTag", "ResourceTag"], tags: Mapping[str, str]) -> dict[str, str]:
+    """Returns conditions on the tags of a request or of a resource."""
+    return {f"aws:{kind}/{key}": value for key, value in tags.items()}
 
 
 def _nodes_policy(cluster: str, settings: StackSettings) -> iam.Document:
@@ -65,12 +66,10 @@ def _nodes_policy(cluster: str, settings: StackSettings) -> iam.Document:
 
     launch = ["ec2:RunInstances", "ec2:CreateFleet"]
     made = ec2("fleet", "instance", "launch-template", "network-interface", "spot-instances-request", "volume")
-    new = {**_owned(cluster, "RequestTag"), "aws:RequestTag/eks:eks-cluster-name": cluster}
-    new_in_pool = {f"aws:RequestTag/{KARPENTER_POOL_LABEL}": "*"}
-    own = {
-        "StringEquals": _owned(cluster, "ResourceTag"),
-        "StringLike": {f"aws:ResourceTag/{KARPENTER_POOL_LABEL}": "*"},
-    }
+    owned, in_pool = {f"kubernetes.io/cluster/{cluster}": "owned"}, {KARPENTER_POOL_LABEL: "*"}
+    new = _tagged("RequestTag", {**owned, "eks:eks-cluster-name": cluster})
+    new_in_pool = _tagged("RequestTag", in_pool)
+    own = {"StringEquals": _tagged("ResourceTag", owned), "StringLike": _tagged("ResourceTag", in_pool)}
     return iam.document(
         iam.allow(
             "LaunchFromWhatExists",
@@ -112,18 +111,16 @@ def _nodes_policy(cluster: str, settings: StackSettings) -> iam.Document:
     )
 
 
-def instance_profiles_policy(*, cluster: str, settings: StackSettings, node_role_arn: str, account_id: str = "*") -> iam.Document:
-    """What lets the controller wrap the nodes' role, and no other, into instance profiles of its own."""
-    profiles = f"arn:{settings.partition}:iam::{account_id}:instance-profile/*"
-
-    def tagged(kind: str) -> dict[str, str]:
-        return {**_owned(cluster, kind), f"aws:{kind}/topology.kubernetes.io/region": settings.region}
-
-    def of_class(kind: str) -> dict[str, str]:
-        return {f"aws:{kind}/karpenter.k8s.aws/ec2nodeclass": "*"}
-
-    new = {**tagged("RequestTag"), "aws:RequestTag/eks:eks-cluster-name": cluster}
-    own = {"StringEquals": tagged("ResourceTag"), "StringLike": of_class("ResourceTag")}
+def instance_profiles_policy(*, cluster: str, settings: StackSettings, node_role_arn: str) -> iam.Document:
+    """Returns permissions to create instance profiles with the nodes' role and no other."""
+    profiles = f"arn:{settings.partition}:iam::*:instance-profile/*"
+    owned = {f"kubernetes.io/cluster/{cluster}": "owned", "topology.kubernetes.io/region": settings.region}
+    of_class = {"karpenter.k8s.aws/ec2nodeclass": "*"}
+    new = {
+        "StringEquals": _tagged("RequestTag", {**owned, "eks:eks-cluster-name": cluster}),
+        "StringLike": _tagged("RequestTag", of_class),
+    }
+    own = {"StringEquals": _tagged("ResourceTag", owned), "StringLike": _tagged("ResourceTag", of_class)}
     return iam.document(
         iam.allow(
             "GiveNodesTheirRole",
@@ -131,20 +128,12 @@ def instance_profiles_policy(*, cluster: str, settings: StackSettings, node_role
             node_role_arn,
             conditions={"StringEquals": {"iam:PassedToService": iam.ec2_service(settings.partition)}},
         ),
-        iam.allow(
-            "MakeProfiles",
-            ["iam:CreateInstanceProfile"],
-            profiles,
-            conditions={"StringEquals": new, "StringLike": of_class("RequestTag")},
-        ),
+        iam.allow("MakeProfiles", ["iam:CreateInstanceProfile"], profiles, conditions=new),
         iam.allow(
             "TagOwnProfiles",
             ["iam:TagInstanceProfile"],
             profiles,
-            conditions={
-                "StringEquals": {**own["StringEquals"], **new},
-                "StringLike": {**own["StringLike"], **of_class("RequestTag")},
-            },
+            conditions={operator: {**tags, **new[operator]} for operator, tags in own.items()},
         ),
         iam.allow(
             "UseOwnProfiles",
@@ -153,12 +142,12 @@ def instance_profiles_policy(*, cluster: str, settings: StackSettings, node_role
             conditions=own,
         ),
         iam.allow("ReadProfiles", ["iam:GetInstanceProfile"], profiles),
-        # IAM knows no resource or condition for listing.
+        # IAM supports no resource or condition for listing.
         iam.allow("ListProfiles", ["iam:ListInstanceProfiles"], "*"),
     )
 
 
-def _discovery_policy(cluster: str, settings: StackSettings, account_id: str) -> iam.Document:
+def _discovery_policy(cluster: str, settings: StackSettings) -> iam.Document:
     described = (
         "CapacityReservations",
         "Images",
@@ -181,19 +170,14 @@ def _discovery_policy(cluster: str, settings: StackSettings, account_id: str) ->
             conditions={"StringEquals": {"aws:RequestedRegion": settings.region}},
         ),
         iam.allow("FindImages", ["ssm:GetParameter"], f"{arn}:ssm:{settings.region}::parameter/aws/service/*"),
-        # The price list has no resources; it answers in three regions only.
+        # The price list has no resources and is available in three regions only.
         iam.allow("ReadPrices", ["pricing:GetProducts"], "*"),
-        iam.allow("FindCluster", ["eks:DescribeCluster"], f"{arn}:eks:{settings.region}:{account_id}:cluster/{cluster}"),
+        iam.allow("FindCluster", ["eks:DescribeCluster"], f"{arn}:eks:{settings.region}:*:cluster/{cluster}"),
     )
 
 
-def _interruption_policy(settings: StackSettings, queue_name: str, account_id: str) -> iam.Document:
-    queue = f"arn:{settings.partition}:sqs:{settings.region}:{account_id}:{queue_name}"
-    return iam.document(iam.allow("ReadQueue", ["sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"], queue))
-
-
 def _volume_key_policy(settings: StackSettings, key_arn: str) -> iam.Document:
-    """Who launches an instance with a volume under a customer key needs the key (EBS user guide, "How EBS encryption works")."""
+    """Launching an instance with a volume under a customer key requires that key (EBS user guide, "How EBS encryption works")."""
     through_ec2 = {"kms:ViaService": f"ec2.{settings.region}.{iam.dns_suffix(settings.partition)}"}
     return iam.document(
         iam.allow(
@@ -212,7 +196,7 @@ def _volume_key_policy(settings: StackSettings, key_arn: str) -> iam.Document:
 
 
 def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> iam.Document:
-    """Lets these rules of EventBridge put events into the interruption queue, and nobody speak to it unencrypted."""
+    """Returns the queue policy: these EventBridge rules may send events, and unencrypted access is denied."""
     send = {
         "Sid": "EventsIn",
         "Effect": "Allow",
@@ -238,13 +222,13 @@ def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> iam.Document:
 def chart_values(
     *, cluster: str, queue_name: str, replicas: int, placement: Placement, settings: StackSettings
 ) -> dict[str, Any]:
-    """Values of the karpenter chart, before the user's own."""
+    """Returns our values of the karpenter chart; the user's values are merged over them."""
     return {
         "replicas": replicas,
         "serviceAccount": {"name": SERVICE_ACCOUNT},
         "settings": {"clusterName": cluster, "interruptionQueue": queue_name},
         "nodeSelector": {"kubernetes.io/os": "linux", **placement.node_selector},
-        # A list replaces the chart's, so its own toleration is repeated.
+        # The list replaces the chart's own, so its default toleration is repeated.
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}, *placement.tolerations()],
         "controller": {
             "image": {"repository": settings.image(CONTROLLER_IMAGE)},
@@ -266,18 +250,21 @@ def node_class(
     subnet_ids: Sequence[Any],
     security_group_id: Any,
 ) -> dict[str, Any]:
-    """``spec`` of the EC2NodeClass (``karpenter.k8s.aws/v1``). ``role`` and the ids are only put in place, never looked at."""
-    volume: dict[str, Any] = {
+    """Returns the ``spec`` of the EC2NodeClass (``karpenter.k8s.aws/v1``). ``role`` and the ids may be Outputs."""
+    if isinstance(spec.ami, ReleaseAmi):
+        image = {"alias": plan.karpenter_ami_alias(plan.release_version(spec.ami, spec.instances()[0], kubernetes_version))}
+    else:
+        image = {"id": spec.ami.id}
+    volume = {
         "volumeSize": f"{plan.root_volume_gib(spec)}Gi",
         "volumeType": "gp3",
         "encrypted": True,
         "deleteOnTermination": True,
+        **({"kmsKeyID": settings.kms_key_arn} if settings.kms_key_arn else {}),
     }
-    if settings.kms_key_arn:
-        volume["kmsKeyID"] = settings.kms_key_arn
-    found: dict[str, Any] = {
+    return {
         "amiFamily": "AL2023",
-        "amiSelectorTerms": [_ami_term(spec, kubernetes_version)],
+        "amiSelectorTerms": [image],
         "role": role,
         "subnetSelectorTerms": [{"id": subnet_id} for subnet_id in subnet_ids],
         "securityGroupSelectorTerms": [{"id": security_group_id}],
@@ -288,27 +275,17 @@ def node_class(
             "httpPutResponseHopLimit": spec.metadata_hop_limit,
         },
         "tags": {**settings.tags, "Name": name_tag},
+        **({"instanceStorePolicy": "RAID0"} if plan.has_local_disks(spec) else {}),
+        **({"kubelet": dict(spec.kubelet)} if spec.kubelet else {}),
     }
-    if plan.has_local_disks(spec):
-        found["instanceStorePolicy"] = "RAID0"
-    if spec.kubelet:
-        found["kubelet"] = dict(spec.kubelet)
-    return found
 
 
-def _ami_term(spec: KarpenterPoolSpec, kubernetes_version: str) -> dict[str, str]:
-    if isinstance(spec.ami, ReleaseAmi):
-        release = plan.release_version(spec.ami, spec.instances()[0], kubernetes_version)
-        return {"alias": plan.karpenter_ami_alias(release)}
-    return {"id": spec.ami.id}
-
-
-# Kubernetes and EC2 name the same architectures differently.
+# Kubernetes name by EC2 name.
 _KUBERNETES_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 
 def node_pool(spec: KarpenterPoolSpec, *, pool: str) -> dict[str, Any]:
-    """``spec`` of the NodePool (``karpenter.sh/v1``), which uses the EC2NodeClass of the same name."""
+    """Returns the ``spec`` of the NodePool (``karpenter.sh/v1``), which uses the EC2NodeClass of the same name."""
     choice = (
         (INSTANCE_TYPE_LABEL, spec.instance_types)
         if spec.instance_types
@@ -321,21 +298,17 @@ def node_pool(spec: KarpenterPoolSpec, *, pool: str) -> dict[str, Any]:
         ("kubernetes.io/os", ("linux",)),
         (CAPACITY_TYPE_LABEL, tuple(capacity.replace("_", "-") for capacity in spec.capacity_types)),
     )
-    node: dict[str, Any] = {
+    taints = [taint.manifest() for taint in plan.pool_taints(spec)]
+    node = {
         "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": pool},
         "requirements": [{"key": key, "operator": "In", "values": list(values)} for key, values in requirements],
         "expireAfter": spec.expire_after,
-    }
-    taints = [taint.manifest() for taint in plan.pool_taints(spec)]
-    if taints:
-        node["taints"] = taints
-    found: dict[str, Any] = {
-        "template": {"metadata": {"labels": plan.pool_labels(spec, pool)}, "spec": node},
-        "disruption": {"consolidationPolicy": spec.consolidation_policy, "consolidateAfter": spec.consolidate_after},
+        **({"taints": taints} if taints else {}),
     }
     limits = {"cpu": spec.cpu_limit, "memory": spec.memory_limit}
-    if any(limits.values()):
-        found["limits"] = {resource: limit for resource, limit in limits.items() if limit}
-    if spec.weight is not None:
-        found["weight"] = spec.weight
-    return found
+    return {
+        "template": {"metadata": {"labels": plan.pool_labels(spec, pool)}, "spec": node},
+        "disruption": {"consolidationPolicy": spec.consolidation_policy, "consolidateAfter": spec.consolidate_after},
+        **({"limits": {resource: limit for resource, limit in limits.items() if limit}} if any(limits.values()) else {}),
+        **({"weight": spec.weight} if spec.weight else {}),
+    }

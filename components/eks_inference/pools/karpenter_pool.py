@@ -1,7 +1,6 @@
-"""A pool that Karpenter fills: an EC2NodeClass and a NodePool."""
+"""Creates a pool that Karpenter fills: an EC2NodeClass and a NodePool."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -18,14 +17,14 @@ from eks_inference.pools.spec import KarpenterPoolSpec
 class KarpenterPool(pulumi.ComponentResource):
     """One EC2NodeClass and one NodePool, both named after the pool.
 
-    ``pool`` is also the value of the label that placements select and defaults to ``name``. Nodes start in the private subnets of
-    the chosen zones, with the cluster security group, both by id. The deployment waits until Karpenter calls the EC2NodeClass
-    ready, that is, until it has found image, subnets and group and made an instance profile; nodes start later, with their pods.
+    ``pool`` is also the value of the label that placements select; it defaults to ``name``. Nodes start in the private subnets of
+    the chosen zones with the cluster security group, both given by id. The deployment waits until Karpenter reports the
+    EC2NodeClass as ready, with image, subnets, group and instance profile; nodes start later, with their pods.
 
-    On the way down the NodePool goes first and takes its drained nodes with it, which is waited for (30 minutes at most), then
-    the EC2NodeClass, then the controller.
+    Teardown deletes the NodePool first and waits at most 30 minutes until its nodes are drained, then deletes the EC2NodeClass,
+    then the controller.
 
-    Raises ``SpecError`` for zones the network does not have and for an AMI release of another Kubernetes version.
+    Raises ``SpecError`` for zones outside the network and for an AMI release of another Kubernetes version.
     """
 
     def __init__(
@@ -43,7 +42,8 @@ class KarpenterPool(pulumi.ComponentResource):
         self.pool = pool or name
         self._spec = spec
         self._kubernetes_version = cluster.version
-        self.zone_ids = plan.subnet_zones(spec.zone_ids, [subnet.zone_id for subnet in network.private_subnets])
+        network_zones = [subnet.zone_id for subnet in network.private_subnets]
+        self.zone_ids = plan.pool_zones(spec, network_zones, cluster.settings.region)
         drained = pulumi.CustomTimeouts(delete="30m")
         node_class = k8s.apiextensions.CustomResource(
             f"{name}-class",
@@ -73,6 +73,5 @@ class KarpenterPool(pulumi.ComponentResource):
         self.register_outputs({"pool": self.pool})
 
     def placement(self, instance_type: str | None = None) -> Placement:
-        """Where a workload runs on this pool; see ``Pool``. Only the pool's limits bound the number of nodes."""
-        placement = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids)
-        return replace(placement, ready=self.ready)
+        """Returns the placement of a workload on this pool; see ``Pool``. Only the pool's limits bound the number of nodes."""
+        return plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)

@@ -1,8 +1,7 @@
-"""A managed node group with a launch template of ours."""
+"""Creates a managed node group with its own launch template."""
 
 import base64
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pulumi
 import pulumi_aws as aws
@@ -21,19 +20,20 @@ from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
 class ManagedPool(pulumi.ComponentResource):
     """Node role, launch template and managed node group, in the private subnets of the chosen zones.
 
-    ``pool`` is the value of the label that placements select and defaults to ``name``. Nodes get the cluster security group from
-    EKS, an encrypted gp3 root disk, metadata by token only, and the stack's tags on instances, volumes and interfaces. The access
-    entry of the node role is made by EKS. A pool with accelerators is updated and replaced old nodes first: a reservation has no
-    room for both.
+    ``pool`` is the value of the label that placements select; it defaults to ``name``. Nodes get the cluster security group from
+    EKS, an encrypted gp3 root disk, instance metadata by token only, and the stack's tags on instances, volumes and interfaces.
+    EKS creates the access entry of the node role. Updates and replacements of a pool with accelerators stop old nodes first,
+    because a reservation has no room for both.
 
-    With a KMS key of your own in the stack settings, the key's policy must let the service-linked role
-    ``AWSServiceRoleForAutoScaling`` use it, or no instance starts (EC2 Auto Scaling user guide, "Required AWS KMS key policy").
+    With a customer KMS key in the stack settings, the key policy must allow the service-linked role
+    ``AWSServiceRoleForAutoScaling`` to use it. Otherwise no instance starts (EC2 Auto Scaling user guide, "Required AWS KMS key
+    policy").
 
-    With ``efa`` the nodes have EFA interfaces and sit in one subnet, in a cluster placement group unless they come out of a
-    reservation. A security group of the pool's own, beside the cluster's, lets EFA traffic among the nodes through both ways.
+    With ``efa`` the nodes have EFA interfaces and are in one subnet, in a cluster placement group unless they come from a
+    reservation. In addition to the cluster security group, a security group of the pool allows EFA traffic among the nodes.
 
-    Raises ``SpecError`` for zones the network does not have, for an AMI release of another Kubernetes version, and for EFA
-    interfaces that the instance type does not offer.
+    Raises ``SpecError`` for zones outside the network, for an AMI release of another Kubernetes version, and for EFA interfaces
+    that the instance type does not offer.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ManagedPool(pulumi.ComponentResource):
     ) -> None:
         inputs = spec.model_dump(mode="json", exclude_none=True)
         if "placement" in inputs:
-            # The SDK makes attributes of inputs, and that name is a method of pools.
+            # The SDK sets inputs as attributes, and pools have a method of that name.
             inputs["placement_group"] = inputs.pop("placement")
         super().__init__("eks-inference:index:ManagedPool", name, inputs, opts)
         self.pool = pool or name
@@ -74,31 +74,34 @@ class ManagedPool(pulumi.ComponentResource):
             naming.within(naming.NODE_GROUP, f"{name}-nodes"),
             cluster_name=cluster.name,
             node_role_arn=role.arn,
-            # A network may have several subnets in the one zone of an EFA pool.
+            # A network may have several subnets in the zone of an EFA pool.
             subnet_ids=subnet_ids[:1] if spec.efa else subnet_ids,
             launch_template=aws.eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
-            # EKS refuses all three beside an image id in the template.
+            # EKS refuses all three when the template has an image id.
             ami_type=plan.ami_type(instance) if release else None,
             version=cluster.version if release else None,
             release_version=plan.release_version(release, instance, cluster.version) if release else None,
             capacity_type=spec.capacity_type.upper(),
-            # With a capacity block the type stands in the template (EKS user guide, "Capacity Blocks for ML").
+            # With a capacity block the template has the type (EKS user guide, "Capacity Blocks for ML").
             instance_types=None if spec.capacity_type == "capacity_block" else list(spec.instance_types),
             scaling_config=aws.eks.NodeGroupScalingConfigArgs(
                 desired_size=spec.size,
                 min_size=bounds.min if bounds else spec.size,
-                # EKS takes no maximum of 0.
+                # EKS accepts no maximum of 0.
                 max_size=bounds.max if bounds else max(spec.size, 1),
             ),
             update_config=aws.eks.NodeGroupUpdateConfigArgs(
                 max_unavailable=spec.max_unavailable,
                 update_strategy=(spec.update_strategy or ("minimal" if accelerated else "default")).upper(),
             ),
-            # A disruption budget may keep a node from draining for long; unforced, EKS gives an update up after 15 minutes.
+            # A disruption budget may delay draining for long; without force, EKS abandons an update after 15 minutes.
             force_update_version=True,
             node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(enabled=True) if spec.node_repair else None,
             labels=plan.pool_labels(spec, self.pool),
-            taints=[aws.eks.NodeGroupTaintArgs(**plan.eks_taint(taint)) for taint in plan.pool_taints(spec)],
+            taints=[
+                aws.eks.NodeGroupTaintArgs(key=taint.key, value=taint.value, effect=plan.EKS_TAINT_EFFECTS[taint.effect])
+                for taint in plan.pool_taints(spec)
+            ],
             tags={**settings.tags, "Name": f"{cluster.name}-{self.pool}"},
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -112,9 +115,8 @@ class ManagedPool(pulumi.ComponentResource):
         self.register_outputs({"pool": self.pool, "nodeRoleArn": role.arn, "nodeGroupName": self.node_group.node_group_name})
 
     def placement(self, instance_type: str | None = None) -> Placement:
-        """Where a workload runs on this pool; see ``Pool``."""
-        placement = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids)
-        return replace(placement, ready=self.ready)
+        """Returns the placement of a workload on this pool; see ``Pool``."""
+        return plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
 
     def _launch_template(self, name: str, spec: ManagedPoolSpec, cluster: Cluster, network: Network) -> aws.ec2.LaunchTemplate:
         settings = cluster.settings
@@ -172,20 +174,20 @@ class ManagedPool(pulumi.ComponentResource):
     def _network_interfaces(
         self, name: str, layout: Sequence[Interface], cluster: Cluster, network: Network
     ) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgs]:
-        """Interfaces with the security groups inside: EC2 takes no groups beside interfaces, and EKS adds none to them.
+        """Returns interfaces that include the security groups: EC2 accepts no other groups then, and EKS adds none.
 
-        They name no subnet, EKS does; and no public address, which EC2 refuses to nodes with several interfaces.
+        EKS chooses the subnet. There is no public address, because EC2 refuses one to nodes with several interfaces.
         """
         settings = cluster.settings
         group = aws.ec2.SecurityGroup(
             f"{name}-efa",
             vpc_id=network.vpc_id,
             description=f"EFA among the nodes of pool {self.pool} of the EKS cluster {cluster.name}",
-            # EFA traffic is not IP: a rule for 0.0.0.0/0 does not cover it, only one for the group itself does, in each direction
+            # EFA traffic is not IP: a rule for 0.0.0.0/0 does not cover it, only a rule for the group itself, in each direction
             # (EC2 user guide, "Get started with EFA and MPI", step 1).
             ingress=[{"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "EFA from the nodes"}],
             egress=[{"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "EFA to the nodes"}],
-            # Not the cluster's tag: only one group of a node may have it.
+            # Without the cluster's tag, which only one group of a node may have.
             tags={**settings.tags, "Name": f"{cluster.name}-{self.pool}-efa"},
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -202,7 +204,7 @@ class ManagedPool(pulumi.ComponentResource):
         ]
 
     def _placement_group(self, name: str, spec: ManagedPoolSpec, cluster: Cluster) -> pulumi.Input[str] | None:
-        """Name of the group that the nodes are placed in."""
+        """Returns the name of the nodes' placement group."""
         if isinstance(spec.placement, ExistingPlacementGroup):
             return spec.placement.name
         if not plan.makes_placement_group(spec):
@@ -216,30 +218,26 @@ class ManagedPool(pulumi.ComponentResource):
         return group.name
 
     def _image_id(self, name: str, spec: ManagedPoolSpec) -> pulumi.Input[str] | None:
-        """The template's image; None where EKS supplies one.
+        """Returns the image of the launch template, or None where EKS supplies it.
 
-        A parameter is read as a resource. Templates of managed groups cannot name one themselves (``resolve:ssm:``): EKS may not
-        read parameters (aws/containers-roadmap#1951).
+        An SSM parameter is read as a resource: templates of managed groups cannot refer to one (``resolve:ssm:``), because EKS
+        may not read parameters (aws/containers-roadmap#1951).
         """
         if isinstance(spec.ami, ImageIdAmi):
             return spec.ami.id
         if isinstance(spec.ami, SsmParameterAmi):
             parameter = aws.ssm.Parameter.get(f"{name}-image", spec.ami.name, opts=pulumi.ResourceOptions(parent=self))
-            # The provider marks every parameter's value as secret; an image id is none, and a reviewer should see it.
+            # The provider marks the value of every parameter as secret, but reviewers should see an image id.
             return pulumi.Output.unsecret(parameter.value)
         return None
 
     def _user_data(self, spec: ManagedPoolSpec, cluster: Cluster) -> pulumi.Input[str] | None:
+        def encoded(known: plan.ClusterFacts | None = None) -> str | None:
+            text = plan.user_data(spec, pool=self.pool, cluster=known)
+            return base64.b64encode(text.encode()).decode() if text else None
+
         if isinstance(spec.ami, ReleaseAmi):
-            return _base64(plan.user_data(spec, pool=self.pool))
-
-        def rendered(facts: list[str]) -> str:
-            endpoint, authority = facts
-            known = plan.ClusterFacts(cluster.name, endpoint, authority, cluster.service_cidr)
-            return _base64(plan.user_data(spec, pool=self.pool, cluster=known)) or ""
-
-        return pulumi.Output.all(cluster.endpoint, cluster.certificate_authority).apply(rendered)
-
-
-def _base64(text: str | None) -> str | None:
-    return base64.b64encode(text.encode()).decode() if text is not None else None
+            return encoded()
+        return pulumi.Output.all(cluster.endpoint, cluster.certificate_authority).apply(
+            lambda facts: encoded(plan.ClusterFacts(cluster.name, facts[0], facts[1], cluster.service_cidr)) or ""
+        )

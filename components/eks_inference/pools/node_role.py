@@ -1,4 +1,4 @@
-"""The role of nodes, the same for both kinds of pool."""
+"""Creates the IAM role of nodes, for both kinds of pool."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,12 @@ from eks_inference.settings import StackSettings
 def node_role(
     name: str, *, description: str, settings: StackSettings, s3_read_buckets: Sequence[str], parent: pulumi.Resource
 ) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
-    """A node role, and the policies that must be on it before the first node joins and until the last has left."""
+    """Creates a node role; returns it and the policies that must be attached while any node exists."""
+    trust = iam.trust("Nodes", iam.ec2_service(settings.partition), "sts:AssumeRole")
     role = aws.iam.Role(
         naming.within(naming.IAM_ROLE, name),
         description=description,
-        assume_role_policy=iam.policy_json(iam.ec2_trust(settings.partition)),
+        assume_role_policy=iam.policy_json(iam.document(trust)),
         permissions_boundary=settings.permissions_boundary_arn,
         tags={**settings.tags, "Name": name},
         opts=pulumi.ResourceOptions(parent=parent),

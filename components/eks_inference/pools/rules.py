@@ -1,4 +1,4 @@
-"""What a pool must keep to, whatever runs on it. Numbers POO… (any pool), EFA… and KAR… (Karpenter)."""
+"""Rules about pools. Ids POO… (any pool), EFA… and KAR… (Karpenter)."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,15 @@ from eks_inference.catalog import zones
 from eks_inference.kubernetes.quantity import amount, cpu_millis
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.facts import PoolFacts
-from eks_inference.pools.interfaces import efa_count
 from eks_inference.pools.spec import ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, rule
 
 
 @rule(
     "POO001",
-    "A pool starts nodes in zones of the network only.",
-    fix="name zones of the network, or add the zone to network.zone_ids",
-    source="EKS API, CreateNodegroup: subnets are the network's",
+    "A pool starts nodes only in zones of the network.",
+    fix="choose zones of the network, or add the zone to network.zone_ids",
+    source="EKS API, CreateNodegroup: subnets belong to the network",
 )
 def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:
     for position, zone in enumerate(pool.spec.zone_ids):
@@ -35,7 +34,7 @@ def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:
     "The zones of a pool offer its instance types.",
     severity="warning",
     fix="choose a zone that offers the family, or another family",
-    source="EC2 DescribeInstanceTypeOfferings, as catalog/zones.toml keeps it",
+    source="EC2 DescribeInstanceTypeOfferings, copied in catalog/zones.toml",
 )
 def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
     if pool.region not in zones.regions():
@@ -46,7 +45,7 @@ def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
         found = [zone for zone in wanted if zone in offered]
         yield Judgement(
             holds=not wanted or bool(found),
-            path=pool.at("zone_ids") if pool.spec.zone_ids else pool.path,
+            path=pool.at("zone_ids") if pool.spec.zone_ids else pool.at(),
             working=(f"{family} in {pool.region}: {', '.join(offered) or 'not offered'}", f"pool: {', '.join(wanted)}"),
             message=f"no zone of pool '{pool.name}' is known to offer {family}",
             given=", ".join(wanted),
@@ -56,8 +55,8 @@ def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
 
 @rule(
     "POO003",
-    "The machine image is of the cluster's Kubernetes version.",
-    fix="change release_version together with the cluster's version, or leave it out for the catalog's pin",
+    "The machine image is for the cluster's Kubernetes version.",
+    fix="change release_version together with the cluster's version, or omit it to use the catalog's pin",
     source="EKS user guide, managed node group AMI versions: <minor>.<patch>-<date>",
 )
 def image_of_the_cluster_version(pool: PoolFacts) -> Iterator[Judgement]:
@@ -67,8 +66,8 @@ def image_of_the_cluster_version(pool: PoolFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=minor == pool.kubernetes_version,
             path=pool.at("ami", "release_version"),
-            working=(f"release {release} is of Kubernetes {minor}; the cluster is of {pool.kubernetes_version}",),
-            message="the release is of another Kubernetes version than the cluster",
+            working=(f"release {release} is for Kubernetes {minor}; the cluster runs {pool.kubernetes_version}",),
+            message="the release is for another Kubernetes version than the cluster's",
             given=release,
             allowed=f"{pool.kubernetes_version}.<patch>-<date>",
         )
@@ -76,29 +75,28 @@ def image_of_the_cluster_version(pool: PoolFacts) -> Iterator[Judgement]:
 
 @rule(
     "POO004",
-    "A placement group and a capacity reservation are not named together, unless the reservation was made in that group.",
+    "A pool does not combine a placement group with a capacity reservation, unless the reservation was made in that group.",
     severity="warning",
-    fix="leave placement out: a pool with a reservation makes no group",
+    fix="omit placement: a pool with a reservation gets no placement group",
     source="EC2 user guide, Capacity Reservations in cluster placement groups; terraform-aws-eks issues 3661 and 3730",
 )
 def group_or_reservation(pool: PoolFacts) -> Iterator[Judgement]:
     if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved:
-        existing = isinstance(pool.spec.placement, ExistingPlacementGroup)
-        group = pool.spec.placement.name if isinstance(pool.spec.placement, ExistingPlacementGroup) else "none"
+        group = pool.spec.placement.name if isinstance(pool.spec.placement, ExistingPlacementGroup) else ""
         yield Judgement(
-            holds=not existing,
+            holds=not group,
             path=pool.at("placement"),
-            working=(f"placement group: {group}; capacity reservation: given",),
-            message="a reservation that was not made in this placement group ends in InsufficientInstanceCapacity",
+            working=(f"placement group: {group or 'none'}; capacity reservation: given",),
+            message="a reservation that was made outside this placement group fails with InsufficientInstanceCapacity",
             given=group,
         )
 
 
 @rule(
     "EFA001",
-    "Every instance type of a pool with EFA has the interfaces asked for.",
-    fix="choose an instance type with EFA, ask for fewer interfaces, or leave efa out",
-    source="EC2 DescribeInstanceTypes (networkInfo.efaInfo), as catalog/instances.toml keeps it",
+    "Every instance type of a pool with EFA has the requested interfaces.",
+    fix="choose an instance type with EFA, request fewer interfaces, or omit efa",
+    source="EC2 DescribeInstanceTypes (networkInfo.efaInfo), copied in catalog/instances.toml",
 )
 def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
     if not isinstance(pool.spec, ManagedPoolSpec) or pool.spec.efa is None:
@@ -108,7 +106,7 @@ def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=0 < asked <= instance.efa_interfaces,
             path=pool.at("instance_types", position),
-            working=(f"{instance.name}: {instance.efa_interfaces} EFA interfaces; asked for: {asked}",),
+            working=(f"{instance.name}: {instance.efa_interfaces} EFA interfaces; requested: {asked}",),
             message=f"{instance.name} has {instance.efa_interfaces or 'no'} EFA interfaces",
             given=str(asked),
         )
@@ -116,8 +114,8 @@ def types_have_efa(pool: PoolFacts) -> Iterator[Judgement]:
 
 @rule(
     "EFA002",
-    "Nodes with EFA start in one zone: EFA traffic does not leave it, and a cluster placement group spans one.",
-    fix="name one zone",
+    "Nodes with EFA start in one zone: neither EFA traffic nor a cluster placement group crosses zones.",
+    fix="choose one zone",
     source="EC2 user guide, EFA limitations (traffic stays in a subnet's zone) and cluster placement groups",
 )
 def efa_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
@@ -125,8 +123,8 @@ def efa_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=len(pool.spec.zone_ids) <= 1,
             path=pool.at("zone_ids"),
-            working=(f"zones named: {', '.join(pool.spec.zone_ids) or 'none, so one is chosen'}",),
-            message="nodes with EFA have to be in one zone",
+            working=(f"zones: {', '.join(pool.spec.zone_ids) or 'not specified, so one is chosen'}",),
+            message="nodes with EFA must be in one zone",
             given=", ".join(pool.spec.zone_ids),
             allowed="one zone",
         )
@@ -134,24 +132,24 @@ def efa_in_one_zone(pool: PoolFacts) -> Iterator[Judgement]:
 
 @rule(
     "EFA003",
-    "Interfaces of one node with an address of their own do not use up the subnet.",
+    "The EFA interfaces of a node do not use up the addresses of the subnet.",
     severity="warning",
-    fix="choose the layout hybrid or ip_optimized: efa-only interfaces take no address",
+    fix="choose the layout hybrid or ip_optimized: efa-only interfaces have no address",
     source="EC2 user guide, EFA interface types",
 )
 def efa_spares_addresses(pool: PoolFacts) -> Iterator[Judgement]:
     if not isinstance(pool.spec, ManagedPoolSpec) or pool.spec.efa is None:
         return
     instance = pool.spec.instances()[0]
-    if not 0 < (pool.spec.efa.interfaces or instance.efa_interfaces) <= instance.efa_interfaces:
+    count = pool.spec.efa.interfaces or instance.efa_interfaces
+    if not 0 < count <= instance.efa_interfaces:  # rule EFA001 reports it
         return
-    count = efa_count(instance, pool.spec.efa)
     taken = count if pool.spec.efa.layout == "all_efa" else 1
     yield Judgement(
         holds=taken == 1 or count == 1,
         path=pool.at("efa", "layout"),
-        working=(f"layout {pool.spec.efa.layout}: {taken} of {count} EFA interfaces of a node take an address",),
-        message=f"each node takes {taken} addresses before its first pod",
+        working=(f"layout {pool.spec.efa.layout}: {taken} of {count} EFA interfaces of a node use an address",),
+        message=f"each node uses {taken} addresses before its first pod",
         given=pool.spec.efa.layout,
         allowed="hybrid, ip_optimized",
     )
@@ -160,8 +158,8 @@ def efa_spares_addresses(pool: PoolFacts) -> Iterator[Judgement]:
 @rule(
     "KAR001",
     "The limits of a Karpenter pool leave room for one node of each of its instance types.",
-    fix="raise the limit, or leave it out",
-    source="Karpenter documentation, NodePool spec.limits: no node starts that would exceed them",
+    fix="raise the limit, or omit it",
+    source="Karpenter documentation, NodePool spec.limits: Karpenter starts no node that would exceed them",
 )
 def limits_hold_a_node(pool: PoolFacts) -> Iterator[Judgement]:
     if not isinstance(pool.spec, KarpenterPoolSpec):
@@ -198,7 +196,7 @@ def limits_hold_a_node(pool: PoolFacts) -> Iterator[Judgement]:
 
 @rule(
     "KAR002",
-    "Karpenter does not move model servers for the sake of fuller nodes.",
+    "Karpenter does not move model servers to consolidate nodes.",
     severity="warning",
     fix="set consolidation_policy to WhenEmpty",
     source="Karpenter documentation, Disruption; a model server takes minutes to load again",

@@ -1,4 +1,4 @@
-"""The autoscaler of one model server."""
+"""Creates the autoscaler of one model server."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ from eks_inference.scaling.spec import AutoscalerSpec, KedaSpec
 
 
 class Autoscaler(pulumi.ComponentResource):
-    """Changes the number of a server's pods: a ScaledObject of KEDA, or a HorizontalPodAutoscaler, as ``spec.kind`` says.
+    """Scales a server: a KEDA ScaledObject or a HorizontalPodAutoscaler, depending on ``spec.kind``.
 
-    Both stand in the server's namespace under the Deployment's name. They own the number of pods: the Deployment must not say
-    one, or each deployment of the stack would fight them over it.
+    The object is in the server's namespace and has the Deployment's name. It owns the pod count: the Deployment must not set
+    ``replicas``, or every ``pulumi up`` would reset the count.
 
-    ``metrics`` is the Prometheus that reads the server, ``backend`` what makes its metrics into numbers of pods. While either
-    does not answer, the pods stay as many as they are. Kubernetes looks every 15 seconds; on EKS that cannot be changed.
+    ``metrics`` is the Prometheus that scrapes the server; ``backend`` derives pod counts from its metrics. While either is
+    unavailable, the count does not change. Kubernetes evaluates it every 15 seconds, which EKS does not let users change.
 
-    To go from one kind to the other, take ``autoscaling`` out for one deployment: KEDA refuses a Deployment that somebody else
-    scales (its admission webhook), and the new object is made before the old one is deleted.
+    To switch kinds, remove ``autoscaling`` for one deployment: KEDA's admission webhook rejects a Deployment that another object
+    scales, and Pulumi creates the new object before it deletes the old one.
 
-    Raises ``SpecError`` for a backend of another kind, and for KEDA when the address of Prometheus is not known.
+    Raises ``SpecError`` for a backend of another kind, and for KEDA without the URL of Prometheus.
     """
 
     def __init__(
@@ -40,34 +40,30 @@ class Autoscaler(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if backend.kind != spec.kind:
-            message = "the autoscaler was given what serves another kind"
-            raise SpecError([Fault(("kind",), message, given=spec.kind, allowed=backend.kind)])
+            raise SpecError([Fault(("kind",), "the backend is for another kind", given=spec.kind, allowed=backend.kind)])
         super().__init__("eks-inference:index:Autoscaler", name, spec.model_dump(mode="json", exclude_none=True), opts)
         inside = on_cluster(cluster, self, *server.ready, *metrics.ready, *backend.ready)
+        target = {"namespace": server.namespace, "deployment": server.deployment_name}
         scaler: pulumi.Resource
         if isinstance(spec, KedaSpec):
             scaler = k8s.apiextensions.CustomResource(
                 f"{name}-scaledobject",
                 api_version="keda.sh/v1alpha1",
                 kind="ScaledObject",
-                **plan.scaled_object(
-                    spec, namespace=server.namespace, deployment=server.deployment_name, prometheus_url=query_url(metrics)
-                ),
+                **plan.scaled_object(spec, **target, prometheus_url=query_url(metrics)),
                 opts=inside,
             )
         else:
             scaler = k8s.autoscaling.v2.HorizontalPodAutoscaler(
-                f"{name}-hpa",
-                **plan.horizontal_pod_autoscaler(spec, namespace=server.namespace, deployment=server.deployment_name),
-                opts=inside,
+                f"{name}-hpa", **plan.horizontal_pod_autoscaler(spec, **target), opts=inside
             )
         self.ready: Sequence[pulumi.Resource] = (scaler,)
-        self.register_outputs({"namespace": server.namespace, "deployment": server.deployment_name})
+        self.register_outputs(target)
 
 
 def query_url(metrics: QueriedMetrics) -> str:
-    """Where Prometheus answers queries. Raises ``SpecError`` when that is not known."""
+    """Returns the URL of Prometheus. Raises ``SpecError`` if there is none."""
     if metrics.url is None:
         hint = "give ExistingPrometheus its url"
-        raise SpecError([Fault((), "an autoscaler has to ask Prometheus, and its address is not known", hint=hint)])
+        raise SpecError([Fault((), "an autoscaler queries Prometheus, but its address is not known", hint=hint)])
     return metrics.url

@@ -1,4 +1,4 @@
-"""What an autoscaler needs to know of the server it scales and of what it stands on, whoever installed that."""
+"""Interfaces through which an autoscaler depends on its server, Prometheus and the metrics backend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from eks_inference.observability.handle import Metrics
 
 
 class ScaledServer(Protocol):
-    """A model server whose pods are those of one Deployment that says nothing of their number: ``VllmServer``, ``TritonServer``.
+    """A model server that is one Deployment without ``replicas``: ``VllmServer``, ``TritonServer``.
 
-    Not ``RayServeVllm``: Ray scales its own workers.
+    ``RayServeVllm`` is none: Ray scales its own workers.
     """
 
     @property
@@ -21,25 +21,25 @@ class ScaledServer(Protocol):
     def deployment_name(self) -> str: ...
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """The Deployment: the autoscaler comes after it, and goes before it."""
+        """The Deployment. Pulumi creates the autoscaler after it and deletes the autoscaler first."""
         ...
 
 
 class QueriedMetrics(Metrics, Protocol):
-    """A Prometheus that can be asked: ``PrometheusStack`` or ``ExistingPrometheus`` with a ``url``."""
+    """A Prometheus that accepts queries: ``PrometheusStack`` or ``ExistingPrometheus`` with a ``url``."""
 
     @property
     def url(self) -> str | None:
-        """Where it answers queries inside the cluster, without a path: ``http://prometheus.monitoring.svc:9090``."""
+        """URL for queries inside the cluster, without a path: ``http://prometheus.monitoring.svc:9090``."""
         ...
 
 
 class Backend(Protocol):
-    """What makes metrics into numbers of pods: ``Keda``, ``PrometheusAdapter`` or their ``Existing...`` forms."""
+    """Derives pod counts from metrics: ``Keda``, ``PrometheusAdapter`` or their ``Existing...`` forms."""
 
     @property
     def kind(self) -> str:
-        """The ``kind`` of the autoscalers it serves."""
+        """The autoscaler ``kind`` that it supports."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class ExistingKeda:
-    """KEDA 2.12 or newer that the team already runs; it has to reach Prometheus."""
+    """KEDA 2.12 or later that the team already runs. It must be able to reach Prometheus."""
 
     ready: Sequence[pulumi.Resource] = ()
     kind: str = "keda"
@@ -56,7 +56,7 @@ class ExistingKeda:
 
 @dataclass(frozen=True)
 class ExistingPrometheusAdapter:
-    """A prometheus-adapter the team already runs, with the rules of ``scaling.plan.adapter_rules`` and ``recording_rules``."""
+    """A prometheus-adapter that the team already runs, with ``scaling.plan.adapter_rules`` and ``recording_rules``."""
 
     ready: Sequence[pulumi.Resource] = ()
     kind: str = "hpa"

@@ -1,4 +1,4 @@
-"""KEDA, which makes answers of Prometheus into numbers of pods."""
+"""Creates KEDA, which derives pod counts from Prometheus queries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +20,9 @@ RELEASE = "keda"
 
 METRICS_PORT = 6443
 WEBHOOK_PORT = 9443
-"""Where the API server asks: for external metrics, and whether a ScaledObject is one."""
+"""Ports at which the API server requests external metrics and validates ScaledObjects."""
 
-# Where each image of the chart stands in its values, and what it is without a mirror.
+# The chart's images, by their key in the values.
 _IMAGES = {
     "keda": "ghcr.io/kedacore/keda",
     "metricsApiServer": "ghcr.io/kedacore/keda-metrics-apiserver",
@@ -31,21 +31,21 @@ _IMAGES = {
 
 
 class Keda(pulumi.ComponentResource):
-    """KEDA and its definitions (ScaledObject ...), from its chart, on the nodes of ``placement`` (the core pool).
+    """KEDA with its CustomResourceDefinitions, from its chart, on the nodes of ``placement`` (the core pool).
 
-    Builds a namespace with Pod Security "restricted", which NetworkPolicies close but for the two ports at which the API server
-    asks, and one Helm release. Where KEDA may connect to stays open: that is up to the triggers of whoever uses it. It scales
-    Deployments and StatefulSets only, and reads no Secret outside its namespace; ``values`` can give it more.
+    Creates a namespace with Pod Security "restricted" and one Helm release. A NetworkPolicy closes ingress except for the two
+    ports of the API server. Egress stays open, because triggers may query any address. KEDA may scale only Deployments and
+    StatefulSets and reads no Secret outside its namespace; ``values`` can widen that.
 
-    ``prometheus``: ours, whose namespace lets nobody in but whom a policy names; one there lets KEDA ask it.
+    ``prometheus`` is the library's Prometheus, whose namespace is closed: an additional policy there admits KEDA.
 
-    The definitions go with the release, and every ScaledObject of the cluster with them. Helm keeps them up to date.
+    Helm updates the definitions. Deleting the release deletes them, and with them every ScaledObject of the cluster.
 
     Sources: kedacore/charts 2.20.2, values and templates; KEDA documentation, "Cluster" (tested with Kubernetes 1.33 to 1.35).
     """
 
     kind = "keda"
-    """The kind of autoscalers it serves."""
+    """The autoscaler kind that it supports."""
 
     def __init__(
         self,
@@ -106,10 +106,10 @@ def _values(cluster: str, placement: Placement, settings: StackSettings) -> dict
         **placement.scheduling(),
         "image": {
             **{key: {"registry": registry, "repository": repository} for key, (registry, repository) in images.items()},
-            # The chart would ask the registry at each start.
+            # The chart's default contacts the registry at each start.
             "pullPolicy": "IfNotPresent",
         },
-        # Otherwise it may scale whatever kind of object has a number of replicas, and read every Secret of the cluster.
+        # By default KEDA may scale any kind with a scale subresource and read every Secret of the cluster.
         "rbac": {"enabledCustomScaledRefKinds": False},
         "permissions": {"operator": {"restrict": {"secret": True}}},
     }

@@ -1,4 +1,4 @@
-"""Autoscalers as data: queries, rules of prometheus-adapter, HorizontalPodAutoscalers, ScaledObjects. Pure functions; no pulumi.
+"""Plans autoscalers: queries, prometheus-adapter rules, HorizontalPodAutoscalers, ScaledObjects. Pure functions; no pulumi.
 
 Sources: KEDA 2.20 (prometheus scaler, ScaledObject); prometheus-adapter 0.12 (docs/config.md, its provider); Kubernetes
 documentation, "Horizontal Pod Autoscaling"; vLLM documentation, "Metrics"; Triton documentation, "Metrics"; the source system's
@@ -12,23 +12,14 @@ import yaml
 
 from eks_inference.scaling.spec import AutoscalerSpec, HpaSpec, KedaSpec, Step
 
-WAITING = ("vllm:num_requests_waiting",)
-RUNNING = ("vllm:num_requests_running",)
-KV_CACHE_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-"""Gauges of vLLM that KEDA goes by. Of several names the first that a pod has counts: the second is of older releases (pull
-requests 18354 and 29330 of vllm-project/vllm)."""
-
 QUEUE_COUNTER = "nv_inference_queue_duration_us"
-"""Triton's: microseconds that all requests have waited so far."""
+"""Triton's counter of the total waiting time of all requests, in microseconds."""
 
 RATE_WINDOW_SECONDS = 60
-"""Over which everything an HPA goes by is averaged; the source system's."""
+"""Averaging window of all HPA metrics, as in the source system."""
 
 SCRAPES_IN_A_WINDOW = 4
-"""So many samples ought to be in it: a rate needs two, and now and then a scrape fails (Prometheus documentation, "rate")."""
-
-RELIST_SECONDS = 30
-"""How often prometheus-adapter looks for series; the source system's."""
+"""Samples wanted in that window: a rate needs two, and some scrapes fail (Prometheus documentation, "rate")."""
 
 _RECORDED = r"^pod:(.+):mean1m$"
 _DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
@@ -38,40 +29,34 @@ _DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
 
 
 def keda_queries(spec: KedaSpec, *, namespace: str, deployment: str) -> dict[str, tuple[str, float]]:
-    """What KEDA asks Prometheus, by the name of the trigger, each with the value one pod may have.
+    """Returns KEDA's Prometheus queries by trigger name, each with its threshold per pod.
 
-    Every answer is a sum over the Deployment's pods: one element, as KEDA wants it, which divided by that value is the number of
-    pods. No element, when nothing is scraped or no pod has loaded its model yet, is an error to KEDA: then nothing changes.
+    Every query sums over the Deployment's pods. KEDA expects one element; divided by the threshold, it is the pod count. If
+    Prometheus has no data, or no pod has loaded its model yet, the result is empty: an error to KEDA, which then changes nothing.
     """
     pods = pods_of(namespace, deployment)
-    waiting, running = _sum(WAITING, pods), _sum(RUNNING, pods)
+    waiting = f"sum(vllm:num_requests_waiting{{{pods}}})"
+    # The second name is from older releases (pull requests 18354 and 29330 of vllm-project/vllm).
+    cache_use = f"vllm:kv_cache_usage_perc{{{pods}}} or vllm:gpu_cache_usage_perc{{{pods}}}"
     queries = {
         "waiting": (waiting, spec.waiting_requests),
-        # Of several engines in a pod, the fullest.
-        "kv-cache": (f"sum(max by (pod) ({_first_of(KV_CACHE_USE, pods)}))", spec.kv_cache_use),
+        # With several engines in a pod, the fullest one counts.
+        "kv-cache": (f"sum(max by (pod) ({cache_use}))", spec.kv_cache_use),
     }
     if spec.concurrent_requests is not None:
-        queries["concurrent"] = (f"{waiting} + {running}", spec.concurrent_requests)
+        queries["concurrent"] = (f"{waiting} + sum(vllm:num_requests_running{{{pods}}})", spec.concurrent_requests)
     return queries
 
 
 def pods_of(namespace: str, deployment: str) -> str:
-    """Label matchers of the pods of a Deployment, as a PodMonitor or ServiceMonitor labels them: no other label is needed."""
+    """Returns label matchers for a Deployment's pods. A PodMonitor or ServiceMonitor sets these labels by default."""
     return f'namespace="{namespace}",pod=~"{deployment}-[^-]+-[^-]+"'
 
 
-def _sum(names: tuple[str, ...], pods: str) -> str:
-    return f"sum({_first_of(names, pods)})"
-
-
-def _first_of(names: tuple[str, ...], pods: str) -> str:
-    return " or ".join(f"{name}{{{pods}}}" for name in names)
-
-
 def adapter_rules() -> list[dict[str, Any]]:
-    """Rules of prometheus-adapter: the source system's, and one for what ``recording_rules`` recorded.
+    """Returns the rules of prometheus-adapter: the source system's, and one for the results of ``recording_rules``.
 
-    The source system's metric, to the letter: its name says milliseconds, its value is milliseconds of waiting a second.
+    The first metric is exactly that of the source system. Despite its name, its unit is milliseconds of waiting per second.
     """
     labels = {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}}
     return [
@@ -91,12 +76,15 @@ def adapter_rules() -> list[dict[str, Any]]:
 
 
 def relist_seconds(scrape_interval_seconds: int) -> int:
-    """How often prometheus-adapter is to look for series. It sees those that had a sample since it last looked."""
-    return max(RELIST_SECONDS, scrape_interval_seconds)
+    """Returns how often prometheus-adapter lists series: it sees only series with a sample since its last listing.
+
+    The minimum of 30 seconds is the source system's interval.
+    """
+    return max(30, scrape_interval_seconds)
 
 
 def recording_rules() -> dict[str, Any]:
-    """What HorizontalPodAutoscalers go by beside the source's metric: a rule file of Prometheus, ``spec`` of a PrometheusRule."""
+    """Returns the metrics for HorizontalPodAutoscalers beyond the source's: a rule file, and ``spec`` of a PrometheusRule."""
     return yaml.safe_load(files("eks_inference.scaling").joinpath("assets", "rules.yaml").read_text("utf-8"))
 
 
@@ -104,7 +92,7 @@ def recording_rules() -> dict[str, Any]:
 
 
 def horizontal_pod_autoscaler(spec: HpaSpec, *, namespace: str, deployment: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the HorizontalPodAutoscaler of a Deployment."""
+    """Returns ``metadata`` and ``spec`` of a Deployment's HorizontalPodAutoscaler."""
     return {
         "metadata": {"name": deployment, "namespace": namespace},
         "spec": {
@@ -126,7 +114,7 @@ def horizontal_pod_autoscaler(spec: HpaSpec, *, namespace: str, deployment: str)
 
 
 def scaled_object(spec: KedaSpec, *, namespace: str, deployment: str, prometheus_url: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of KEDA's ScaledObject of a Deployment."""
+    """Returns ``metadata`` and ``spec`` of a Deployment's ScaledObject."""
     return {
         "metadata": {"name": deployment, "namespace": namespace},
         "spec": {
@@ -143,7 +131,7 @@ def scaled_object(spec: KedaSpec, *, namespace: str, deployment: str, prometheus
                         "serverAddress": prometheus_url,
                         "query": query,
                         "threshold": f"{threshold:g}",
-                        # Otherwise no answer reads 0, and a Prometheus that lost its data takes the pods away.
+                        # By default an empty result counts as 0, so a Prometheus that lost its data would remove pods.
                         "ignoreNullValues": "false",
                     },
                 }
@@ -169,5 +157,5 @@ def _direction(window_seconds: int, step: Step) -> dict[str, Any]:
 
 
 def _quantity(value: float) -> str:
-    """A Kubernetes quantity, exact to a thousandth."""
+    """Returns a Kubernetes quantity, rounded to a thousandth."""
     return str(int(value)) if value == int(value) else f"{round(value * 1000)}m"

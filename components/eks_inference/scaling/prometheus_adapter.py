@@ -1,4 +1,4 @@
-"""prometheus-adapter, which shows HorizontalPodAutoscalers what Prometheus knows of pods."""
+"""Creates prometheus-adapter, which serves pod metrics from Prometheus to HorizontalPodAutoscalers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from eks_inference.settings import StackSettings
 RELEASE = "prometheus-adapter"
 
 PORT = 6443
-"""Where the API server asks for metrics of pods."""
+"""Port at which the API server requests pod metrics."""
 
 _IMAGE = "registry.k8s.io/prometheus-adapter/prometheus-adapter"
 
@@ -30,21 +30,21 @@ _IMAGE = "registry.k8s.io/prometheus-adapter/prometheus-adapter"
 class PrometheusAdapter(pulumi.ComponentResource):
     """prometheus-adapter, from its chart, in the namespace of Prometheus and on the nodes of ``placement`` (the core pool).
 
-    It answers for custom.metrics.k8s.io only, with our rules and none of the chart's: the source system's
-    ``nv_inference_queue_duration_ms``, and the means of one request that a PrometheusRule, also made here, records. KEDA answers
-    for external.metrics.k8s.io: both may run in a cluster.
+    It serves only custom.metrics.k8s.io, with our rules instead of the chart's: the source system's
+    ``nv_inference_queue_duration_ms``, and the means per request that a PrometheusRule, also created here, records. KEDA serves
+    external.metrics.k8s.io, so both can run in one cluster.
 
-    A NetworkPolicy closes its pods but for the port at which the API server asks; they may reach Prometheus and the API server.
-    The namespace may enforce Pod Security "restricted".
+    A NetworkPolicy closes its pods except for the port of the API server; egress is open to Prometheus and the API server. The
+    namespace may enforce Pod Security "restricted".
 
-    ``scrape_interval_seconds`` is that of the servers' metrics: looking for series more often than they are scraped would lose
-    them in between. Raises ``SpecError`` when the address of ``metrics`` is not known.
+    ``scrape_interval_seconds`` is the interval of the servers' metrics: prometheus-adapter would lose series if it listed them
+    more often. Raises ``SpecError`` if ``metrics`` has no URL.
 
     Sources: prometheus-community/helm-charts, prometheus-adapter 5.3.0, values and templates.
     """
 
     kind = "hpa"
-    """The kind of autoscalers it serves."""
+    """The autoscaler kind that it supports."""
 
     def __init__(
         self,
@@ -98,10 +98,10 @@ def _values(url: str, scrape_interval_seconds: int, placement: Placement, settin
     return {
         "image": {"repository": settings.image(_IMAGE)},
         **placement.scheduling(),
-        # The address has the port; the chart would append one of its own.
+        # The URL includes the port; 0 keeps the chart from appending another.
         "prometheus": {"url": url, "port": 0},
         "metricsRelistInterval": f"{plan.relist_seconds(scrape_interval_seconds)}s",
         "rules": {"default": False, "custom": plan.adapter_rules()},
-        # Some thousand series at most: our rules ask for few names.
+        # Our rules match few names: a few thousand series at most.
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
     }

@@ -1,4 +1,4 @@
-"""What a user decides about the number of pods of a model server, and about the software that changes it."""
+"""Settings of autoscalers for model servers, and of the software they need."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -7,22 +7,24 @@ from pydantic import Field, model_validator
 from eks_inference.spec import ResourceName, Spec
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
-"""A stabilization window; Kubernetes takes at most an hour."""
+"""A stabilization window. Kubernetes allows at most an hour."""
 
 HpaMetric = Literal["nv_inference_queue_duration_ms", "triton_queue_ms_per_request", "vllm_time_to_first_token_ms"]
 
 
 class Step(Spec):
-    """How fast the number of pods may change: so many pods, or so many percent of them, within a period."""
+    """The largest change of the pod count within a period, as a number or a percentage."""
 
-    pods: int | None = Field(default=None, ge=1, description="Pods that may come or go within the period.")
-    percent: int | None = Field(default=None, ge=1, description="The same as a part of the pods there are, in percent.")
+    pods: int | None = Field(default=None, ge=1, description="Most pods to add or remove within the period.")
+    percent: int | None = Field(
+        default=None, ge=1, description="Most pods to add or remove, as a percentage of the current pods."
+    )
     every_seconds: int = Field(default=60, ge=1, le=1800, description="The period.")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.pods is None) == (self.percent is None):
-            raise ValueError("a step is either pods or percent; give one of them")
+            raise ValueError("a step has either pods or percent; give exactly one of them")
         return self
 
 
@@ -38,98 +40,95 @@ class _Bounds(Spec):
 
 
 class KedaSpec(_Bounds):
-    """KEDA on what vLLM itself says: requests that wait, and how full the KV cache is. The default.
+    """KEDA on vLLM's own metrics: waiting requests and use of the KV cache. The default.
 
-    Each signal asks for a number of pods, and the largest wins. A queue says when pods are too few, never when they are enough:
-    it is empty again as soon as they are. Then the KV cache keeps them, and where that never fills (short sequences, large
-    memory) ``concurrent_requests`` does.
+    Each signal yields a pod count, and the largest applies. A queue shows only when there are too few pods: with enough pods it
+    is empty again. From then on the use of the KV cache keeps the pods. If the cache never fills (short sequences, large memory),
+    set ``concurrent_requests``.
 
-    KEDA's polling and cooldown are not offered: they decide between no pod and one (KEDA documentation, "Scaling Deployments"),
-    and here is always one. Nor is its fallback: when Prometheus does not answer, the pods stay as many as they are.
+    KEDA's polling and cooldown are not available: they decide between zero pods and one (KEDA documentation, "Scaling
+    Deployments"), and here at least one always runs. Nor is its fallback: without an answer of Prometheus, the count stays.
     """
 
     kind: Literal["keda"]
-    waiting_requests: float = Field(default=4, gt=0, description="Requests waiting per pod above which a pod is added.")
+    waiting_requests: float = Field(default=4, gt=0, description="Waiting requests per pod above which a pod is added.")
     kv_cache_use: float = Field(default=0.8, gt=0, le=1, description="Use of the KV cache above which a pod is added.")
     concurrent_requests: float | None = Field(
         default=None,
         gt=0,
-        description="Requests a pod should have, running and waiting together; some 80 percent of max_num_seqs is usual. "
-        "Default: not looked at.",
+        description="Target of running and waiting requests per pod; about 80 percent of max_num_seqs is usual. "
+        "Default: ignored.",
     )
     scale_out_seconds: Seconds = Field(
-        default=30, description="How long load must have been higher before a pod is added: a queue gone by then costs no node."
+        default=30, description="How long load must stay higher before a pod is added, so that a short queue starts no node."
     )
-    scale_out_step: Step = Field(default_factory=lambda: Step(percent=100), description="Default: twice the pods in a minute.")
-    scale_in_seconds: Seconds = Field(default=300, description="How long load must have been lower before a pod goes.")
-    scale_in_step: Step = Field(default_factory=lambda: Step(pods=1), description="Default: one pod in a minute.")
-
-
-_FIRST_TOKEN_TARGET_MS = 500.0
+    scale_out_step: Step = Field(default_factory=lambda: Step(percent=100), description="Default: double the pods per minute.")
+    scale_in_seconds: Seconds = Field(default=300, description="How long load must stay lower before a pod is removed.")
+    scale_in_step: Step = Field(default_factory=lambda: Step(pods=1), description="Default: one pod per minute.")
 
 
 class HpaSpec(_Bounds):
-    """HorizontalPodAutoscaler on a metric of Triton that prometheus-adapter serves. Defaults: parity with the source system."""
+    """HorizontalPodAutoscaler on a Triton metric from prometheus-adapter. The defaults match the source system."""
 
     kind: Literal["hpa"]
     metric: HpaMetric = Field(
         default="nv_inference_queue_duration_ms",
-        description="nv_inference_queue_duration_ms: milliseconds of queueing a second, all requests together, as the source "
-        "system has it. triton_queue_ms_per_request: mean queueing of one request. Both are of Triton's own queue, which vLLM "
-        "empties at once. vllm_time_to_first_token_ms: mean time of one request until its first token, queueing inside vLLM "
-        "included.",
+        description="nv_inference_queue_duration_ms: total queueing time of all requests per second in milliseconds, as in the "
+        "source system. triton_queue_ms_per_request: mean queueing time per request. Both measure Triton's own queue, which vLLM "
+        "empties at once. vllm_time_to_first_token_ms: mean time to first token per request, including the queue in vLLM.",
     )
     target: float = Field(
         default=10,
         gt=0,
-        description="Average over the pods that the autoscaler holds, in milliseconds. Default: 10, the source's, for queues; "
-        "500 for the first token, where it depends on the model and the prompts: some times what an idle server takes.",
+        description="Average over the pods that the autoscaler maintains, in milliseconds. Default: 10 for queues, as in the "
+        "source; 500 for the first token. The latter depends on model and prompts: use a few times the value of an idle server.",
     )
-    scale_out_seconds: Seconds = Field(default=0, description="How long load must have been higher before a pod is added.")
+    scale_out_seconds: Seconds = Field(default=0, description="How long load must stay higher before a pod is added.")
     scale_out_step: Step = Field(
-        default_factory=lambda: Step(percent=100, every_seconds=5), description="Default: twice the pods in 5 seconds."
+        default_factory=lambda: Step(percent=100, every_seconds=5), description="Default: double the pods every 5 seconds."
     )
-    scale_in_seconds: Seconds = Field(default=120, description="How long load must have been lower before a pod goes.")
+    scale_in_seconds: Seconds = Field(default=120, description="How long load must stay lower before a pod is removed.")
     scale_in_step: Step = Field(
         default_factory=lambda: Step(percent=100, every_seconds=10),
-        description="Default: all but min in 10 seconds. For pods that take long to start: {pods: 1, every_seconds: 60}.",
+        description="Default: down to min within 10 seconds. For pods with a slow start: {pods: 1, every_seconds: 60}.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _target_of_the_metric(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("metric") == "vllm_time_to_first_token_ms":
-            return {"target": _FIRST_TOKEN_TARGET_MS, **given}
+            return {"target": 500.0, **given}
         return given
 
 
 AutoscalerSpec = Annotated[KedaSpec | HpaSpec, Field(discriminator="kind")]
-"""What changes the number of pods, told apart by ``kind``."""
+"""The autoscaler, selected by ``kind``."""
 
 
 class KedaOperatorSpec(Spec):
-    """KEDA, by its chart. One a cluster serves every autoscaler of kind keda."""
+    """KEDA, from its chart. One installation serves all autoscalers of kind keda in a cluster."""
 
-    namespace: ResourceName = Field(default="keda", description="Namespace of KEDA; made here.")
+    namespace: ResourceName = Field(default="keda", description="Namespace of KEDA; created here.")
     values: dict[str, Any] = Field(default_factory=dict, description="Values of the keda chart, merged last.")
 
 
 class PrometheusAdapterSpec(Spec):
-    """prometheus-adapter, by its chart, in the namespace of Prometheus. One a cluster serves every autoscaler of kind hpa.
+    """prometheus-adapter, from its chart, in the namespace of Prometheus. One installation serves all autoscalers of kind hpa.
 
-    Its project is being retired in favour of KEDA (kubernetes-sigs/prometheus-adapter, issue 701): it is here for parity.
+    The project is being retired in favour of KEDA (kubernetes-sigs/prometheus-adapter, issue 701); the library offers it for
+    parity with the source system.
     """
 
     values: dict[str, Any] = Field(default_factory=dict, description="Values of the prometheus-adapter chart, merged last.")
 
 
 class ScalingSpec(Spec):
-    """What autoscalers of servers stand on; installed when one needs it."""
+    """Software that autoscalers need; installed if a server uses it."""
 
     keda: KedaOperatorSpec = Field(
-        default_factory=lambda: KedaOperatorSpec(), description="KEDA, installed when a server's autoscaling is of kind keda."
+        default_factory=KedaOperatorSpec, description="KEDA, installed if the autoscaling of a server has kind keda."
     )
     prometheus_adapter: PrometheusAdapterSpec = Field(
-        default_factory=lambda: PrometheusAdapterSpec(),
-        description="prometheus-adapter, installed when a server's autoscaling is of kind hpa.",
+        default_factory=PrometheusAdapterSpec,
+        description="prometheus-adapter, installed if the autoscaling of a server has kind hpa.",
     )

@@ -1,6 +1,6 @@
-"""What the components of all kinds of servers build in the same way: namespace, guards, secrets, Deployment."""
+"""What the components of all kinds of servers share, and the base component of servers whose pods are all equal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -8,33 +8,43 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
-from eks_inference.faults import Fault
+from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.pod_security import Level
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.serving.deployment import progress_seconds, rollout_seconds
+from eks_inference.observability.handle import Metrics
+from eks_inference.observability.prometheus import VllmMetrics
+from eks_inference.placement import Placement
+from eks_inference.rules import Rule, refuse
+from eks_inference.serving import deployment, protection
 from eks_inference.serving.pods import TERMINATION_SECONDS
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
+from eks_inference.serving.storage import Account
+from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.spec import dns_label_faults
 
-LAST_WORDS_SECONDS = 300
-"""Pulumi waits a little longer than Kubernetes itself: the reason that Kubernetes gives is the better message."""
+REPORT_SECONDS = 300
+"""Pulumi waits this much longer than Kubernetes, because the reason that Kubernetes reports is the better error message."""
+
+METRICS_PORT = "metrics"
+"""Name of the port that only Prometheus reads. Without such a port, the engine serves metrics on ``http``."""
 
 Secret = SecretRef | pulumi.Input[str] | None
 
 
 def name_faults(name: str, longest: int) -> list[Fault]:
-    """What is wrong with the name of a server, from which the names of its objects are made."""
+    """Returns what is wrong with a server's name, which is also the start of its objects' names."""
     return dns_label_faults(name, "Kubernetes refuses this name", max_length=longest)
 
 
 def image_faults(spec: ServerSpec, image: pulumi.Input[str] | None) -> list[Fault]:
-    """An image that the spec says to build has to be handed over, and no other may be."""
+    """Returns a fault unless the caller passes an image exactly when the spec says to build one."""
     built, given = isinstance(spec.image, InClusterImage), image is not None
     if built and not given:
         hint = "build it with ImageBuild and pass its reference as image="
-        return [Fault(("image",), "is built in the cluster, and the server was not given what was built", hint=hint)]
+        return [Fault(("image",), "is built in the cluster, but the server did not receive its reference", hint=hint)]
     if given and not built:
         hint = "leave image= out, or let the spec say kind: in_cluster"
         return [Fault(("image",), "is given twice", given=str(spec.image_reference), hint=hint)]
@@ -42,7 +52,7 @@ def image_faults(spec: ServerSpec, image: pulumi.Input[str] | None) -> list[Faul
 
 
 def engine_image(spec: ServerSpec, image: pulumi.Input[str] | None, cluster: Cluster) -> Any:
-    """The image that the engine runs in: the one that was built, or the spec's by its mirror."""
+    """Returns the image of the engine: the one built in the cluster, or the one of the spec, from its mirror."""
     reference = spec.image_reference
     return image if isinstance(reference, InClusterImage) else cluster.settings.image(reference)
 
@@ -50,13 +60,13 @@ def engine_image(spec: ServerSpec, image: pulumi.Input[str] | None, cluster: Clu
 def own_namespace(
     name: str, namespace: str, cluster: Cluster, parent: pulumi.Resource, level: Level = "restricted"
 ) -> tuple[k8s.core.v1.Namespace, pulumi.ResourceOptions]:
-    """The server's namespace with its level of Pod Security, and the options of what stands in it."""
+    """Creates the namespace of a server, and returns it with the resource options of objects in it."""
     made = namespace_object(f"{name}-namespace", namespace, level, cluster=cluster, parent=parent)
     return made, on_cluster(cluster, parent, made)
 
 
 def service_account(resource: str, account: str, namespace: str, options: pulumi.ResourceOptions) -> k8s.core.v1.ServiceAccount:
-    """The service account of pods that run downloaded models and have no business with the API server."""
+    """Creates a service account without a token: pods that run downloaded models must not call the API server."""
     return k8s.core.v1.ServiceAccount(
         resource, metadata={"name": account, "namespace": namespace}, automount_service_account_token=False, opts=options
     )
@@ -70,9 +80,9 @@ def guards(
     budgets: Mapping[str, Mapping[str, Any]],
     options: pulumi.ResourceOptions,
 ) -> list[pulumi.Resource]:
-    """What must be there before the first pod: who may reach it, how much it may take, which pods a drain may take.
+    """Creates the NetworkPolicies, the quota and the disruption budgets, which must exist before the first pod.
 
-    ``policies`` and ``budgets`` are by role. The only disruption budget of a server has the role "".
+    ``policies`` and ``budgets`` have roles as keys. The only disruption budget of a server has the role "".
     """
     return [
         *(
@@ -90,7 +100,7 @@ def guards(
 def hub_token(
     name: str, given: Secret, namespace: str, options: pulumi.ResourceOptions, *, resource: str = "hugging-face"
 ) -> tuple[list[dict[str, Any]], list[pulumi.Resource]]:
-    """``env`` entries with the Hugging Face token (HF_TOKEN), and what must be there before pods that read it."""
+    """Returns ``env`` entries with the Hugging Face token (HF_TOKEN), and what must exist before the pods."""
     ours = SecretRef(f"{name}-hugging-face", "token")
     secret, made = secret_object(f"{name}-{resource}", given, ours, namespace=namespace, opts=options)
     return secret_env("HF_TOKEN", secret), made
@@ -99,25 +109,110 @@ def hub_token(
 def vllm_api_key(
     name: str, given: Secret, namespace: str, options: pulumi.ResourceOptions
 ) -> tuple[list[dict[str, Any]], list[pulumi.Resource]]:
-    """``env`` entries with the key that vLLM wants of whoever asks it (VLLM_API_KEY), and what must be there before."""
+    """Returns ``env`` entries with the key that vLLM demands of clients (VLLM_API_KEY), and what must exist before the pods."""
     ours = SecretRef(f"{name}-api-key", "key")
     secret, made = secret_object(f"{name}-api-key", given, ours, namespace=namespace, opts=options)
     return secret_env("VLLM_API_KEY", secret), made
 
 
-def server_deployment(
-    name: str,
-    spec: ReplicatedServerSpec,
-    manifest: Mapping[str, Any],
-    *,
-    after: Iterable[pulumi.Resource],
-    cluster: Cluster,
-    parent: pulumi.Resource,
-) -> k8s.apps.v1.Deployment:
-    """The Deployment of a server of equal pods, waited for as long as their start may take."""
-    timeouts = pulumi.CustomTimeouts(
-        create=f"{progress_seconds(spec) + LAST_WORDS_SECONDS}s",
-        update=f"{rollout_seconds(spec) + LAST_WORDS_SECONDS}s",
-        delete=f"{TERMINATION_SECONDS + LAST_WORDS_SECONDS}s",
-    )
-    return k8s.apps.v1.Deployment(f"{name}-deployment", **manifest, opts=on_cluster(cluster, parent, *after, timeouts=timeouts))
+class ReplicatedServer(pulumi.ComponentResource):
+    """Everything about a server of equal pods that does not depend on its engine.
+
+    The constructor checks name, image and rules, creates the namespace and the service account, and sets the attributes that
+    clients, metrics and autoscalers read. The subclass then creates what its engine needs and calls ``_serve``.
+
+    The rules about servers and ``rules`` judge ``subjects``. ``ports`` are those of container and Service by name. ``level`` is
+    the Pod Security level of the namespace.
+    """
+
+    def __init__(
+        self,
+        type_token: str,
+        name: str,
+        spec: ReplicatedServerSpec,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+        image: pulumi.Input[str] | None,
+        subjects: Iterable[object],
+        rules: Sequence[Rule[Any]] = (),
+        labels: Mapping[str, str],
+        ports: Mapping[str, int],
+        level: Level = "restricted",
+        opts: pulumi.ResourceOptions | None,
+    ) -> None:
+        if faults := [*name_faults(name, deployment.MAX_NAME_LENGTH), *image_faults(spec, image)]:
+            raise SpecError(faults)
+        for subject in subjects:
+            refuse([*server_rules(), *rules], subject, cluster.settings.silenced)
+        super().__init__(type_token, name, spec.model_dump(mode="json", exclude_none=True), opts)
+        self.namespace = spec.namespace_of(name)
+        self.service_name = self.deployment_name = name
+        self.pod_labels = labels
+        self.model_id = spec.model.id
+        self.host = f"{name}.{self.namespace}.svc.cluster.local"
+        """Name of the Service inside the cluster."""
+        metrics = METRICS_PORT if METRICS_PORT in ports else "http"
+        self.metrics_job: str = spec.kind
+        self.metrics_ports = {metrics: ports[metrics]}
+        self.metric_names = spec.profile.metric_names
+        self.forwards: Mapping[str, Sequence[int]] = {name: [port for key, port in ports.items() if key != METRICS_PORT]}
+        self.startup_seconds = deployment.cold_start_seconds(spec)
+        self.hardware = deployment.hardware(spec, placement.instance_type)
+        self._cluster, self._placement = cluster, placement
+        self._image = engine_image(spec, image, cluster)
+        namespace, self._inside = own_namespace(name, self.namespace, cluster, self, level)
+        self.foundation: Sequence[pulumi.Resource] = (namespace,)
+        account = deployment.account_name(name)
+        self._identity = Account(self.namespace, account, f"Model server {name} in the EKS cluster {cluster.name}")
+        self._account = service_account(f"{name}-account", account, self.namespace, self._inside)
+
+    def _serve(
+        self,
+        name: str,
+        spec: ReplicatedServerSpec,
+        engine: deployment.Engine,
+        *,
+        storage: PodStorage,
+        hugging_face_token: Secret,
+        secret_env: Sequence[Mapping[str, Any]] = (),
+        scheduler_name: str | None = None,
+        after: Iterable[pulumi.Resource],
+    ) -> None:
+        """Creates the guards, the Service and the Deployment, which comes after ``after`` and may take as long as its pods do."""
+        cluster, placement, labels, inside = self._cluster, self._placement, self.pod_labels, self._inside
+        token_env, token = hub_token(name, hugging_face_token, self.namespace, inside)
+        (metrics_port,) = self.metrics_ports.values()
+        before = guards(
+            name,
+            policies=protection.server_policies(name, spec, labels, api=self.forwards[name], metrics=metrics_port),
+            quota=deployment.quota(name, spec, placement.instance_type),
+            budgets={"": deployment.disruption_budget(name, spec, labels)},
+            options=inside,
+        )
+        service = k8s.core.v1.Service(f"{name}-service", **deployment.service(name, spec, labels, engine.ports), opts=inside)
+        manifest = deployment.deployment(
+            name,
+            spec,
+            placement,
+            engine,
+            labels=labels,
+            image=self._image,
+            storage=storage,
+            secret_env=[*token_env, *secret_env],
+            scheduler_name=scheduler_name,
+        )
+        timeouts = pulumi.CustomTimeouts(
+            create=f"{deployment.progress_seconds(spec) + REPORT_SECONDS}s",
+            update=f"{deployment.rollout_seconds(spec) + REPORT_SECONDS}s",
+            delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
+        )
+        before += [self._account, service, *token, *placement.ready, *after]
+        self.deployment = k8s.apps.v1.Deployment(
+            f"{name}-deployment", **manifest, opts=on_cluster(cluster, self, *before, timeouts=timeouts)
+        )
+        self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
+
+    def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
+        """Makes Prometheus scrape the server."""
+        return VllmMetrics(name, server=self, metrics=metrics, opts=opts)

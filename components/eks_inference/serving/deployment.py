@@ -1,4 +1,6 @@
-"""A server of equal pods as data: counts, times, guards, and the parts of its Deployment that no engine decides. Pure; no pulumi.
+"""Plans servers of equal pods: counts, times, guards, and the engine-independent parts of the Deployment. Pure; no pulumi.
+
+Functions named after a kind of object return its ``metadata`` and ``spec``.
 
 Sources: Kubernetes documentation ("Deployments", "Pod Lifecycle", "Resource Quotas", "Specifying a Disruption Budget for your
 Application", "Local ephemeral storage").
@@ -20,25 +22,24 @@ from eks_inference.serving.spec import S3Model
 from eks_inference.serving.storage_plan import PodStorage
 
 MAX_NAME_LENGTH = 40
-"""Of a server: its name is a DNS label, and the beginning of longer ones."""
+"""Longest name of a server, which is a DNS label and the start of longer ones."""
 
 USER = 1000
-"""Whom the engine runs as."""
+"""User and group id of the engine."""
 
 CONTAINER_SECURITY = {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True}
 
 TMP = {"name": "tmp", "mountPath": "/tmp"}
 
 _PROBE_SECONDS = 10
-_DEAF_SECONDS = 60
-"""A server that has not answered that long is started again."""
+_UNRESPONSIVE_SECONDS = 60
+"""A server that does not answer for this long is restarted."""
 
 
 # -- counts and times -----------------------------------------------------------------------------------------------------------
 
 
 def device_count(spec: ReplicatedServerSpec, shape: InstanceType) -> int:
-    """Devices of one pod."""
     return spec.devices or shape.devices
 
 
@@ -47,34 +48,34 @@ def hardware(spec: ReplicatedServerSpec, shape: InstanceType) -> Hardware:
 
 
 def resources(spec: ReplicatedServerSpec, shape: InstanceType) -> dict[str, str]:
-    """Requests and limits of one pod apart from its disk: what the spec says, or the devices' share of the node."""
+    """Returns requests and limits of one pod except disk: those of the spec, or else a share of the node."""
     return pods.share_of_node(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory)
 
 
 def model_copy_gib(spec: ReplicatedServerSpec) -> int:
-    """Node disk that a copy of a model from S3 takes in one pod."""
+    """Returns the node disk that one pod needs for a copy of a model from S3."""
     return spec.model.size_gib if isinstance(spec.model, S3Model) else 0
 
 
 def startup_timeout_seconds(spec: ReplicatedServerSpec) -> int:
-    """How long the server of a pod may take from the start of its process until it answers."""
+    """Returns how long a server may take from the start of its process until it answers."""
     return spec.startup_timeout_seconds or spec.profile.startup.engine_s
 
 
 def cold_start_seconds(spec: ReplicatedServerSpec) -> int:
-    """Upper bound from the request for a pod until it answers."""
+    """Returns an upper bound from the creation of a pod until it answers."""
     return pods.cold_start_seconds(spec.profile.startup, startup_timeout_seconds(spec))
 
 
 def progress_seconds(spec: ReplicatedServerSpec) -> int:
-    """How long a roll-out may make no progress: one pod ends, and the next one starts from nothing."""
+    """Returns how long a rollout may make no progress: one pod terminates, and the next one makes a cold start."""
     return pods.TERMINATION_SECONDS + cold_start_seconds(spec)
 
 
 def rollout_seconds(spec: ReplicatedServerSpec) -> int:
-    """How long a roll-out may take in all: one pod after the other, or ``surge`` of them at a time.
+    """Returns how long a whole rollout may take: one pod after the other, or ``surge`` pods at a time.
 
-    Pods of the roll-out itself are not among those that it replaces.
+    The surge pods themselves are not among those that the rollout replaces.
     """
     return progress_seconds(spec) * max(math.ceil((spec.most - spec.surge) / max(spec.surge, 1)), 1)
 
@@ -82,19 +83,17 @@ def rollout_seconds(spec: ReplicatedServerSpec) -> int:
 # -- names and guards -----------------------------------------------------------------------------------------------------------
 
 
-def account(name: str) -> str:
-    """Name of the service account of the pods."""
+def account_name(name: str) -> str:
     return f"{name}-server"
 
 
 def quota(name: str, spec: ReplicatedServerSpec, shape: InstanceType) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the ResourceQuota. A pod of a roll-out that still ends has a successor already."""
+    """Allows for the rollout, in which terminating pods already have successors."""
     devices = pods.quota_devices(spec.most, ending=max(spec.surge, 1), devices=device_count(spec, shape))
     return protection.device_quota(spec.namespace_of(name), pods.device_resource(shape), devices)
 
 
 def disruption_budget(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str]) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the PodDisruptionBudget."""
     kept = {"minAvailable": spec.fewest} if spec.evictions == "refused" and spec.fewest else {"maxUnavailable": 1}
     return {
         "metadata": {"name": name, "namespace": spec.namespace_of(name)},
@@ -107,29 +106,29 @@ def disruption_budget(name: str, spec: ReplicatedServerSpec, labels: Mapping[str
 
 @dataclass(frozen=True)
 class Engine:
-    """What only the engine of a server decides about its pods. Values may be ones that are only known when deployed."""
+    """What the engine of a server decides about its pods. Values may be unknown until deployed."""
 
     name: str
-    """Of the container."""
+    """Name of the container."""
     command: Sequence[str]
     arguments: Sequence[str]
     home: str
-    """Folder that the engine works in: a volume, since the root file system cannot be written."""
+    """Working directory of the engine: on a volume, because the root file system is read-only."""
     environment: Mapping[str, str]
     ports: Mapping[str, int]
     health: tuple[str, str]
-    """Paths that answer while the server is alive, and while it is ready; both on the port ``http``."""
+    """Paths of the liveness and the readiness probe, both on the port ``http``."""
     disk_gib: int
-    """Node disk that one pod asks for."""
+    """Node disk that one pod requests."""
     stop: Sequence[str]
-    """Command that runs before the engine is told to end. Kubernetes takes a pod that ends out of its Service at once, but nodes
-    learn of it one after the other: wait ``pods.SETTLE_SECONDS`` first."""
+    """Command that runs before the engine receives SIGTERM. It must wait ``pods.SETTLE_SECONDS`` first: Kubernetes removes a
+    terminating pod from its Service at once, but nodes learn of it one after the other."""
     mounts: Sequence[Mapping[str, Any]] = ()
     volumes: Sequence[Mapping[str, Any]] = ()
-    """The volume of ``home`` among them. /tmp and /dev/shm come by themselves."""
+    """Includes the volume of ``home``, but not /tmp and /dev/shm, which every pod has."""
     init_containers: Sequence[Mapping[str, Any]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the pods: digests of what must change them when it changes."""
+    """Annotations of the pods: digests of content whose change must replace the pods."""
 
 
 def deployment(
@@ -144,19 +143,19 @@ def deployment(
     secret_env: Sequence[Mapping[str, Any]] = (),
     scheduler_name: str | None = None,
 ) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the Deployment. ``scheduler_name`` is used only where the number of devices needs it.
+    """``scheduler_name`` applies only if the number of devices needs it.
 
-    The image and what stands in ``storage`` and ``secret_env`` may be values that are only known when deployed.
+    The image and values in ``storage`` and ``secret_env`` may be unknown until deployed.
     """
     shape = placement.instance_type
     partial = shape.neuron and needs_scheduler(device_count(spec, shape), shape)
-    first = [*engine.init_containers, *(_with_tmp(one) for one in storage.init_containers)]
+    first = [*engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
     return {
         "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": dict(labels)},
         "spec": {
             **({} if spec.autoscaling else {"replicas": spec.replicas}),
-            # Devices that a pod holds are free when it has ended. One more pod would wait for devices of its own: on nodes that
-            # are full for ever, with Karpenter for another node.
+            # A pod frees its devices when it has ended. A surge pod needs devices of its own: on full nodes it waits forever,
+            # with Karpenter it waits for another node.
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": spec.surge, "maxUnavailable": 0 if spec.surge else 1},
@@ -166,14 +165,13 @@ def deployment(
             "template": {
                 "metadata": {"labels": dict(labels), "annotations": dict(engine.annotations)},
                 "spec": {
-                    "nodeSelector": dict(placement.node_selector),
-                    "tolerations": placement.tolerations(),
+                    **placement.scheduling(),
                     **({"schedulerName": scheduler_name} if partial and scheduler_name else {}),
                     "topologySpreadConstraints": pods.spread_over_zones(labels),
-                    "serviceAccountName": account(name),
-                    # A server runs downloaded models and has no business with the API server.
+                    "serviceAccountName": account_name(name),
+                    # Pods that run downloaded models must not call the API server.
                     "automountServiceAccountToken": False,
-                    # A Service named vllm would otherwise put VLLM_PORT=tcp://... into every pod, which vLLM takes for its port.
+                    # Otherwise a Service named vllm sets VLLM_PORT=tcp://... in every pod, and vLLM takes that for its port.
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
                     "securityContext": restricted_pod(USER),
@@ -195,13 +193,12 @@ def deployment(
 
 
 def service(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the Service in front of the pods that can answer."""
     return {
         "metadata": {
             "name": name,
             "namespace": spec.namespace_of(name),
             "labels": dict(labels),
-            # Pulumi would wait for a pod, which comes later. The Deployment waits for all of them.
+            # Otherwise Pulumi waits for a pod, which comes later. The Deployment waits for all pods.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         "spec": {
@@ -229,7 +226,7 @@ def _container(
         "name": engine.name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        # An image's own entry point starts what it thinks fit, or writes to the root file system.
+        # The entry point of an image may start something else, or write to the root file system.
         "command": list(engine.command),
         "args": list(engine.arguments),
         "workingDir": engine.home,
@@ -239,11 +236,11 @@ def _container(
             *({"name": key, "value": value} for key, value in engine.environment.items()),
         ],
         "ports": [{"name": port, "containerPort": number} for port, number in engine.ports.items()],
-        # Requests equal limits: devices allow nothing else.
+        # Requests must equal limits for devices.
         "resources": {"requests": sizes, "limits": sizes},
         "startupProbe": {**live, "failureThreshold": math.ceil(startup_timeout_seconds(spec) / _PROBE_SECONDS)},
         "readinessProbe": ready,
-        "livenessProbe": {**live, "failureThreshold": _DEAF_SECONDS // _PROBE_SECONDS},
+        "livenessProbe": {**live, "failureThreshold": _UNRESPONSIVE_SECONDS // _PROBE_SECONDS},
         "lifecycle": {"preStop": {"exec": {"command": list(engine.stop)}}},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
@@ -255,5 +252,6 @@ def _container(
     }
 
 
-def _with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:
+def with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a container with a read-only root file system and a writable /tmp."""
     return {**container, "securityContext": CONTAINER_SECURITY, "volumeMounts": [*container["volumeMounts"], TMP]}

@@ -1,4 +1,4 @@
-"""One model server as it will run, whatever kind of server runs it: what the rules of serving judge. Pure; no pulumi."""
+"""The facts about one model server of any kind, and about its autoscaler, that rules judge. Pure; no pulumi."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,17 @@ from eks_inference.catalog.models import Model, find_model
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
+from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 
 
 @dataclass(frozen=True)
 class ServingFacts:
-    """What one pod of a server holds and asks for.
+    """What one pod of a server holds and requests.
 
-    ``path`` is the server's key in the stack, empty when a component judges itself. ``keys`` tells where a fact stands below it
-    when the key is not the fact's own name: ``{"devices": ("worker", "devices")}``.
+    ``path`` is the server's key in the stack, empty when a component checks itself. ``keys`` maps a fact to its path below that
+    key where the path is not simply the name of the fact: ``{"devices": ("worker", "devices")}``.
     """
 
     path: Path
@@ -28,39 +29,39 @@ class ServingFacts:
     engine: EngineProfile
     model_id: str
     model: Model | None
-    """None when the catalog does not know the model: rules that need its shape then do not apply."""
+    """None when the catalog does not know the model. Rules that need its shape then do not apply."""
     placement: Placement
     devices: int
     """Neuron devices or GPUs of one pod."""
     tensor_parallel: int
-    """Cores (Neuron) or GPUs one copy of the model is split over."""
+    """NeuronCores or GPUs that one copy of the model is split over."""
     max_num_seqs: int
     max_model_len: int
     copies: int = 1
-    """Copies of the model in one pod. Ray puts as many replicas into a worker as its cores hold."""
+    """Copies of the model in one pod. Ray places as many replicas in a worker as its cores can hold."""
     copies_per_request: int = 1
-    """Copies that work on one request: of a prefill and decode pair in one pod both."""
+    """Copies that work on one request: both of a prefill and decode pair in one pod."""
     pods_min: int = 1
     pods_max: int = 1
     cpu_millis: int = 0
     memory_mib: int = 0
-    """What one pod asks for."""
+    """CPU and memory that one pod requests."""
     scheduler: bool = False
     """Whether the Neuron scheduler extension is installed."""
     startup_timeout_s: int = 0
     """How long the server may take from the start of its process until it answers."""
     arguments: tuple[str, ...] = ()
-    """Flags of the engine as it will be started."""
+    """Command-line flags of the engine."""
     environment: Mapping[str, str] = field(default_factory=dict)
     compile_cache: bool = True
     """Whether compiled graphs outlive the pod."""
     container_port: int = 8000
     service_port: int = 8000
-    """Port that the Service leads to in the pod."""
+    """Target port of the Service."""
     efa_interfaces: int = 0
-    """EFA interfaces one pod asks for."""
+    """EFA interfaces that one pod requests."""
     image: str = ""
-    """Reference of the image; empty when it is built in the cluster."""
+    """Image reference; empty when the image is built in the cluster."""
     keys: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -72,12 +73,25 @@ class ServingFacts:
         return self.instance.neuron
 
     def at(self, fact: str) -> Path:
-        """Where in the stack a fact stands."""
+        """Returns the path of a fact in the stack."""
         return (*self.path, *self.keys.get(fact, (fact,)))
 
 
+@dataclass(frozen=True)
+class ScalingFacts:
+    """The autoscaler of one server."""
+
+    path: Path
+    spec: AutoscalerSpec
+    server: ServingFacts
+    metrics: bool
+    """Whether something in the stack collects the metrics that the autoscaler reads."""
+    scrape_interval_s: int = 30
+    """How often the metrics are collected."""
+
+
 def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, scheduler: bool, **engine: Any) -> ServingFacts:
-    """The facts that follow from what all specs share; ``engine`` has those that the kind of server decides."""
+    """Returns the facts of a server. ``engine`` holds those that depend on the kind of server."""
     image = spec.image_reference
     return ServingFacts(
         path=path,
@@ -101,9 +115,9 @@ def replicated_facts(
     keys: Mapping[str, Path] | None = None,
     **engine: Any,
 ) -> ServingFacts:
-    """The facts of a server of equal pods."""
+    """Returns the facts of a server of equal pods."""
     shape = placement.instance_type
-    # An instance type without devices is for the rules to refuse. It has no share to give.
+    # Rules refuse an instance type without devices, whose pods have no share of it.
     share = resources(spec, shape) if shape.accelerator else {"cpu": spec.cpu or "0", "memory": spec.memory or "0"}
     return server_facts(
         spec,

@@ -1,6 +1,6 @@
-"""What of a model fits an instance type, and how: the answers of ``eks-inference plan``. Pure; no pulumi.
+"""Determines how a model fits an instance type, for ``eks-inference plan``. Pure; no pulumi.
 
-It asks the same functions as the rules (``accelerators/plan.py``, ``serving/memory.py``), so what is advised here passes them.
+It calls the same functions as the rules (``accelerators/neuron/plan.py``, ``serving/memory.py``), so its advice passes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,19 +12,20 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
 from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib
 from eks_inference.serving.node_share import share
+from eks_inference.serving.pods import vllm_release
 
 SHORTEST = 2048
-"""Shortest length that is looked at when nobody names one, in tokens."""
+"""Shortest of the default sequence lengths, in tokens."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How many sequences of one length there is room for."""
+    """How many sequences of one length fit."""
 
     advised: MemoryUse
-    """With as many as fit without a warning; ``advised.sequences`` may be 0."""
+    """Memory use of the largest batch that no rule warns about; ``advised.sequences`` may be 0."""
     most: MemoryUse
-    """With as many as fit at all."""
+    """Memory use of the largest batch that fits at all."""
 
     @property
     def max_model_len(self) -> int:
@@ -33,32 +34,32 @@ class Fit:
 
 @dataclass(frozen=True)
 class Split:
-    """A model over ``tensor_parallel`` cores or GPUs of one pod."""
+    """A model that is split over ``tensor_parallel`` cores or GPUs of one pod."""
 
     tensor_parallel: int
     refusal: str = ""
-    """Why it cannot be, and then nothing else is said; empty when it can."""
+    """Why this split is impossible; empty when it is possible. The other fields are then left at their defaults."""
     devices: int = 0
-    """Devices a pod has to ask for: a number the instance type can give."""
+    """Devices that a pod has to request: a number that the instance type can allocate."""
     idle_cores: int = 0
-    """Cores or GPUs of these devices that are left over."""
+    """Cores or GPUs of these devices that the model does not use."""
     pods: int = 0
-    """Pods that the devices of a node are enough for."""
+    """Pods for which the devices of a node suffice."""
     idle_devices: int = 0
-    """Devices of a node that are left over then."""
+    """Devices of a node that these pods leave unused."""
     scheduler: bool = False
     """Whether the pods need the Neuron scheduler."""
     caution: str = ""
-    """What a rule would warn of whatever the batch; empty when there is nothing."""
+    """What a rule warns about for every batch size; empty when there is nothing."""
     kv_repeats: float = 1.0
-    """How often each KV head is held."""
+    """How many times each KV head is held."""
     fits: tuple[Fit, ...] = ()
-    """By length, the shortest first."""
+    """One fit for each length, the shortest first."""
 
 
 @dataclass(frozen=True)
 class Feasibility:
-    """Every split of a model on an instance type under an engine."""
+    """Every split of a model on an instance type with an engine."""
 
     model: Model
     instance: InstanceType
@@ -67,9 +68,9 @@ class Feasibility:
 
 
 def feasibility(model: Model, instance: InstanceType, engine: EngineProfile, lengths: Sequence[int] = ()) -> Feasibility:
-    """Every tensor parallel degree the engine supports on the chips, with the batches that fit at each length.
+    """Returns every tensor parallel degree that the engine supports on the chips, with the batches that fit at each length.
 
-    ``lengths`` are in tokens; without any, powers of two from 2048 up to the longest the model was made for.
+    ``lengths`` are in tokens. The default is powers of two from 2048 up to the longest sequence of the model.
     """
     degrees = engine.tensor_parallel.get(instance.family, ())
     wanted = sorted(set(lengths)) or usual_lengths(model)
@@ -77,26 +78,22 @@ def feasibility(model: Model, instance: InstanceType, engine: EngineProfile, len
 
 
 def usual_lengths(model: Model) -> list[int]:
-    """Powers of two below the model's longest sequence, and that one."""
+    """Returns the powers of two from 2048 below the model's longest sequence, and that length."""
     longest = model.max_positions
     return [*(1 << power for power in range(SHORTEST.bit_length() - 1, (longest - 1).bit_length())), longest]
 
 
 def engines_for(instance: InstanceType, model: Model | None = None) -> tuple[EngineProfile, ...]:
-    """Engine profiles that can be used on an instance type, for a model when one is named: the one to take first.
+    """Returns the engine profiles that can serve on an instance type, and serve ``model`` if given, the best first.
 
-    Those that the catalog has nothing to say against come before the others, then the newest vLLM.
+    Profiles without a caveat in the catalog come first, and among them those with the newest vLLM.
     """
     found = [
         one
         for one in engines().values()
         if one.serves(instance) and not one.retired and (model is None or model.architecture in one.architectures)
     ]
-    return tuple(sorted(found, key=lambda one: (not one.caveat, _release(one.vllm), one.standalone), reverse=True))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+    return tuple(sorted(found, key=lambda one: (not one.caveat, vllm_release(one), one.standalone), reverse=True))
 
 
 def _split(model: Model, instance: InstanceType, engine: EngineProfile, degree: int, lengths: Sequence[int]) -> Split:
@@ -132,11 +129,10 @@ def _refusal(model: Model, degree: int, fits: Sequence[Fit]) -> str:
     shortest = fits[0].most
     if shortest.sequences:
         return ""
+    part = f"{gib(shortest.weights)} GiB of {shortest.capacity / GIB:.4g} GiB a {shortest.unit}"
     if shortest.weights > shortest.capacity:
-        return f"weights alone take {gib(shortest.weights)} GiB of {shortest.capacity / GIB:.4g} GiB a {shortest.unit}"
-    return (
-        f"weights take {gib(shortest.weights)} GiB of {shortest.capacity / GIB:.4g} GiB a {shortest.unit}: no room for a sequence"
-    )
+        return f"weights alone take {part}"
+    return f"weights take {part}: no room for a sequence"
 
 
 def _caution(model: Model, instance: InstanceType, devices: int) -> str:
@@ -156,7 +152,7 @@ def _fit(empty: MemoryUse) -> Fit:
 
 
 def largest(holds: Callable[[int], bool]) -> int:
-    """The largest number from 1 up for which something holds that holds for all smaller ones; 0 when it never does."""
+    """Returns the largest number >= 1 for which a monotonic condition holds, by binary search; 0 if it never holds."""
     beyond = 1
     while holds(beyond):
         beyond *= 2

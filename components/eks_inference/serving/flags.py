@@ -1,10 +1,12 @@
-"""Reading the flags an engine is started with, as vLLM's parser takes them: of one given twice the last counts."""
+"""Reads the flags of an engine as vLLM's parser does: the last occurrence of a flag wins."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def flag(arguments: Sequence[str], name: str) -> str | None:
-    """The value of ``--name=value`` or ``--name value``; empty for one without a value, None when it is not there."""
+    """Returns the value of ``--name=value`` or ``--name value``; empty if it has no value, None if the flag is absent."""
     found = None
     for position, argument in enumerate(arguments):
         key, equals, value = argument.partition("=")
@@ -15,7 +17,7 @@ def flag(arguments: Sequence[str], name: str) -> str | None:
 
 
 def switched(arguments: Sequence[str], name: str, default: bool) -> bool:
-    """Whether ``--name`` or ``--no-name`` was said last; ``default`` when neither was."""
+    """Returns which of ``--name`` (true) and ``--no-name`` (false) comes last; ``default`` if neither is present."""
     on = default
     for argument in arguments:
         key = _name(argument.partition("=")[0])
@@ -25,7 +27,7 @@ def switched(arguments: Sequence[str], name: str, default: bool) -> bool:
 
 
 def number(text: str | None, default: float) -> float:
-    """A value as a number from 0 up; ``default`` for what is none, which the engine itself refuses."""
+    """Parses a number >= 0. Returns ``default`` for anything else, which the engine itself rejects."""
     try:
         value = float(text or "")
     except ValueError:
@@ -35,3 +37,14 @@ def number(text: str | None, default: float) -> float:
 
 def _name(key: str) -> str:
     return key[2:].replace("_", "-") if key.startswith("--") else ""
+
+
+def flags(settings: Mapping[str, Any]) -> list[str]:
+    """Returns engine settings as flags of ``vllm serve``: true and false become --flag and --no-flag, objects become JSON."""
+    return [_flag(name.replace("_", "-"), value) for name, value in settings.items()]
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value if isinstance(value, str | int | float) else json.dumps(value)}"

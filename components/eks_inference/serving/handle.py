@@ -1,4 +1,4 @@
-"""What others need to know of a model server, and what a server of any kind stands on."""
+"""What others need to know about a model server, and what a server of any kind depends on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,28 +21,28 @@ from eks_inference.storage.spec import FileSystem
 
 
 class ModelServer(Protocol):
-    """A model server as its clients see it. Names are plain strings, known at preview."""
+    """A model server as its clients see it. Names are plain strings that a preview already knows."""
 
     @property
     def namespace(self) -> str: ...
     @property
     def endpoint(self) -> str:
-        """Base URL inside the cluster, as clients of the server's API take it: with ``/v1`` where that is the OpenAI API."""
+        """Base URL of the API inside the cluster; ends in ``/v1`` for the OpenAI API."""
         ...
 
     @property
     def model_id(self) -> str:
-        """The name that requests give the model."""
+        """Name of the model in requests."""
         ...
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before a client. It says nothing about the model being loaded: that takes ``startup_seconds``."""
+        """Resources that must exist before a client. The model may not be loaded yet, which takes ``startup_seconds``."""
         ...
 
     @property
     def startup_seconds(self) -> int:
-        """Upper bound of a cold start: node, image, download, compilation, load. It is for waiting, not an expectation."""
+        """Upper bound of a cold start (node, image, download, compilation, load). It is a timeout, not an estimate."""
         ...
 
 
@@ -51,19 +51,19 @@ class Server(ModelServer, Protocol):
 
     @property
     def forwards(self) -> Mapping[str, Sequence[int]]:
-        """Services, and those of their ports that a person forwards to try the server."""
+        """Ports, by Service, that a person forwards to try the server."""
         ...
 
     @property
     def hardware(self) -> Hardware: ...
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> pulumi.Resource:
-        """Makes that Prometheus read the server."""
+        """Makes Prometheus scrape the server."""
         ...
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What the servers of a stack stand on. What no server of the stack needs may be absent."""
+    """What the servers of a stack depend on. What no server needs may be absent."""
 
     cluster: Cluster
     network: Network
@@ -71,7 +71,7 @@ class Dependencies:
     """Where image builds run."""
     pools: Mapping[str, Pool]
     scheduler: DeviceScheduler | None = None
-    """Of Neuron devices."""
+    """The scheduler for Neuron devices."""
     gpu_plugin: GpuPlugin | None = None
     efa: EfaDevices | None = None
     ray_operator: RayOperator | None = None
@@ -83,9 +83,9 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class ServerSite:
-    """What one of the servers stands on by itself."""
+    """What a single server depends on."""
 
     placement: Placement
-    """Of its ``main_pool``."""
+    """The placement on its ``main_pool``."""
     image: pulumi.Input[str] | None = None
-    """Reference of the image that was built for it; none when it runs one that is published."""
+    """Reference of the image that was built for the server; None when it runs a published image."""

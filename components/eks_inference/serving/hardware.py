@@ -1,11 +1,11 @@
-"""What the pods of a server run on, as measurements of it name it. Pure; no pulumi."""
+"""The hardware under a server, as load test results name it. Pure; no pulumi."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One instance type, a number of Neuron devices or GPUs for each pod, and the number of pods, but for those of a roll-out."""
+    """An instance type, the Neuron devices or GPUs of each pod, and the number of pods without those of a rollout."""
 
     instance_type: str
     devices_per_pod: int
@@ -14,5 +14,5 @@ class Hardware:
 
     @property
     def devices(self) -> int | None:
-        """Devices of all pods together; None where the number of pods changes with the load."""
+        """Devices of all pods together; None when the number of pods varies with load."""
         return self.devices_per_pod * self.pods_max if self.pods_min == self.pods_max else None

@@ -1,20 +1,20 @@
-"""Device memory of one copy of a model: weights and KV cache on each NeuronCore or GPU. Arithmetic, nothing measured.
+"""Calculates the device memory of one copy of a model: weights and KV cache on each NeuronCore or GPU.
 
-Engines deal with the memory in one of three ways, which their generation says (``catalog/generations.toml``):
+Engines manage memory in one of three ways, depending on their generation (``catalog/generations.toml``):
 
-- *contiguous* (vLLM on Neuron up to NxD Inference): room for ``max_num_seqs`` sequences of ``max_model_len`` tokens is set aside
-  when the engine starts. The whole memory of a core is there for weights and KV cache.
-- *paged* (vLLM on GPUs): ``gpu_memory_utilization`` of the device is there; what the weights leave is a pool of pages. Sequences
-  share it or wait, so that only one of the longest has to fit.
+- *contiguous* (vLLM on Neuron up to NxD Inference): at start, the engine reserves room for ``max_num_seqs`` sequences of
+  ``max_model_len`` tokens. Weights and KV cache may take the whole memory of a core.
+- *paged* (vLLM on GPUs): the engine uses the share ``gpu_memory_utilization`` of the device. What the weights leave is a pool of
+  pages. Sequences share the pool or wait, so only one sequence of the maximum length has to fit.
 - *paged on Neuron* (vLLM without NxD Inference): as on GPUs, but the pool is at most a fraction of that share, because its size
-  is compiled into the graphs, and the engine gives up below a smallest pool.
+  is compiled into the graphs, and the engine fails below a minimum pool size.
 
-Left out are activations, scratchpads, collectives and the compiled graphs (about 96 MB a core): above nine tenths of what there
-is, nobody can say without trying.
+The calculation omits activations, scratchpads, collectives and compiled graphs (about 96 MB a core). Above 90 % of the available
+memory, only a test tells whether the model fits.
 
 Sources: NxD Inference documentation (KV heads, tensor parallel degrees), Neuron documentation 2.33 ("determine_available_memory
-design"), vLLM documentation (``gpu_memory_utilization``). The contiguous sum was checked against a measurement of the source
-system for Llama-3-8B, over 2 cores with 10 sequences of 4096 tokens: 21.3 GB there, 21.43 GB here.
+design"), vLLM documentation (``gpu_memory_utilization``). A measurement of the source system confirms the contiguous sum: for
+Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, and this module calculates 21.43 GB.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,30 +30,30 @@ from eks_inference.serving.flags import flag, number
 GIB = 1024**3
 
 TIGHT = 0.9
-"""Share of what there is above which the parts nobody can calculate may not fit any more."""
+"""Share of the available memory above which the parts that cannot be calculated may no longer fit."""
 
 _ELEMENT_BYTES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 
 
 @dataclass(frozen=True)
 class MemorySettings:
-    """What a user can change about the arithmetic. The defaults are the engines'."""
+    """Settings of a user that affect the calculation. The defaults are those of the engines."""
 
     parameter_bytes: int | None = None
-    """Bytes of one weight; None: as published."""
+    """Bytes of one weight; None: as the model is published."""
     element_bytes: int = 2
     """Bytes of one element of the KV cache."""
     utilization: float = 0.90
-    """Share of the device that paged engines use. vLLM's default is 0.90, of late 0.92: the smaller is the safe one."""
+    """Share of the device that paged engines use. vLLM's default was 0.90 and is now 0.92: the smaller value is safe."""
     stages: int = 1
-    """Stages of a pipeline (``--pipeline-parallel-size``): each holds a part of the layers."""
+    """Pipeline stages (``--pipeline-parallel-size``), each of which holds a part of the layers."""
     kv_pool: KvPool | None = None
     """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that memory has to fit into. In bytes."""
+    """Memory in use and the limit for it, in bytes."""
 
     what: str
     used: int
@@ -77,17 +77,17 @@ class MemoryUse:
     settings: MemorySettings = MemorySettings()
 
     def of(self, sequences: int, max_model_len: int) -> "MemoryUse":
-        """The same with other sequences."""
+        """Returns the memory use with other sequences."""
         return replace(self, sequences=sequences, max_model_len=max_model_len)
 
     @property
     def unit(self) -> str:
-        """What one share of the model sits on."""
+        """What holds one part of the model."""
         return "core" if self.instance.neuron else "GPU"
 
     @property
     def parts(self) -> int:
-        """Cores or GPUs one copy of the model is on."""
+        """Cores or GPUs that one copy of the model occupies."""
         return self.tensor_parallel * self.settings.stages
 
     @property
@@ -114,12 +114,12 @@ class MemoryUse:
 
     @property
     def capacity(self) -> int:
-        """The part of it that the engine uses."""
+        """The part of ``memory`` that the engine uses."""
         return int(self.memory * self.settings.utilization) if self.engine.generation.paged else self.memory
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """Everything that must hold; the first is the memory itself."""
+        """All limits; the first is that of the memory as a whole."""
         if self.bounds is None:
             return (Limit("memory", self.needed, self.capacity),)
         smallest = int(self.bounds.smallest_gib * GIB)
@@ -130,22 +130,22 @@ class MemoryUse:
 
     @property
     def bounds(self) -> KvPool | None:
-        """Bounds of the KV pool, where it has any of its own."""
+        """Bounds of the KV pool, if it has any of its own."""
         return self.settings.kv_pool or self.engine.generation.kv_pool
 
     @property
     def fraction(self) -> float:
-        """Share of the tightest limit; above 1 it does not fit."""
+        """Used share of the tightest limit. Above 1, the model does not fit."""
         return max(limit.fraction for limit in self.limits)
 
     @property
     def pool(self) -> int:
-        """What paged engines have for KV cache."""
+        """Memory that paged engines have for the KV cache."""
         return min([max(self.capacity - self.weights, 0), *(limit.available for limit in self.limits[1:])])
 
     @property
     def working(self) -> tuple[str, ...]:
-        """The arithmetic, a line a step."""
+        """The calculation, one line per step."""
         model, degree, unit = self.model, self.tensor_parallel, self.unit
         units = f"{self.parts} {unit}{'' if self.parts == 1 else 's'}"
         per_weight = self.settings.parameter_bytes or model.weight_bytes() // model.parameters
@@ -177,10 +177,10 @@ class MemoryUse:
 
 
 def server_memory(server: ServingFacts) -> MemoryUse | None:
-    """What a server must have room for: its whole batch, or, in pages, one sequence of the longest.
+    """Returns the memory that a server needs: for its whole batch, or, if paged, for one sequence of the maximum length.
 
-    None where it cannot be told: the catalog does not know the model, its weights are quantized in a way other than fp8, or the
-    engine is left to choose length or degree.
+    None when it is unknown: the catalog does not know the model, its weights are quantized in a way other than fp8, or the engine
+    chooses length or degree itself.
     """
     settings = memory_settings(server.engine, server.arguments, server.environment)
     if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
@@ -197,7 +197,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
 
 
 def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str]) -> MemorySettings | None:
-    """What flags and environment of an engine say; None when they name a quantization whose size is not known."""
+    """Returns what flags and environment of an engine set; None when they name a quantization of unknown size."""
     defaults = MemorySettings()
     quantization = flag(arguments, "quantization")
     if quantization and quantization != "fp8":
@@ -221,10 +221,9 @@ def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment
 
 
 def gib(size: float) -> str:
-    """Bytes as GiB with two digits."""
+    """Formats bytes as GiB with two decimals."""
     return f"{size / GIB:.2f}"
 
 
 def percent(fraction: float, digits: int = 0) -> str:
-    """A share in hundredths."""
     return f"{fraction * 100:.{digits}f} %"

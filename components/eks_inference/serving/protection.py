@@ -1,4 +1,4 @@
-"""Guards that all model servers have: who may reach their pods, how many devices they may hold. Pure; no pulumi.
+"""Plans the NetworkPolicies and device quotas of all model servers. Pure; no pulumi.
 
 Source: Kubernetes documentation, "Resource Quotas".
 """
@@ -20,18 +20,18 @@ from eks_inference.kubernetes.network_policy import (
 from eks_inference.serving.shape import ServerSpec
 
 EGRESS: tuple[Rule, ...] = (DNS, POD_IDENTITY, HTTPS)
-"""Where a server may connect to: names, credentials, and HTTPS (Hub, S3)."""
+"""Where a server may connect: DNS, EKS Pod Identity and HTTPS (Hub, S3)."""
 
 
 def closed(server: str, space: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the NetworkPolicy that closes the server's namespace but for what others open."""
+    """Returns ``metadata`` and ``spec`` of the NetworkPolicy that denies all traffic that no other policy allows."""
     return network_policy(f"{server}-closed", space, selector={}, ingress=(), egress=())
 
 
 def server_policies(
     name: str, spec: ServerSpec, labels: Mapping[str, str], *, api: Sequence[int], metrics: int
 ) -> dict[str, dict[str, Any]]:
-    """The NetworkPolicies of a namespace by role. Open: the ports of the API to clients, the port of metrics to Prometheus."""
+    """Returns the NetworkPolicies of a namespace by role. They open the ``api`` ports to clients, ``metrics`` to Prometheus."""
     space = spec.namespace_of(name)
     return {
         "closed": closed(name, space),
@@ -49,17 +49,17 @@ def server_policies(
 
 
 def from_clients(client_namespaces: Mapping[str, str], port: int) -> Rule:
-    """Ingress to the API: from namespaces with these labels, or from all of the cluster."""
+    """Returns the ingress rule of the API: from namespaces with these labels, or without labels from all namespaces."""
     return allow_from(namespaces_labelled(client_namespaces) if client_namespaces else EVERY_NAMESPACE, tcp=[port])
 
 
 def from_prometheus(metrics_namespaces: Sequence[str], port: int) -> list[Rule]:
-    """Ingress to metrics; none where nobody reads them."""
+    """Returns the ingress rules of the metrics; none when no namespace reads them."""
     return [allow_from(*(namespace(each) for each in metrics_namespaces), tcp=[port])] if metrics_namespaces else []
 
 
 def device_quota(space: str, resource: str, devices: int) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the ResourceQuota: so many devices, all pods of the namespace together."""
+    """Returns ``metadata`` and ``spec`` of the ResourceQuota that limits the devices of all pods in the namespace together."""
     return {
         "metadata": {"name": "accelerators", "namespace": space},
         "spec": {"hard": {f"requests.{resource}": str(devices)}},

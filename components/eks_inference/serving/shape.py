@@ -1,4 +1,4 @@
-"""What the specs of model servers share: the fields of every kind, and those of a kind whose pods are all equal."""
+"""Base specs of model servers: fields of every kind, of kinds that compile, and of kinds whose pods are all equal."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.scaling.spec import AutoscalerSpec
+from eks_inference.serving.flags import flags
 from eks_inference.serving.spec import (
     Argument,
     CompileCache,
@@ -23,23 +24,23 @@ from eks_inference.spec import Quantity, ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
-"""Controllers that some kinds of servers stand on, and that a stack installs once."""
+"""Controllers that some kinds of servers need, and that a stack installs once."""
 
 RENAMED = {"gpus": "devices", "engine_args": "extra_args"}
-"""Old spellings of fields, and what they are called now."""
+"""Old names of fields, and their current names."""
 
 
 @dataclass(frozen=True)
 class PoolChoice:
-    """A pool that some pods of a server run in, with the keys of the spec that say so."""
+    """A pool that some pods of a server run in, with the keys of the spec that choose it."""
 
     pool: str
     instance_type: str | None
     under: tuple[str, ...] = ()
-    """Where ``pool`` and ``instance_type`` stand: ``("worker",)``."""
+    """Path of the object that holds ``pool`` and ``instance_type``: ``("worker",)``."""
     pool_key: str = "pool"
     accelerators: tuple[str, ...] = ()
-    """The nodes must have one of these; none: the pods need no device."""
+    """The nodes must have one of these accelerators; empty: the pods need no device."""
 
     @property
     def pool_path(self) -> tuple[str, ...]:
@@ -51,40 +52,40 @@ class PoolChoice:
 
 
 class ServerSpec(Spec):
-    """A model server of any kind. A field that a kind needs otherwise is written again in its own spec."""
+    """A model server of any kind. The spec of a kind redefines the fields that differ."""
 
     engine_servers: ClassVar[tuple[str, ...]] = ("vllm",)
-    """What an engine profile of this kind may start (``EngineProfile.server``)."""
+    """Servers that an engine profile for this kind may start (``EngineProfile.server``)."""
     accelerators: ClassVar[tuple[str, ...]] = ("neuron", "nvidia")
-    """What the nodes of the servers may have."""
+    """Accelerators that the nodes of the server may have."""
 
     kind: str
     namespace: ResourceName | None = Field(
-        default=None, description="Namespace of the server. Each server gets one of its own. Default: the server's name."
+        default=None, description="Namespace of the server, which it shares with no other. Default: the server's name."
     )
-    model: ModelSource = Field(description="The model, and where it comes from.")
+    model: ModelSource = Field(description="The model and its source.")
     engine: EngineName
     image: ServerImage | None = Field(
         default=None,
-        description="Image instead of the engine profile's: a reference with tag or digest, or one built in the cluster.",
+        description="Image that replaces the engine profile's: a reference with tag or digest, or an image built in the cluster.",
     )
     client_namespaces: dict[str, str] = Field(
         default_factory=dict,
         description="Labels of the namespaces whose pods may call the API. Default: all namespaces of the cluster.",
     )
     metrics_namespaces: tuple[ResourceName, ...] = Field(
-        default=("monitoring",), description="Namespaces whose pods may read metrics: those where Prometheus runs."
+        default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
     extra_args: Mapping[Argument, JsonValue] = Field(
         default_factory=dict,
-        description="Further flags of the engine, without the dashes. They win over the flags that this library sets.",
+        description="Further engine flags, without the dashes. They override those of this library.",
     )
     extra_env: dict[str, str] = Field(
-        default_factory=dict, description="Further environment variables of the engine. They win, too."
+        default_factory=dict,
+        description="Further environment variables of the engine. They override those of this library.",
     )
 
     def namespace_of(self, name: str) -> str:
-        """Namespace of the server of that name."""
         return self.namespace or name
 
     @property
@@ -93,35 +94,35 @@ class ServerSpec(Spec):
 
     @property
     def image_reference(self) -> str | InClusterImage:
-        """The image as the spec has it, before mirrors and builds."""
+        """The image as the spec names it, before mirrors and builds."""
         return self.image or self.profile.image
 
     @property
     def image_arguments(self) -> dict[str, str]:
-        """Arguments of an image that is built in the cluster. They follow from the engine; the image's spec may say otherwise."""
+        """Default build arguments of an image that is built in the cluster. The spec of the image may override them."""
         return {"ENGINE_IMAGE": self.profile.image}
 
     @property
     def scaler(self) -> AutoscalerSpec | None:
-        """The autoscaler that owns the number of pods."""
+        """The autoscaler that sets the number of pods, if any."""
         return None
 
     @property
     def operators(self) -> frozenset[Operator]:
-        """Controllers that the server stands on."""
+        """Controllers that the server needs."""
         return frozenset()
 
     @property
     def file_systems(self) -> frozenset[FileSystem]:
-        """File systems whose driver the server's volumes need."""
+        """File systems whose drivers the server's volumes need."""
         return frozenset()
 
     def main_pool(self) -> PoolChoice:
-        """Where the engine runs."""
+        """Returns the pool where the engine runs."""
         raise NotImplementedError
 
     def pools(self) -> Iterator[PoolChoice]:
-        """Every pool that pods of the server run in. The first is ``main_pool``."""
+        """Yields every pool that pods of the server run in. The first is ``main_pool``."""
         yield self.main_pool()
 
     @field_validator("engine")
@@ -130,38 +131,47 @@ class ServerSpec(Spec):
         server = engine(name).server
         if server not in cls.engine_servers:
             known = ", ".join(sorted(one.name for one in engines().values() if one.server in cls.engine_servers))
-            raise ValueError(f"engine {name} starts {server}, which this kind of server does not; it can start: {known}")
+            raise ValueError(f"engine {name} starts {server}, but this kind of server can only start: {known}")
         return name
 
 
 class CompilingServerSpec(ServerSpec):
     """A server whose engine may compile the model when it starts."""
 
+    tensor_parallel: int = Field(ge=1, description="NeuronCores or GPUs that one copy of the model is split over.")
+    max_model_len: int = Field(ge=1, description="Maximum length of a sequence (prompt and answer together), in tokens.")
+    max_num_seqs: int = Field(ge=1, description="Sequences that one copy processes at once. On Neuron: the compiled batch size.")
     compile_cache: CompileCache | None = Field(
         default=None,
         description=(
-            "Where compiled graphs stay between starts. Default: s3, in a bucket of the server, for engines whose compiler can "
-            "keep them there (Neuron, generations A to C); none for others. A node's own disk goes with the node, and an EBS "
-            "volume stays in one zone, where there may be no accelerator."
+            "Where compiled graphs are kept between starts. Default: s3, in a bucket of the server, for engines whose compiler "
+            "can use it (Neuron, generations A to C); none for others. A node's disk is lost with the node, and an EBS volume "
+            "stays in one zone, which may have no accelerator."
         ),
     )
 
     @property
     def cache(self) -> CompileCache:
-        """The compile cache, with the default filled in."""
+        """The compile cache after defaults."""
         if self.compile_cache is not None:
             return self.compile_cache
         return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache(kind="none")
 
     @property
+    def engine_flags(self) -> list[str]:
+        """Flags of the engine profile, then those of the user. vLLM takes the last of duplicate flags."""
+        ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
+        return [*ours, *flags(self.extra_args)]
+
+    @property
     def compiling_pods(self) -> int:
-        """The most pods that share the cache."""
+        """Maximum number of pods that share the cache."""
         raise NotImplementedError
 
     @model_validator(mode="after")
     def _cache_is_the_compilers(self) -> Self:
         if isinstance(self.compile_cache, S3CompileCache) and self.profile.generation.compile_cache != "s3":
-            raise ValueError(f"compile_cache: engine {self.engine} keeps compiled graphs in folders only: volume or none")
+            raise ValueError(f"compile_cache: engine {self.engine} can keep compiled graphs only in folders: volume or none")
         return self
 
     @model_validator(mode="after")
@@ -169,61 +179,64 @@ class CompilingServerSpec(ServerSpec):
         cache, pods = self.compile_cache, self.compiling_pods
         if isinstance(cache, VolumeCompileCache) and cache.storage_class is None and pods > 1:
             raise ValueError(
-                f"compile_cache: {pods} pods cannot share a volume of the default storage class; name one that several nodes "
-                "can mount (EFS, FSx for Lustre), or keep the cache in s3"
+                f"compile_cache: {pods} pods cannot share a volume of the default storage class; name a storage class whose "
+                "volumes several nodes can mount (EFS, FSx for Lustre), or keep the cache in s3"
             )
         return self
 
 
 class ReplicatedServerSpec(ServerSpec):
-    """A server whose pods are equal. Each holds the whole model; one Deployment owns them, one Service shares requests out."""
+    """A server of equal pods in one Deployment. Each pod holds the whole model, and one Service distributes the requests."""
 
     pool: ResourceName = Field(description="Pool the server runs in.")
     instance_type: InstanceTypeName | None = Field(
-        default=None, description="Instance type. It may be left out when the pool has only one."
+        default=None, description="Instance type. Optional when the pool has only one."
     )
     devices: int | None = Field(
         default=None, ge=1, description="Neuron devices or GPUs of one pod. Default: all of the instance type."
     )
-    replicas: int = Field(default=1, ge=0, description="Pods. Each holds the whole model; the Service shares requests out.")
+    replicas: int = Field(
+        default=1, ge=0, description="Number of pods. Each holds the whole model; the Service distributes requests."
+    )
     autoscaling: AutoscalerSpec | None = Field(
-        default=None, description="What changes the number of pods, instead of replicas. Absent: nothing does."
+        default=None, description="Autoscaler that sets the number of pods instead of replicas. Default: none."
     )
     surge: int = Field(
         default=0,
         ge=0,
         description=(
-            "Pods beyond replicas while a change rolls out. 0: a pod ends before its successor starts, which needs no device "
-            "more; with one replica nothing answers until that one is up. More: needs devices that are free, or new nodes."
+            "Extra pods during a rollout. 0: a pod terminates before its successor starts. This needs no further devices, but a "
+            "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
         ),
     )
     cpu: Quantity | None = Field(
-        default=None, description="CPU of one pod. Default: what pods can use of the node in proportion to the devices."
+        default=None,
+        description="CPU of one pod. Default: a share of the node's usable CPU, in proportion to the devices.",
     )
-    memory: Quantity | None = Field(default=None, description="Memory of one pod. Default: as cpu.")
-    shared_memory_gib: int = Field(default=8, ge=1, description="Size of /dev/shm. It is a part of the memory.")
+    memory: Quantity | None = Field(default=None, description="Memory of one pod. Default: like cpu.")
+    shared_memory_gib: int = Field(default=8, ge=1, description="Size of /dev/shm, which is part of the memory.")
     startup_timeout_seconds: int | None = Field(
         default=None,
         ge=60,
-        description="How long a pod may download, compile and load. Default: the engine profile's budget.",
+        description="Time for a pod to download, compile and load. Default: the engine profile's budget.",
     )
     evictions: Literal["refused", "allowed"] = Field(
         default="refused",
         description=(
-            "Whether a drain may take pods. refused: not below replicas (below the autoscaler's min); this holds up the "
-            "replacement of a node until somebody deletes the pod or sets allowed. allowed: one at a time. Node failures and "
-            "spot interruptions do not ask."
+            "Whether a node drain may evict pods. refused: never below replicas (or the autoscaler's min), which blocks the "
+            "replacement of a node until somebody deletes the pod or sets allowed. allowed: one pod at a time. Node failures and "
+            "spot interruptions ignore this."
         ),
     )
 
     @property
     def fewest(self) -> int:
-        """The fewest pods there are, apart from a roll-out."""
+        """Minimum number of pods outside a rollout."""
         return self.autoscaling.min if self.autoscaling else self.replicas
 
     @property
     def most(self) -> int:
-        """The most pods there are, those of a roll-out among them."""
+        """Maximum number of pods, including the surge of a rollout."""
         return (self.autoscaling.max if self.autoscaling else self.replicas) + self.surge
 
     @property
@@ -236,5 +249,5 @@ class ReplicatedServerSpec(ServerSpec):
     @model_validator(mode="after")
     def _one_says_how_many(self) -> Self:
         if self.autoscaling and "replicas" in self.model_fields_set:
-            raise ValueError("replicas: the autoscaler decides; leave replicas out, or autoscaling")
+            raise ValueError("replicas: the autoscaler sets the number of pods; leave out replicas or autoscaling")
         return self

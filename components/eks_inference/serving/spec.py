@@ -1,4 +1,4 @@
-"""What specs of all model servers share: engine, where a model comes from, and where compiled artifacts stay."""
+"""Parts of the specs of all model servers: engine, source of the model, and place of compiled artifacts."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,9 +22,9 @@ def _known_engine(name: str) -> str:
 EngineName = Annotated[str, AfterValidator(_known_engine), Field(description="Engine profile of the catalog.")]
 
 Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-"""Name of a flag of the engine, without the dashes."""
+"""Name of an engine flag, without the dashes."""
 
-_SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="The name requests give the model.")
+_SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="Name of the model in requests.")
 
 
 class HubModel(Spec):
@@ -38,34 +38,34 @@ class HubModel(Spec):
     revision: str | None = Field(
         default=None,
         pattern=r"^[\w./-]+$",
-        description="Commit, tag or branch of the repository. Default: its main branch, which may change between two starts.",
+        description="Commit, tag or branch of the repository. Default: the main branch, which may change between two starts.",
     )
     gated: bool | None = Field(
         default=None,
-        description="Whether the repository wants its licence accepted first: then the secret huggingFaceToken is needed. "
-        "Default: as the catalog knows the model, or else its owner (meta-llama: true).",
+        description="Whether the repository requires users to accept its licence. It then needs the secret huggingFaceToken. "
+        "Default: what the catalog says about the model, or else about its owner (meta-llama: true).",
     )
 
     @property
     def needs_token(self) -> bool:
-        """Whether nobody can download the model without a token (Hugging Face documentation, "Gated models")."""
+        """Whether a download of the model needs a token (Hugging Face documentation, "Gated models")."""
         return is_gated(self.id) if self.gated is None else self.gated
 
 
 class S3Model(Spec):
-    """A model folder (configuration, tokenizer, safetensors) in S3, copied onto the node's disk at every start.
+    """A model folder (configuration, tokenizer, safetensors) in S3. Every start copies it to the node's disk.
 
-    The server's pods get leave to read exactly what is below ``uri``, by EKS Pod Identity. The bucket may be in another region;
-    one of another account has to allow it itself. What is copied must not change under its name: put a version into it.
+    EKS Pod Identity allows the server's pods to read exactly what is below ``uri``. The bucket may be in another region. A bucket
+    of another account must grant access itself. The folder must not change under the same name: put a version into its name.
     """
 
     kind: Literal["s3"] = Field(description="From S3.")
     uri: str = Field(
         pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()-]+)+$",
-        description="Folder that holds the files, without a slash at the end, e.g. s3://models/llama-3-8b-instruct/v1.",
+        description="Folder with the files, without a trailing slash, e.g. s3://models/llama-3-8b-instruct/v1.",
     )
     id: Annotated[str, _SERVED_NAME]
-    size_gib: int = Field(default=100, ge=1, description="Node disk set aside for the copy; more than this ends the pod.")
+    size_gib: int = Field(default=100, ge=1, description="Node disk reserved for the copy; a pod that uses more is evicted.")
 
     @property
     def bucket(self) -> str:
@@ -79,13 +79,14 @@ class S3Model(Spec):
 class VolumeModel(Spec):
     """A model folder on a volume, mounted read-only.
 
-    The claim is yours, in the namespace of the server; pods wait for it. Several workers need one that several nodes can mount.
+    You create the claim in the namespace of the server, and the pods wait for it. Several workers need a volume that several
+    nodes can mount.
     """
 
     kind: Literal["volume"] = Field(description="From a volume.")
     claim: ResourceName = Field(description="PersistentVolumeClaim in the server's namespace.")
     path: str | None = Field(
-        default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Folder inside the volume. Default: the volume itself."
+        default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Folder on the volume. Default: the root of the volume."
     )
     id: Annotated[str, _SERVED_NAME]
 
@@ -95,39 +96,39 @@ def _from_the_hub_unless_said(given: Any) -> Any:
 
 
 ModelSource = Annotated[HubModel | S3Model | VolumeModel, Field(discriminator="kind"), BeforeValidator(_from_the_hub_unless_said)]
-"""Where a model comes from; without ``kind`` it is the Hugging Face Hub."""
+"""Source of a model. Without ``kind`` it is the Hugging Face Hub."""
 
 
 class NoCompileCache(Spec):
-    """Every start compiles."""
+    """No compile cache: every start compiles."""
 
     kind: Literal["none"] = Field(description="Keep nothing: every start compiles.")
 
 
 class S3CompileCache(Spec):
-    """Compiled graphs in S3: they outlive pods, nodes and zones, and all workers share them.
+    """Compiled graphs in S3. They outlive pods, nodes and zones, and all workers share them.
 
-    Pods get leave to read and write below ``prefix`` by EKS Pod Identity, and to list the bucket: without the latter S3 answers
-    "forbidden" instead of "not there".
+    EKS Pod Identity allows the pods to read and write below ``prefix`` and to list the bucket. Without the right to list, S3
+    answers "forbidden" instead of "not found".
     """
 
     kind: Literal["s3"] = Field(default="s3", description="In S3.")
     bucket: BucketName | None = Field(
         default=None,
-        description="Bucket that exists, in this account and region. Default: one is made, which goes with the stack.",
+        description="Existing bucket in this account and region. Default: a new bucket, which is deleted with the stack.",
     )
     prefix: str = Field(
         default="neuron-compile-cache",
         pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$",
-        description="What all keys begin with. Servers may share it.",
+        description="Prefix of all keys. Servers may share it.",
     )
 
 
 class VolumeCompileCache(Spec):
-    """Compiled graphs on a volume of the server, which goes with it.
+    """Compiled graphs on a volume of the server, which is deleted with the server.
 
-    The cluster's default storage class gives EBS volumes: of one zone, for one node at a time. So with more than one worker a
-    storage class for many nodes (EFS, FSx for Lustre) has to be named.
+    The default storage class of the cluster creates EBS volumes, which stay in one zone and attach to one node at a time. Several
+    workers therefore need a storage class whose volumes many nodes can mount (EFS, FSx for Lustre).
     """
 
     kind: Literal["volume"] = Field(description="On a volume.")
@@ -136,4 +137,4 @@ class VolumeCompileCache(Spec):
 
 
 CompileCache = Annotated[NoCompileCache | S3CompileCache | VolumeCompileCache, Field(discriminator="kind")]
-"""Where compiled graphs stay between starts."""
+"""Where compiled graphs are kept between starts."""

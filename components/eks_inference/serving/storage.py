@@ -1,6 +1,5 @@
-"""The resources behind a server's compile cache and its model: bucket or claim, and leave to use them."""
+"""The AWS and Kubernetes resources behind a server's compile cache and model: bucket or claim, and permissions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -10,53 +9,46 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam, naming
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
-from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
 from eks_inference.serving import storage_plan
-from eks_inference.serving.spec import CompileCache, ModelSource, S3CompileCache, VolumeCompileCache
+from eks_inference.serving.shape import CompilingServerSpec
+from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache
 from eks_inference.serving.storage_plan import PodStorage
 
 _BUCKET_NAME = 63
+"""Longest name of a bucket."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """The service account whose pods read the model and use the cache. The role is named as the account, in ``namespace``."""
+    """The service account of the pods that read the model and use the cache. Its IAM role has the same name."""
 
     namespace: str
     name: str
     description: str
-    """Of its role."""
-
-
-@dataclass(frozen=True)
-class Storage:
-    """What each pod gets; ``ready`` must exist before the pods."""
-
-    pods: PodStorage
-    ready: Sequence[pulumi.Resource]
+    """Description of the role."""
 
 
 def server_storage(
     name: str,
-    model: ModelSource,
-    cache: CompileCache,
+    spec: CompilingServerSpec,
     *,
-    several_pods: bool,
     account: Account,
     cluster: Cluster,
     parent: pulumi.Resource,
     namespace: pulumi.Resource,
-) -> Storage:
-    """What model and cache ask for; nothing where they ask for nothing. ``name`` is the server's."""
+) -> tuple[PodStorage, list[pulumi.Resource]]:
+    """Creates what model and cache need. Returns what each pod gets, and the resources that must exist before the pods."""
+    model, cache = spec.model, spec.cache
     ready: list[pulumi.Resource] = []
     url = bucket = None
     if isinstance(cache, VolumeCompileCache):
         ready.append(
             k8s.core.v1.PersistentVolumeClaim(
                 f"{name}-compile-cache",
-                **storage_plan.cache_claim(name, account.namespace, cache, several_pods=several_pods),
-                opts=pulumi.ResourceOptions(parent=parent, provider=cluster.provider, depends_on=[namespace]),
+                **storage_plan.cache_claim(name, account.namespace, cache, several_pods=spec.compiling_pods > 1),
+                opts=on_cluster(cluster, parent, namespace),
             )
         )
     if isinstance(cache, S3CompileCache):
@@ -67,25 +59,12 @@ def server_storage(
             lambda known: iam.policy_json(storage_plan.role_policy(model, cache, cluster.settings, known))
         )
         ready += account_role(account, policy, cluster, parent)
-    return Storage(pod_storage(name, model, cache, cluster=cluster, cache_url=url), ready)
-
-
-def pod_storage(
-    name: str, model: ModelSource, cache: CompileCache, *, cluster: Cluster, cache_url: pulumi.Input[str] | None = None
-) -> PodStorage:
-    """What each pod gets for its model and its compiled graphs, from images by their mirrors."""
-    return storage_plan.pod_storage(
-        name,
-        model,
-        cache,
-        cache_url=cache_url,
-        downloader_image=cluster.settings.image(versions.image("aws-cli")),
-        security=RESTRICTED_CONTAINER,
-    )
+    downloader = cluster.settings.image(versions.image("aws-cli"))
+    return storage_plan.pod_storage(name, model, cache, cache_url=url, downloader_image=downloader), ready
 
 
 def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:
-    """A bucket of the stack for what can be made again. A stack that protects what it holds keeps it."""
+    """Creates a private bucket for data that can be recreated, and returns its name. Stacks with ``protect`` keep it."""
     settings = cluster.settings
     bucket = aws.s3.Bucket(
         naming.within(_BUCKET_NAME, name),
@@ -107,14 +86,13 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
             f"{name}-encryption",
             bucket=bucket.bucket,
             rules=[
-                aws.s3.BucketServerSideEncryptionConfigurationRuleArgs(
-                    apply_server_side_encryption_by_default=(
-                        aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
-                            sse_algorithm="aws:kms", kms_master_key_id=settings.kms_key_arn
-                        )
-                    ),
-                    bucket_key_enabled=True,
-                )
+                {
+                    "apply_server_side_encryption_by_default": {
+                        "sse_algorithm": "aws:kms",
+                        "kms_master_key_id": settings.kms_key_arn,
+                    },
+                    "bucket_key_enabled": True,
+                }
             ],
             opts=pulumi.ResourceOptions(parent=parent),
         )
@@ -122,7 +100,7 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
 
 
 def account_role(account: Account, policy: pulumi.Input[str], cluster: Cluster, parent: pulumi.Resource) -> list[pulumi.Resource]:
-    """Role with that policy and association of the service account."""
+    """Creates a role with this policy and associates it with the service account."""
     return pod_identity(
         account.name,
         cluster=cluster,

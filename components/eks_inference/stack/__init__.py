@@ -1,1 +1,1 @@
-"""A whole stack as data: what a stack file may hold, how it is read, and what the rules say of it. Pure."""
+"""A whole stack as data: the contents of a stack file, how it is read, and its verdict from the rules. Pure."""

@@ -1,19 +1,19 @@
-"""What the rules say of a stack's spec."""
+"""Runs the rules on a stack's spec."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.faults import Fault
-from eks_inference.rules import Finding, Judgement, Rule
+from eks_inference.rules import Finding, Judgement, Rule, judged
 from eks_inference.stack import registry
-from eks_inference.stack.facts import subjects
+from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.spec import StackSpec
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Everything the rules said. ``judgements`` also has those that hold; ``silenced`` has reasons by rule id."""
+    """The results of all rules. ``judgements`` includes those that hold; ``silenced`` maps rule ids to reasons."""
 
     rules: tuple[Rule[Any], ...]
     judgements: tuple[tuple[Rule[Any], Judgement], ...]
@@ -21,7 +21,7 @@ class Verdict:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What does not hold: errors first, silenced last, otherwise by rule. What two pods of a server share is said once."""
+        """The broken rules: errors first, silenced ones last, otherwise by rule id. Equal findings appear once."""
         found = dict.fromkeys(
             Finding(rule, judgement, self.silenced.get(rule.id, "")) for rule, judgement in self.judgements if not judgement.holds
         )
@@ -29,32 +29,21 @@ class Verdict:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What stops the stack."""
+        """The faults that prevent a deployment."""
         return tuple(finding.fault for finding in self.findings if finding.stops)
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Silenced rules that had nothing against the stack: the entry can go."""
+        """Silenced rules that the stack does not break: their entries can be removed."""
         used = {finding.rule.id for finding in self.findings if finding.reason}
         return tuple(sorted(self.silenced.keys() & {rule.id for rule in self.rules} - used))
 
     def __add__(self, other: "Verdict") -> "Verdict":
-        """Both together: of the spec, and of the graph it records."""
+        """Combines the verdicts on the spec and on its recorded graph."""
         return Verdict((*self.rules, *other.rules), (*self.judgements, *other.judgements), self.silenced)
 
 
 def check_spec(spec: StackSpec, region: str) -> Verdict:
-    """What the rules that need only the spec say."""
+    """Returns the verdict of the rules that need only the spec."""
     rules = registry.spec_rules()
-    return Verdict(rules, judged(rules, subjects(spec, region)), spec.silenced)
-
-
-def judged(rules: Iterable[Rule[Any]], about: Iterable[object]) -> tuple[tuple[Rule[Any], Judgement], ...]:
-    """What each rule says of each subject that it is about."""
-    return tuple(
-        (one, judgement)
-        for subject in about
-        for one in rules
-        if isinstance(subject, one.subject)
-        for judgement in one.judge(subject)
-    )
+    return Verdict(rules, judged(rules, stack_facts(spec, region)), spec.silenced)

@@ -1,6 +1,6 @@
-"""What a stack exports: names, endpoints, and the commands a person needs next."""
+"""The outputs of a stack: names, endpoints, and the commands to run next."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -22,8 +22,17 @@ def stack_outputs(
     has_chat: bool,
     with_key: bool,
 ) -> Mapping[str, Any]:
-    """The outputs of a stack. ``next`` is in the order in which a person runs it; ``has_chat``: a server
-    has an OpenAI API; ``with_key``: servers want an API key."""
+    """Returns the outputs of a stack. ``next`` lists commands in the order to run them.
+
+    ``has_chat`` says whether a server has an OpenAI API, ``with_key`` whether servers require an API key.
+    """
+    access: list[str] = []
+    for server in servers.values():
+        access.append(f"kubectl -n {server.namespace} get pods --watch")
+        for service, ports in server.forwards.items():
+            access.append(f"kubectl -n {server.namespace} port-forward svc/{service} {' '.join(map(str, ports))}")
+    if has_chat:
+        access.append(f"{'OPENAI_API_KEY=KEY ' if with_key else ''}eks-inference chat")
     return {
         "clusterName": cluster.name,
         "kubeconfigCommand": cluster.kubeconfig_command,
@@ -31,19 +40,9 @@ def stack_outputs(
         "next": [
             cluster.kubeconfig_command,
             f"eks-inference verify {pulumi.get_stack()}",
-            *_access(servers, has_chat, with_key=with_key),
+            *access,
             *([web_ui.port_forward_command] if web_ui else []),
             *([triton_client.log_command, triton_client.again_command] if triton_client else []),
             *([load_test.log_command] if load_test and load_test.log_command else []),
         ],
     }
-
-
-def _access(servers: Mapping[str, Server], asked_by_chat: bool, *, with_key: bool) -> Iterator[str]:
-    """The commands that take a person from a deployed stack to an answer of the model."""
-    for server in servers.values():
-        yield f"kubectl -n {server.namespace} get pods --watch"
-        for service, ports in server.forwards.items():
-            yield f"kubectl -n {server.namespace} port-forward svc/{service} {' '.join(map(str, ports))}"
-    if asked_by_chat:
-        yield f"{'OPENAI_API_KEY=KEY ' if with_key else ''}eks-inference chat"

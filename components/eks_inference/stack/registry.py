@@ -1,6 +1,5 @@
-"""Every rule that judges a spec, gathered from where it is written."""
+"""Collects every rule that judges a spec from the modules of the domains."""
 
-from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from eks_inference.rules import ReadRule, Rule
 from eks_inference.serving.kinds import KINDS
 
-# Where rules are written. Named, not imported: a command that judges nothing loads none of them.
+# Named, not imported: a command that runs no rules loads none of these modules.
 _MODULES = (
     "eks_inference.loadtest.rules",
     "eks_inference.network.rules",
@@ -23,22 +22,21 @@ _MODULES = (
 
 
 def spec_rules() -> tuple[Rule[Any], ...]:
-    """Rules that need the spec only, by id; those of every kind of server among them."""
+    """Returns the rules that need only the spec, those of every kind of server included, sorted by id."""
     return gathered(_modules())
 
 
 def read_rules() -> tuple[ReadRule, ...]:
-    """What reading a stack file refuses already. It cannot be silenced, since nothing is left to judge."""
+    """Returns the rules that validation of the stack file enforces."""
     return tuple(value for module in _modules() for value in vars(import_module(module)).values() if isinstance(value, ReadRule))
 
 
 @cache
 def gathered(modules: tuple[str, ...]) -> tuple[Rule[Any], ...]:
-    """The rules that stand in these modules, by id."""
+    """Returns the rules defined in these modules, sorted by id."""
     found = [value for module in modules for value in vars(import_module(module)).values() if isinstance(value, Rule)]
     return tuple(sorted(found, key=lambda one: one.id))
 
 
 def _modules() -> tuple[str, ...]:
-    kinds: Iterable[str] = (kind.rules for kind in KINDS.values())
-    return (*_MODULES, *(module for module in kinds if module))
+    return (*_MODULES, *(kind.rules for kind in KINDS.values() if kind.rules))

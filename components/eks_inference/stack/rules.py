@@ -1,4 +1,4 @@
-"""What only the whole stack shows: servers that share nodes, disks that hold what servers bring. Numbers CAP… and KAR…"""
+"""Rules that relate several parts of a stack: servers that share nodes, disks that hold images and models. Ids CAP… and KAR…"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
 from eks_inference.stack.facts import StackFacts
 
-# Unpacked engine image beside the packed one while it is pulled, the system, logs; inferred from images of about 19 GB.
+# The system, logs, and the engine image, packed and unpacked while it is pulled; inferred from images of about 19 GB.
 _BESIDE_THE_MODEL_GIB = 60
 
 
@@ -27,9 +27,9 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
             continue
         fewest = _left_over(servers, nodes, [server.pods_min for server in servers])
         most = _left_over(servers, nodes, [server.pods_max for server in servers])
-        instance = servers[0].instance
+        unplaced, instance = fewest or most, servers[0].instance
         yield Judgement(
-            holds=not fewest and not most,
+            holds=not unplaced,
             path=("pools", pool, "size"),
             working=(
                 f"{nodes} x {instance.name}: {nodes} x {instance.devices} = {nodes * instance.devices} devices",
@@ -39,11 +39,9 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
                     for server in servers
                 ),
             ),
-            message=(
-                f"there is no room for {_named(fewest)}"
-                if fewest
-                else f"there is no room for {_named(most)} once servers are scaled out"
-            ),
+            message="there is no room for "
+            + ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{server}'" for server, count in unplaced.items())
+            + ("" if fewest else " once servers are scaled out"),
             given=str(nodes),
             severity="error" if fewest else "warning",
         )
@@ -53,7 +51,7 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
     "CAP002",
     "The disk of a node holds the engine's image and the model.",
     fix="raise root_volume_gib",
-    source="weights as the catalog has them; image sizes inferred",
+    source="weights from the catalog; image sizes inferred",
 )
 def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
     for pool, servers in _servers_by_pool(stack).items():
@@ -63,7 +61,7 @@ def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
         for server in servers:
             if server.model is None or not server.devices:
                 continue
-            # A node that holds several pods holds a copy of the model for each.
+            # Each pod of a node has its own copy of the model.
             pods = max(server.instance.devices // server.devices, 1)
             weights = server.model.weight_bytes() / 1024**3
             needed = _BESIDE_THE_MODEL_GIB + pods * weights
@@ -83,11 +81,11 @@ def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
 
 @rule(
     "KAR003",
-    "Pods that take a part of a node's Neuron devices run on managed pools.",
+    "Pods that use only some of a node's Neuron devices run on managed pools.",
     severity="warning",
-    fix="use a managed pool, or take one device or all of a node",
-    source="Karpenter plans with free counts only; the Neuron scheduler extension also wants neighbours, and may refuse what "
-    "Karpenter started a node for (Neuron documentation, scheduler flow)",
+    fix="use a managed pool, or give each pod one device or all devices of a node",
+    source="Karpenter considers only the number of free devices. The Neuron scheduler extension also requires adjacent ones and "
+    "may reject a pod for which Karpenter started a node (Neuron documentation, scheduler flow)",
 )
 def parts_of_nodes_on_managed_pools(stack: StackFacts) -> Iterator[Judgement]:
     for pool, servers in _servers_by_pool(stack).items():
@@ -98,7 +96,7 @@ def parts_of_nodes_on_managed_pools(stack: StackFacts) -> Iterator[Judgement]:
                         holds=not needs_scheduler(server.devices, server.instance),
                         path=server.at("devices"),
                         working=(f"{server.devices} of {server.instance.devices} devices of {server.instance.name}",),
-                        message=f"pool '{pool}' is filled by Karpenter, which does not know which devices are neighbours",
+                        message=f"Karpenter fills pool '{pool}' and does not know which devices are adjacent",
                         given=str(server.devices),
                         allowed=f"1 or {server.instance.devices}",
                     )
@@ -112,7 +110,7 @@ def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
 
 
 def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int]) -> dict[str, int]:
-    """Pods by server that find no node, largest ones first onto the first node with room."""
+    """Returns how many pods of each server find no node: first fit, largest pods first."""
     usable = room(servers[0].instance)
     free = [[servers[0].instance.devices, usable.cpu_millis, usable.memory_mib] for _ in range(nodes)]
     left: dict[str, int] = {}
@@ -130,7 +128,3 @@ def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int])
 
 def _span(fewest: int, most: int) -> str:
     return f"{fewest} to {most}" if most > fewest else str(fewest)
-
-
-def _named(left: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{server}'" for server, count in left.items())

@@ -1,4 +1,4 @@
-"""Sizes that FSx for Lustre has. Pure.
+"""Sizes of FSx for Lustre file systems. Pure; no pulumi.
 
 Source: FSx API reference, CreateFileSystem and UpdateFileSystem, StorageCapacity (SSD storage of SCRATCH_2 and PERSISTENT_2).
 """
@@ -9,11 +9,6 @@ SMALLEST_GIB = 1200
 STEP_GIB = 2400
 
 
-def is_lustre_size(gib: int) -> bool:
-    """Whether a file system can be of that size: the smallest one, or a multiple of the step."""
-    return gib == SMALLEST_GIB or (gib > 0 and gib % STEP_GIB == 0)
-
-
 def lustre_size_gib(needed_gib: float) -> int:
-    """The smallest size with at least that much room."""
+    """Returns the smallest available size for that much data: ``SMALLEST_GIB`` or a multiple of ``STEP_GIB``."""
     return SMALLEST_GIB if needed_gib <= SMALLEST_GIB else math.ceil(needed_gib / STEP_GIB) * STEP_GIB

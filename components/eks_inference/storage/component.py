@@ -1,4 +1,4 @@
-"""File systems that the pods of several nodes share, as resources."""
+"""Creates file systems that pods on several nodes share, their CSI drivers, and claims."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSyst
 
 
 class FileSystemDriver(pulumi.ComponentResource):
-    """The CSI driver of one kind of shared file system, as an EKS add-on: one a cluster, whatever number of stores.
+    """The CSI driver of one kind of shared file system, as an EKS add-on. One per cluster serves any number of stores.
 
-    It mounts file systems that are there; it gets no permission to make any. Raises ``KeyError`` when the catalog has no version
-    of the add-on for the cluster's.
+    It mounts existing file systems and has no permission to create any. Raises ``KeyError`` when the catalog has no version of
+    the add-on for the cluster's Kubernetes version.
     """
 
     def __init__(
@@ -37,8 +37,7 @@ class FileSystemDriver(pulumi.ComponentResource):
             eks_addon(
                 f"{name}-{addon.name}",
                 addon,
-                cluster_name=cluster.name,
-                settings=cluster.settings,
+                cluster=cluster,
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
             ),
         )
@@ -46,17 +45,17 @@ class FileSystemDriver(pulumi.ComponentResource):
 
 
 class SharedStore(pulumi.ComponentResource):
-    """A file system, and the security group through which the cluster's nodes reach it and nobody else. It is itself a ``Store``.
+    """A file system with a security group that admits only the cluster's nodes. The component is itself a ``Store``.
 
-    EFS: encrypted, elastic throughput, a mount target in every zone of the network's private subnets, and an access point whose
-    files belong to one user (``plan.EFS_USER``), so that any user in any container may write. FSx for Lustre: SSD storage in the
-    zone of its spec, or else ``zone_id``: that of the pool that mounts it.
+    EFS: encrypted, elastic throughput, a mount target in every zone of the private subnets, and an access point that assigns all
+    files to one user (``plan.EFS_USER``), so that any user in any container can write. FSx for Lustre: SSD storage in the zone
+    of the spec, or else in ``zone_id``, the zone of the pool that mounts it.
 
-    The stack's KMS key encrypts it if there is one; scratch storage of Lustre has a key of the service alone. The stack's
-    ``protect`` keeps it; otherwise it goes with the stack, and all that is in it, without a backup: models can be downloaded and
-    compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
+    The stack's KMS key, if any, encrypts it, except Lustre scratch storage, which only has a key of the service. Without
+    ``protect`` in the stack, deleting the stack deletes the file system and its data without a backup: models can be downloaded
+    and compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
 
-    Raises ``SpecError`` when the driver is of another file system, or there is no private subnet where it is to be.
+    Raises ``SpecError`` when the driver is for another kind of file system, or when its zone has no private subnet.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class SharedStore(pulumi.ComponentResource):
         _refuse_another_driver(spec, driver)
         subnets = plan.one_subnet_a_zone([(subnet.zone_id, subnet.id) for subnet in network.private_subnets])
         zone_id = plan.store_zone(spec, [zone_id] if zone_id else [])
-        # Not to be silenced: without a subnet there is no file system.
+        # Cannot be silenced: a file system needs a subnet.
         refuse([subnets_where_it_is], StoreFacts((), spec, zone_id, tuple(subnets), pools={}, contents=()), {})
         super().__init__("eks-inference:index:SharedStore", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.zone_id = zone_id
@@ -92,7 +91,7 @@ class SharedStore(pulumi.ComponentResource):
         self.register_outputs({"volumeHandle": self.volume_handle})
 
     def _security_group(self, name: str, file_system: FileSystem, cluster: Cluster, network: Network) -> aws.ec2.SecurityGroup:
-        # The servers of Lustre talk to each other, and to its clients as these do to them; an NFS server only answers.
+        # Lustre servers and clients open connections in both directions, servers also among themselves; NFS servers open none.
         both_ways = file_system == "fsx_lustre"
         rules: list[Any] = [
             {
@@ -140,13 +139,11 @@ class SharedStore(pulumi.ComponentResource):
         access = aws.efs.AccessPoint(
             f"{name}-access-point",
             file_system_id=system.id,
-            posix_user=aws.efs.AccessPointPosixUserArgs(uid=plan.EFS_USER, gid=plan.EFS_USER),
-            root_directory=aws.efs.AccessPointRootDirectoryArgs(
-                path=plan.EFS_FOLDER,
-                creation_info=aws.efs.AccessPointRootDirectoryCreationInfoArgs(
-                    owner_uid=plan.EFS_USER, owner_gid=plan.EFS_USER, permissions="0755"
-                ),
-            ),
+            posix_user={"uid": plan.EFS_USER, "gid": plan.EFS_USER},
+            root_directory={
+                "path": plan.EFS_FOLDER,
+                "creation_info": {"owner_uid": plan.EFS_USER, "owner_gid": plan.EFS_USER, "permissions": "0755"},
+            },
             tags={**settings.tags, "Name": name},
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -170,7 +167,7 @@ class SharedStore(pulumi.ComponentResource):
             file_system_type_version=plan.LUSTRE_VERSION,
             storage_type="SSD",
             storage_capacity=spec.size_gib,
-            # FSx takes neither for scratch storage, and makes no backups of it.
+            # FSx accepts none of these for scratch storage, which has no backups.
             per_unit_storage_throughput=(spec.throughput_mb_per_tib or plan.PERSISTENT_MB_PER_TIB) if persistent else None,
             kms_key_id=settings.kms_key_arn if persistent else None,
             automatic_backup_retention_days=0 if persistent else None,
@@ -179,7 +176,7 @@ class SharedStore(pulumi.ComponentResource):
             tags={**settings.tags, "Name": name},
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
         )
-        # Servers call nodes too (FSx for Lustre user guide, "Lustre client VPC security group rules").
+        # Servers also connect to nodes (FSx for Lustre user guide, "Lustre client VPC security group rules").
         calls = [
             aws.vpc.SecurityGroupIngressRule(
                 f"{name}-to-nodes-{first}",
@@ -210,7 +207,7 @@ def shared_store(
     zone_id: str | None = None,
     opts: pulumi.ResourceOptions | None = None,
 ) -> Store:
-    """The store of a spec: a ``SharedStore``, with its arguments and errors, or the handle of a file system that is there."""
+    """Returns the store of a spec: a new ``SharedStore``, or the handle of an existing file system. Raises like the former."""
     if isinstance(spec, ExistingStoreSpec):
         _refuse_another_driver(spec, driver)
         return ExistingStore.described(spec, ready=driver.ready)
@@ -220,10 +217,10 @@ def shared_store(
 def store_claim(
     name: str, store: Store, *, namespace: str, cluster: Cluster, parent: pulumi.Resource, opts: pulumi.ResourceOptions
 ) -> k8s.core.v1.PersistentVolumeClaim:
-    """The claim ``name`` of a store in a namespace, and the volume behind it, a child of ``parent``.
+    """Creates the claim ``name`` of a store in a namespace, and its volume, a child of ``parent``.
 
-    ``opts`` are the claim's; they name the namespace among its dependencies. One claim a store: the kubelet tells the volumes of
-    a node apart by their handle.
+    ``opts`` are the options of the claim and include a dependency on the namespace. A store can have one claim only: the kubelet
+    identifies the volumes of a node by their handle.
     """
     volume = k8s.core.v1.PersistentVolume(
         f"{name}-volume",
@@ -241,7 +238,7 @@ def store_claim(
     )
     return k8s.core.v1.PersistentVolumeClaim(
         f"{name}-claim",
-        # The name as the volume's output: a volume that is replaced replaces its claim.
+        # The name is an output of the volume, so that replacing the volume replaces the claim.
         **plan.claim(name, namespace, volume=volume.metadata["name"], size_gib=store.size_gib),
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[volume])),
     )
@@ -249,5 +246,5 @@ def store_claim(
 
 def _refuse_another_driver(spec: StoreSpec, driver: FileSystemDriver) -> None:
     if driver.file_system != spec.file_system:
-        message = "the driver is of another kind of file system"
+        message = "the driver is for another kind of file system"
         raise SpecError([Fault((), message, given=driver.file_system, allowed=spec.file_system)])

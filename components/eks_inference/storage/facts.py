@@ -1,4 +1,4 @@
-"""What the rules of shared file systems judge: one of them, who mounts it, and what they keep in it. Pure; no pulumi."""
+"""The subject of the storage rules: a shared file system, the pools that mount it, and its contents. Pure; no pulumi."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from eks_inference.storage.spec import EfsStoreSpec, StoreSpec
 
 @dataclass(frozen=True)
 class Content:
-    """Something that is kept in a store."""
+    """An item that a store contains."""
 
     what: str
     gib: float
@@ -18,12 +18,12 @@ class Content:
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """A store as it will be. ``pools`` has the zones that each pool whose pods mount it may start nodes in."""
+    """A planned store. ``pools`` maps each pool whose pods mount it to the zones of its nodes."""
 
     path: Path
     spec: StoreSpec
     zone_id: str | None
-    """The one zone it is in; None: every zone of the network, or not known."""
+    """The only zone of the store; None: every zone of the network, or unknown."""
     network_zone_ids: tuple[str, ...]
     """Zones with private subnets."""
     pools: Mapping[str, tuple[str, ...]]
@@ -31,7 +31,7 @@ class StoreFacts:
 
     @property
     def size_gib(self) -> int | None:
-        """What it holds; None: as much as is put into it."""
+        """Capacity of the store; None: unlimited."""
         return None if isinstance(self.spec, EfsStoreSpec) else self.spec.size_gib
 
 
@@ -43,16 +43,16 @@ def store_facts(
     contents: Sequence[Content] = (),
     path: Path = (),
 ) -> StoreFacts:
-    """The subject of a store. Where its spec names no zone it is in that of the first of ``pools``."""
+    """Returns the subject of a store. Without a zone in its spec, a store is in the first zone of the first of ``pools``."""
     zones = next(iter(pools.values()), ())
     mounted_from = {pool: tuple(zone_ids) for pool, zone_ids in pools.items()}
     return StoreFacts(path, spec, store_zone(spec, zones), tuple(network_zone_ids), mounted_from, tuple(contents))
 
 
 def model_contents(weights_gib: float, tensor_parallel: Sequence[int]) -> tuple[Content, ...]:
-    """What a compiled model takes: its weights as published, and a second time split up for each degree it is compiled for.
+    """Returns the contents of a compiled model: its published weights, and another copy, sharded, per tensor parallel degree.
 
-    Compiled graphs are small beside them and left out. Source: NxD Inference, ``save_sharded_checkpoint``.
+    Compiled graphs are omitted, because they are small in comparison. Source: NxD Inference, ``save_sharded_checkpoint``.
     """
     split = (Content(f"weights for tensor parallel {degree}", weights_gib) for degree in tensor_parallel)
     return (Content("model", weights_gib), *split)

@@ -1,4 +1,4 @@
-"""What a workload needs to know of a shared file system, whoever made it."""
+"""The interface of a shared file system for workloads, created here or existing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,16 +11,16 @@ from eks_inference.storage.spec import ExistingStoreSpec
 
 
 class Store(Protocol):
-    """A file system that the pods of several nodes mount: ``SharedStore`` or ``ExistingStore``."""
+    """A file system that pods on several nodes mount: ``SharedStore`` or ``ExistingStore``."""
 
     @property
     def driver(self) -> str:
-        """Name of the CSI driver that mounts it."""
+        """Name of its CSI driver."""
         ...
 
     @property
     def volume_handle(self) -> pulumi.Input[str]:
-        """What the driver knows it by."""
+        """Its id for the driver."""
         ...
 
     @property
@@ -29,27 +29,27 @@ class Store(Protocol):
     def mount_options(self) -> Sequence[str]: ...
     @property
     def size_gib(self) -> int:
-        """What a volume of it says; file systems that grow say a round number."""
+        """Size to declare in a volume; a round number for file systems that grow."""
         ...
 
     @property
     def zone_id(self) -> str | None:
-        """The one zone it is in: nodes elsewhere pay for every byte. None: it is in every zone of the network."""
+        """Its only zone: traffic from nodes in other zones costs money. None: it is in every zone of the network."""
         ...
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before a pod can mount it: the file system as nodes reach it, and the driver."""
+        """Resources that must exist before a pod can mount it: file system, network access and driver."""
         ...
 
 
 @dataclass(frozen=True)
 class ExistingStore:
-    """A file system the team already has, and its CSI driver in the cluster.
+    """An existing file system whose CSI driver is in the cluster.
 
     EFS: driver ``efs.csi.aws.com``, handle ``fs-…`` or, with an access point, ``fs-…::fsap-…``. FSx for Lustre: driver
     ``fsx.csi.aws.com``, handle ``fs-…``, attributes ``dnsname`` and ``mountname``, mount option ``flock``. Root in a container
-    must be able to write to it.
+    must be able to write to the file system.
     """
 
     driver: str
@@ -62,7 +62,7 @@ class ExistingStore:
 
     @classmethod
     def described(cls, spec: ExistingStoreSpec, *, ready: Sequence[pulumi.Resource] = ()) -> Self:
-        """The handle of what a stack file describes; ``ready`` is its driver where the stack installs it."""
+        """Returns the handle of an existing file system in a stack file; ``ready`` is the driver where the stack installs it."""
         attributes = {"dnsname": spec.dns_name, "mountname": spec.mount_name}
         return cls(
             driver=plan.DRIVERS[spec.file_system],

@@ -1,4 +1,4 @@
-"""Shared file systems as data: add-ons, ports, zones, volumes and claims. Pure functions; no pulumi.
+"""Plans shared file systems: add-ons, ports, zones, volumes and claims. Pure; no pulumi.
 
 Sources: EKS user guide, "Use elastic file system storage with Amazon EFS", "Use high-performance app storage with Amazon FSx for
 Lustre"; aws-efs-csi-driver 3.4.1 and aws-fsx-csi-driver 1.9.0, code and examples (static provisioning); EFS user guide, "Working
@@ -20,42 +20,42 @@ DRIVERS: Mapping[FileSystem, str] = {"efs": "efs.csi.aws.com", "fsx_lustre": "fs
 _ADDONS: Mapping[FileSystem, str] = {"efs": "aws-efs-csi-driver", "fsx_lustre": "aws-fsx-csi-driver"}
 
 PORTS: Mapping[FileSystem, Sequence[tuple[int, int]]] = {"efs": ((2049, 2049),), "fsx_lustre": ((988, 988), (1018, 1023))}
-"""Ranges of TCP ports that nodes reach a file system at: NFS, Lustre."""
+"""Ranges of TCP ports of the servers: NFS, Lustre."""
 
 MOUNT_OPTIONS: Mapping[FileSystem, Sequence[str]] = {"efs": (), "fsx_lustre": ("flock",)}
-"""EFS needs none: its driver encrypts what it carries of itself, and calls ``tls`` an option of the past."""
+"""EFS needs none: its driver always encrypts traffic and treats the option ``tls`` as deprecated."""
 
 DEPLOYMENTS: Mapping[str, str] = {"persistent": "PERSISTENT_2", "scratch": "SCRATCH_2"}
-"""What FSx calls the deployments of a ``LustreStoreSpec``."""
+"""FSx names of the deployments of a ``LustreStoreSpec``."""
 
 LUSTRE_VERSION = "2.15"
-"""FSx recommends it for all file systems; of itself it would take 2.10 for scratch, which AL2023 cannot mount
+"""FSx recommends this version for all file systems. Its default for scratch is 2.10, which AL2023 cannot mount
 (kubernetes-sigs/aws-fsx-csi-driver#437)."""
 
 PERSISTENT_MB_PER_TIB = 250
-"""Throughput where the spec does not say."""
+"""Default throughput."""
 
 EFS_USER = 1000
-"""Whom files belong to: the access point makes every client that user, whoever it is in its container."""
+"""Owner of all files: the access point maps every client to this user, whatever its user in the container."""
 
 EFS_FOLDER = "/store"
-"""Where in the file system the store begins; the access point makes it."""
+"""Root folder of the store, which the access point creates."""
 
 EFS_SIZE_GIB = 1024
-"""What a volume of EFS says. Kubernetes wants a number; EFS has no limit."""
+"""Size to declare in an EFS volume. Kubernetes requires a number; EFS has no limit."""
 
 
 def driver_addon(file_system: FileSystem, kubernetes_version: str) -> Addon:
-    """The EKS add-on with the CSI driver of a file system.
+    """Returns the EKS add-on with the CSI driver of a file system.
 
-    Its node part runs on every node whatever the taints (both charts tolerate everything), and mounts without permissions in AWS.
-    Only its controller would need some, to make or grow file systems by itself: nothing here asks it to, so it gets none.
+    Its node part runs on every node, because both charts tolerate all taints, and mounts without AWS permissions. Only its
+    controller would need permissions, to create or grow file systems; nothing here uses that, so it gets none.
     """
     return Addon(_ADDONS[file_system], versions.addon(_ADDONS[file_system], kubernetes_version), {})
 
 
 def one_subnet_a_zone(subnets: Sequence[tuple[str, T]]) -> dict[str, T]:
-    """Of subnets as (zone id, subnet id) the first of each zone: EFS takes one mount target a zone."""
+    """Returns the first subnet of each zone, from (zone id, subnet id) pairs: EFS accepts one mount target per zone."""
     first: dict[str, T] = {}
     for zone_id, subnet_id in subnets:
         first.setdefault(zone_id, subnet_id)
@@ -63,9 +63,9 @@ def one_subnet_a_zone(subnets: Sequence[tuple[str, T]]) -> dict[str, T]:
 
 
 def store_zone(spec: StoreSpec, pool_zone_ids: Sequence[str]) -> str | None:
-    """The one zone a file system is in: as its spec says, for FSx for Lustre else the pool's first.
+    """Returns the only zone of a file system: the zone in its spec or, for FSx for Lustre, the pool's first zone.
 
-    None for what is there in every zone, and where nothing says it.
+    None for a file system in every zone of the network, and when the zone is unknown.
     """
     if isinstance(spec, LustreStoreSpec):
         return spec.zone_id or next(iter(pool_zone_ids), None)
@@ -83,18 +83,18 @@ def volume(
     mount_options: Sequence[str],
     size_gib: int,
 ) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of a PersistentVolume for a file system that is there already, kept for one claim."""
+    """Returns ``metadata`` and ``spec`` of a PersistentVolume for an existing file system, reserved for one claim."""
     return {
         "metadata": {"name": name},
         "spec": {
             "capacity": {"storage": f"{size_gib}Gi"},
             "accessModes": ["ReadWriteMany"],
             "volumeMode": "Filesystem",
-            # The file system goes with the component that made it, not with the claim of whoever used it.
+            # Deleting the component deletes the file system; deleting a claim does not.
             "persistentVolumeReclaimPolicy": "Retain",
-            # Empty, not left out: left out is the default class, which would make another volume.
+            # Empty, not omitted: the default class would create another volume.
             "storageClassName": "",
-            # Or any claim without a class could take it.
+            # Without this, any claim without a class could bind the volume.
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": claim, "namespace": namespace},
             **({"mountOptions": list(mount_options)} if mount_options else {}),
             "csi": {
@@ -107,7 +107,7 @@ def volume(
 
 
 def claim(name: str, namespace: str, *, volume: Any, size_gib: int) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the PersistentVolumeClaim of exactly that volume."""
+    """Returns ``metadata`` and ``spec`` of the PersistentVolumeClaim for exactly that volume."""
     return {
         "metadata": {"name": name, "namespace": namespace},
         "spec": {

@@ -1,4 +1,4 @@
-"""What a shared file system must keep to. Numbers STO…"""
+"""Rules about shared file systems. Ids STO…"""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from eks_inference.storage.spec import ExistingStoreSpec, LustreStoreSpec
 
 LUSTRE_SIZES = ReadRule(
     "STO003",
-    "FSx for Lustre has a size that there is.",
-    fix="give 1200, or a multiple of 2400",
+    "The size of an FSx for Lustre file system is available.",
+    fix="choose 1200 or a multiple of 2400",
     source="FSx API reference, CreateFileSystem: StorageCapacity",
 )
 
@@ -19,8 +19,8 @@ LUSTRE_SIZES = ReadRule(
     "STO001",
     "Nodes are in the zone of the file system they mount.",
     severity="warning",
-    fix="give the pool's zone_ids that zone alone, or take kind: efs, which is in every zone",
-    source="FSx for Lustre user guide, Best practices: data between zones costs and waits; FSx for Lustre is in one",
+    fix="set the pool's zone_ids to that zone only, or choose kind: efs, which is in every zone",
+    source="FSx for Lustre user guide, Best practices: a file system is in one zone; other zones pay for traffic and wait",
 )
 def nodes_are_near(store: StoreFacts) -> Iterator[Judgement]:
     if store.zone_id is None:
@@ -30,7 +30,7 @@ def nodes_are_near(store: StoreFacts) -> Iterator[Judgement]:
             holds=set(zone_ids) == {store.zone_id},
             path=store.path,
             working=(f"file system: {store.zone_id}; pool '{pool}': {', '.join(zone_ids) or 'any zone'}",),
-            message=f"nodes of pool '{pool}' may start outside of {store.zone_id}, where the file system is",
+            message=f"nodes of pool '{pool}' may start outside {store.zone_id}, the zone of the file system",
             given=", ".join(zone_ids),
             allowed=store.zone_id,
         )
@@ -38,9 +38,9 @@ def nodes_are_near(store: StoreFacts) -> Iterator[Judgement]:
 
 @rule(
     "STO002",
-    "A file system of a fixed size holds the model, and its weights split up for each degree it is compiled for.",
-    fix="choose a larger file system, or kind: efs, which has no size",
-    source="NxD Inference: save_sharded_checkpoint keeps the weights once more for each tensor parallel degree",
+    "A file system of a fixed size holds the model and its sharded weights for each tensor parallel degree.",
+    fix="choose a larger file system, or kind: efs, which has no fixed size",
+    source="NxD Inference: save_sharded_checkpoint stores another copy of the weights per tensor parallel degree",
 )
 def has_room(store: StoreFacts) -> Iterator[Judgement]:
     if store.size_gib is None or not store.contents:
@@ -60,23 +60,23 @@ def has_room(store: StoreFacts) -> Iterator[Judgement]:
 
 @rule(
     "STO004",
-    "The network has private subnets where the file system is to be.",
-    fix="name a zone of the network, or span the network over that zone (network.zone_ids)",
-    source="EFS API reference, CreateMountTarget; FSx API reference, CreateFileSystem: one subnet for a Lustre file system",
+    "The network has private subnets in the zones of the file system.",
+    fix="choose a zone of the network, or add the zone to the network (network.zone_ids)",
+    source="EFS API reference, CreateMountTarget; FSx API reference, CreateFileSystem: a Lustre file system has one subnet",
 )
 def subnets_where_it_is(store: StoreFacts) -> Iterator[Judgement]:
     if isinstance(store.spec, ExistingStoreSpec):
         return
     zones = ", ".join(store.network_zone_ids) or "none"
     lustre = isinstance(store.spec, LustreStoreSpec)
-    place = (store.zone_id or "no zone named") if lustre else "every zone"
+    place = (store.zone_id or "no zone specified") if lustre else "every zone"
     yield Judgement(
         holds=store.zone_id in store.network_zone_ids if lustre else bool(store.network_zone_ids),
         path=(*store.path, "zone_id") if lustre else store.path,
         working=(f"file system: {place}; private subnets: {zones}",),
-        message="FSx for Lustre is in one zone, and none is named"
+        message="FSx for Lustre is in one zone, and none is specified"
         if lustre and not store.zone_id
-        else "the network has no private subnet where the file system is to be",
+        else "the network has no private subnet for the file system",
         given=store.zone_id or "",
         allowed=zones,
     )

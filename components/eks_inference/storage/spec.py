@@ -1,4 +1,4 @@
-"""What a user decides about a file system that several nodes share."""
+"""Spec of a file system that several nodes share."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -6,24 +6,24 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.spec import Spec, ZoneId
-from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, is_lustre_size, lustre_size_gib
+from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, lustre_size_gib
 
 FileSystem = Literal["efs", "fsx_lustre"]
 """Amazon EFS, Amazon FSx for Lustre."""
 
 
-def _a_size_lustre_has(gib: int) -> int:
-    if not is_lustre_size(gib):
-        fault = f"FSx for Lustre has {SMALLEST_GIB} GiB and multiples of {STEP_GIB} GiB: give {lustre_size_gib(gib)}"
+def _lustre_size(gib: int) -> int:
+    if (next_size := lustre_size_gib(gib)) != gib:
+        fault = f"FSx for Lustre has sizes of {SMALLEST_GIB} GiB and multiples of {STEP_GIB} GiB: choose {next_size}"
         raise PydanticCustomError("STO003", "{fault}", {"fault": fault})
     return gib
 
 
 class EfsStoreSpec(Spec):
-    """Amazon EFS: grows and shrinks with its content, is there in every zone of the network, and is paid by use.
+    """Amazon EFS: grows and shrinks with its contents, is in every zone of the network, and is billed by use.
 
-    Its throughput is elastic; nothing about it has to be sized. Files belong to one user, whoever wrote them, so pods need not
-    run as root to write. Source: EFS user guide, "Throughput modes", "Working with access points".
+    Its throughput is elastic, so nothing needs sizing. All files belong to one user, so pods need not run as root to write.
+    Source: EFS user guide, "Throughput modes", "Working with access points".
     """
 
     kind: Literal["efs"] = Field(default="efs", description="Amazon EFS.")
@@ -34,26 +34,26 @@ class EfsStoreSpec(Spec):
 
 
 class LustreStoreSpec(Spec):
-    """Amazon FSx for Lustre on SSD storage: faster from one node, of one zone, of a fixed size, and paid by that size.
+    """Amazon FSx for Lustre on SSD storage: faster for a single node, in one zone, of a fixed size, and billed by size.
 
-    Its root folder belongs to root: pods that write run as root or below a folder that root gave them. A change of ``deployment``
-    or ``zone_id`` makes another, empty file system: stop the pods that mount it first. Nodes need an image whose kernel has the
-    Lustre client, as AL2023's has. Source: FSx for Lustre user guide, "Deployment options", "Performance".
+    Its root folder belongs to root: pods that write run as root, or in a folder that root gave them. A change of ``deployment``
+    or ``zone_id`` creates another, empty file system: stop the pods that mount it first. Nodes need an image whose kernel has the
+    Lustre client, such as AL2023. Source: FSx for Lustre user guide, "Deployment options", "Performance".
     """
 
     kind: Literal["fsx_lustre"] = Field(description="Amazon FSx for Lustre.")
     deployment: Literal["persistent", "scratch"] = Field(
         default="persistent",
-        description="persistent (PERSISTENT_2): servers that fail are replaced, and their data are kept. scratch (SCRATCH_2): "
-        "cheaper; data are lost with a server, and the key of the stack does not encrypt them, only a key of the service.",
+        description="persistent (PERSISTENT_2): failed servers are replaced and keep their data. scratch (SCRATCH_2): cheaper; "
+        "data are lost with a server, and only a key of the service encrypts them, not the stack's key.",
     )
-    size_gib: Annotated[int, AfterValidator(_a_size_lustre_has)] = Field(
-        default=SMALLEST_GIB, description="Size: 1200, or a multiple of 2400. It can grow later, and never shrinks."
+    size_gib: Annotated[int, AfterValidator(_lustre_size)] = Field(
+        default=SMALLEST_GIB, description="Size: 1200 or a multiple of 2400. It can grow later but never shrink."
     )
     throughput_mb_per_tib: Literal[125, 250, 500, 1000] | None = Field(
-        default=None, description="Throughput in MB/s for each TiB of the size. Default: 250. Scratch has 200 and no choice."
+        default=None, description="Throughput in MB/s per TiB of size. Default: 250. Always 200 for scratch."
     )
-    zone_id: ZoneId | None = Field(default=None, description="Zone it is in. Default: that of the pool that mounts it.")
+    zone_id: ZoneId | None = Field(default=None, description="Its zone. Default: that of the pool that mounts it.")
 
     @property
     def file_system(self) -> FileSystem:
@@ -62,30 +62,28 @@ class LustreStoreSpec(Spec):
     @model_validator(mode="after")
     def _scratch_has_one_throughput(self) -> Self:
         if self.deployment == "scratch" and self.throughput_mb_per_tib is not None:
-            raise ValueError(
-                "throughput_mb_per_tib is for deployment: persistent; scratch has 200 MB/s for each TiB: leave it out"
-            )
+            raise ValueError("throughput_mb_per_tib is for deployment: persistent; scratch always has 200 MB/s per TiB: omit it")
         return self
 
 
 class ExistingStoreSpec(Spec):
-    """A file system the team already has, in reach of the cluster's nodes; nothing of it is made or deleted.
+    """An existing file system that the cluster's nodes can reach; the stack neither creates nor deletes it.
 
-    Its security groups must let the cluster security group in: TCP 2049 for EFS; 988 and 1018-1023 for FSx for Lustre.
+    Its security groups must admit the cluster security group: TCP 2049 for EFS; 988 and 1018-1023 for FSx for Lustre.
     """
 
-    kind: Literal["existing"] = Field(description="A file system that is there already.")
-    file_system: FileSystem = Field(description="What it is.")
+    kind: Literal["existing"] = Field(description="An existing file system.")
+    file_system: FileSystem = Field(description="Kind of file system.")
     file_system_id: str = Field(pattern=r"^fs-[0-9a-f]+$", description="Its id.")
     access_point_id: str | None = Field(
         default=None,
         pattern=r"^fsap-[0-9a-f]+$",
-        description="EFS: access point to mount it through, as a user that may write. Default: the file system's root.",
+        description="EFS: access point for mounting, with a user that can write. Default: the file system's root.",
     )
     dns_name: str | None = Field(default=None, pattern=r"^fs-[0-9a-z.-]+$", description="FSx for Lustre: its DNS name.")
     mount_name: str | None = Field(default=None, pattern=r"^[0-9a-z]+$", description="FSx for Lustre: its mount name.")
     size_gib: int | None = Field(default=None, ge=1, description="FSx for Lustre: its size.")
-    zone_id: ZoneId | None = Field(default=None, description="Zone it is in, where it is in one only.")
+    zone_id: ZoneId | None = Field(default=None, description="Its zone, if it is in only one.")
 
     @model_validator(mode="after")
     def _says_what_its_driver_asks_for(self) -> Self:
@@ -94,9 +92,9 @@ class ExistingStoreSpec(Spec):
         if self.file_system == "fsx_lustre" and missing:
             raise ValueError(f"FSx for Lustre needs {', '.join(missing)} (aws fsx describe-file-systems)")
         if self.file_system == "fsx_lustre" and self.access_point_id:
-            raise ValueError("access_point_id is for EFS: leave it out")
+            raise ValueError("access_point_id is for EFS: omit it")
         if self.file_system == "efs" and len(missing) < len(lustre):
-            raise ValueError(f"{', '.join(key for key in lustre if key not in missing)}: only for FSx for Lustre, leave out")
+            raise ValueError(f"{', '.join(key for key in lustre if key not in missing)}: only for FSx for Lustre: omit")
         return self
 
 

@@ -1,21 +1,20 @@
-"""What the AWS resources of a graph must keep closed, whoever made them. Numbers AWS…"""
+"""Rules AWS… about AWS resources: public access, encryption and permissions."""
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE
-from eks_inference_tools.reading.graph_facts import GraphFacts, name_of, title_of
+from eks_inference_tools.reading.clusters import public_networks
+from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.machines import Machine
+from eks_inference_tools.reading.objects import name_of, title_of
 from eks_inference_tools.reading.scalars import is_true
-from eks_inference_tools.reading.security_groups import GroupRule
+from eks_inference_tools.reading.security_groups import EVERYWHERE, GroupRule
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, text, texts, unique
-
-_EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 
 
 @rule(
@@ -27,30 +26,27 @@ _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 )
 def api_not_public(facts: GraphFacts) -> Iterator[Judgement]:
     for cluster in facts.clusters:
-        network = cluster.inputs.get("vpcConfig") if cluster.type == CLUSTER_TYPE else cluster.inputs
-        public, cidrs = at(network, "endpointPublicAccess"), at(network, "publicAccessCidrs")
-        if is_token(network) or is_token(public) or is_token(cidrs):
+        reach = public_networks(cluster)
+        if reach is None:
             continue
-        # EKS: public unless told otherwise, to everybody unless told otherwise.
-        reach = () if public is False or public == "false" else texts(cidrs) or ("0.0.0.0/0",)
         name = text(cluster.inputs.get("name")) or cluster.name
         networks = ", ".join(reach)
         yield Judgement(
-            holds=not _EVERYWHERE & set(reach),
+            holds=not EVERYWHERE & set(reach),
             path=(),
             working=(f"cluster {name}: API {f'public to {networks}' if reach else 'private'}",),
             message=f"the API of cluster {name} is open to the whole internet",
             given=networks,
-            allowed="networks of your own",
+            allowed="your own networks",
             resource=cluster.urn,
         )
 
 
 @rule(
     "AWS002",
-    "Security groups let nobody in from the whole internet.",
+    "Security groups do not admit the whole internet.",
     severity="warning",
-    fix="name the networks that need it; for shells use Session Manager",
+    fix="admit only the networks that need access; use Session Manager for shells",
     source="AWS Foundational Security Best Practices, EC2.18 and EC2.19",
 )
 def groups_closed(facts: GraphFacts) -> Iterator[Judgement]:
@@ -58,22 +54,21 @@ def groups_closed(facts: GraphFacts) -> Iterator[Judgement]:
         if not one.ingress or not one.sources:
             continue
         resource = facts.graph.by_urn[one.urn]
-        wide = sorted(_EVERYWHERE & set(one.sources))
-        shells = [port for port in _SHELLS if one.opens(port)]
+        wide = sorted(EVERYWHERE & set(one.sources))
         what = _span(one)
         yield Judgement(
             holds=not wide,
             path=(),
             working=(f"{short_type(resource.type)} {resource.name}: {what} from {', '.join(one.sources)}",),
-            message=f"{resource.name} lets the whole internet in: {what}",
+            message=f"{resource.name} admits the whole internet: {what}",
             given=", ".join(wide),
-            allowed="networks of your own",
-            severity="error" if shells else None,
+            allowed="your own networks",
+            severity="error" if any(map(one.opens, _SHELL_PORTS)) else None,
             resource=one.urn,
         )
 
 
-_SHELLS = (22, 3389)
+_SHELL_PORTS = (22, 3389)
 
 
 def _span(one: GroupRule) -> str:
@@ -85,9 +80,9 @@ def _span(one: GroupRule) -> str:
 
 @rule(
     "AWS003",
-    "Buckets are closed to the public, and say so.",
+    "Buckets block public access explicitly.",
     fix="add a BucketPublicAccessBlock with all four settings on",
-    source="Amazon S3, Blocking public access: the default of new buckets since April 2023, which can be lifted",
+    source="Amazon S3, Blocking public access: the default for new buckets since April 2023, which can be turned off",
 )
 def buckets_closed(facts: GraphFacts) -> Iterator[Judgement]:
     blocks: dict[str, Mapping[str, Any]] = {}
@@ -109,7 +104,7 @@ def buckets_closed(facts: GraphFacts) -> Iterator[Judgement]:
             message=f"bucket {bucket.name} {'is' if public else 'can be'} open to the public: {f'ACL {acl}' if public else said}",
             given=said,
             allowed="blockPublicAcls, blockPublicPolicy, ignorePublicAcls, restrictPublicBuckets: true",
-            # Without a block the default of S3 still closes the bucket.
+            # Without a block, the default of S3 still blocks public access.
             severity="error" if off or public else "warning",
             resource=bucket.urn,
         )
@@ -126,42 +121,38 @@ _BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrict
     source="AWS Foundational Security Best Practices, EC2.3 and EC2.7",
 )
 def volumes_encrypted(facts: GraphFacts) -> Iterator[Judgement]:
-    for template in facts.launch_templates.values():
-        if template.resource:
-            yield from _disks(f"launch template {template.resource.name}", template.resource, template)
-    for node_class in facts.node_classes:
-        yield from _disks(title_of(node_class.resource), node_class.resource, node_class)
+    for title, resource, value in _volumes(facts):
+        if not is_token(value):
+            yield Judgement(
+                holds=is_true(value),
+                path=(),
+                working=(f"{title}: encrypted {text(value) or 'not set'}",),
+                message=f"{title} is not encrypted",
+                given=f"encrypted: {text(value) or 'not set'}",
+                allowed="true",
+                resource=resource.urn,
+            )
+
+
+def _volumes(facts: GraphFacts) -> Iterator[tuple[str, Resource, Any]]:
+    """Titles, resources and the ``encrypted`` values of volumes and of what creates volumes."""
+    templates = [(one, one.resource) for one in facts.launch_templates.values() if one.resource]
+    machines: list[tuple[str, Resource, Machine]] = [(f"launch template {made.name}", made, one) for one, made in templates]
+    machines += [(title_of(one.resource), one.resource, one) for one in facts.node_classes]
+    for title, resource, machine in machines:
+        yield from ((f"{title}, {disk.device}", resource, disk.encrypted) for disk in machine.disks if disk.ebs)
     for storage in facts.objects.get("StorageClass", ()):
         if storage.inputs.get("provisioner") in ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com", "kubernetes.io/aws-ebs"):
-            yield from _encrypted(f"StorageClass {name_of(storage)}", storage, at(storage.inputs, "parameters", "encrypted"))
+            yield f"StorageClass {name_of(storage)}", storage, at(storage.inputs, "parameters", "encrypted")
     for type_ in ("aws:ebs/volume:Volume", "aws:efs/fileSystem:FileSystem"):
         for volume in facts.graph.of_type(type_):
             if not is_read(volume):
-                yield from _encrypted(f"{short_type(type_)} {volume.name}", volume, volume.inputs.get("encrypted"))
-
-
-def _disks(title: str, resource: Resource, machine: Machine) -> Iterator[Judgement]:
-    for disk in machine.disks:
-        if disk.ebs:
-            yield from _encrypted(f"{title}, {disk.device}", resource, disk.encrypted)
-
-
-def _encrypted(title: str, resource: Resource, value: Any) -> Iterator[Judgement]:
-    if not is_token(value):
-        yield Judgement(
-            holds=is_true(value),
-            path=(),
-            working=(f"{title}: encrypted {text(value) or 'not set'}",),
-            message=f"{title} is not encrypted",
-            given=f"encrypted: {text(value) or 'not set'}",
-            allowed="true",
-            resource=resource.urn,
-        )
+                yield f"{short_type(type_)} {volume.name}", volume, volume.inputs.get("encrypted")
 
 
 @rule(
     "AWS006",
-    "Nobody gets static keys.",
+    "There are no static access keys.",
     severity="warning",
     fix="use roles: Pod Identity for pods, IAM Identity Center or OIDC for people and pipelines",
     source="AWS IAM, Security best practices: temporary credentials",
@@ -177,15 +168,15 @@ def no_static_keys(facts: GraphFacts) -> Iterator[Judgement]:
             holds=False,
             path=(),
             working=(f"access key {key.name} of user {text(key.inputs.get('user'))}",),
-            message=f"{key.name} is a static access key, and its secret stands in the state",
+            message=f"{key.name} is a static access key, and the state holds its secret",
             resource=key.urn,
         )
 
 
 @rule(
     "AWS007",
-    "No policy allows everything.",
-    fix="name the actions and resources that are needed",
+    "No policy allows every action on every resource.",
+    fix="allow only the actions and resources that are needed",
     source="AWS IAM, Security best practices: least privilege",
 )
 def no_policy_allows_everything(facts: GraphFacts) -> Iterator[Judgement]:
@@ -211,7 +202,7 @@ def _policy(resource: Resource, *, wide: bool, what: str) -> Judgement:
         working=(f"{short_type(resource.type)} {resource.name}: {what}",),
         message=f"{short_type(resource.type)} {resource.name} allows every action on every resource",
         given=what,
-        allowed="the actions that are needed, on the resources they are for",
+        allowed="the needed actions on the needed resources",
         resource=resource.urn,
     )
 

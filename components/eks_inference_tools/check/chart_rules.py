@@ -1,4 +1,4 @@
-"""What every Helm chart of a graph must keep to. Numbers HEL…"""
+"""Rules HEL… about Helm charts."""
 
 import re
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from stackgraph.graph.tokens import is_token
 
-# Semantic Versioning 2.0.0; charts may have a leading v.
+# Semantic Versioning 2.0.0. Charts may add a leading v.
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
 
 
 @rule(
     "HEL001",
     "Charts are pinned to one version.",
-    fix="give version as x.y.z",
-    source="Helm, chart version ranges: without an exact version the newest chart of the day is installed",
+    fix="set version to an exact x.y.z",
+    source="Helm, chart version ranges: without an exact version, Helm installs the newest chart",
 )
 def charts_pinned(facts: GraphFacts) -> Iterator[Judgement]:
     for chart in facts.charts:

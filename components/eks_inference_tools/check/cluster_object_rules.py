@@ -1,31 +1,30 @@
-"""How the Kubernetes objects of a graph fit together. Numbers K8S…"""
+"""Rules K8S… about how Kubernetes objects fit together."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.addons import Addon, addons
-from eks_inference_tools.reading.graph_facts import GraphFacts, name_of, namespace_of, title_of
+from eks_inference_tools.reading.addons import addons
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.objects import name_of, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
-from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import is_true, whole
+from eks_inference_tools.reading.security_groups import EVERYWHERE
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, table, text, texts, unique
-
-_EVERYWHERE = frozenset(("0.0.0.0/0", "::/0"))
 
 
 @rule(
     "K8S005",
     "At most one StorageClass is the default.",
-    fix="leave one annotated as default; claims without a class otherwise take the newest",
-    source="Kubernetes, Default StorageClass; the EBS add-on of EKS makes a default class when told so",
+    fix="annotate only one as default; with several, claims without a class use the newest",
+    source="Kubernetes, Default StorageClass; the EBS add-on of EKS creates a default class when configured to",
 )
 def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
     classes = [one for one in facts.objects.get("StorageClass", ()) if is_true(table(_annotations(one)).get(_DEFAULT_CLASS))]
-    makers = [one for one in addons(facts.graph) if _makes_default_class(one)]
+    makers = [one for one in addons(facts.graph) if is_true(at(one.configuration, "defaultStorageClass", "enabled"))]
     names = [*(name_of(one) for one in classes), *(f"that of add-on {one.name}" for one in makers)]
     if names:
         yield Judgement(
@@ -42,15 +41,11 @@ def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
-def _makes_default_class(addon: Addon) -> bool:
-    return is_true(at(addon.configuration, "defaultStorageClass", "enabled"))
-
-
 @rule(
     "K8S006",
-    "What is open to the internet says from where.",
+    "Load balancers on the internet limit their source networks.",
     severity="warning",
-    fix="make it internal, or name the networks that may reach it (loadBalancerSourceRanges, inbound-cidrs)",
+    fix="make it internal, or set the source networks (loadBalancerSourceRanges, inbound-cidrs)",
     source="AWS Load Balancer Controller, annotations; Kubernetes, loadBalancerSourceRanges",
 )
 def load_balancers_closed(facts: GraphFacts) -> Iterator[Judgement]:
@@ -81,7 +76,7 @@ def _listed(annotations: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str,
 
 
 def _reachable(resource: Resource, *, internal: bool, ranges: tuple[str, ...]) -> Judgement:
-    limited = bool(ranges) and not _EVERYWHERE & set(ranges)
+    limited = bool(ranges) and not EVERYWHERE & set(ranges)
     title = title_of(resource)
     how = "internal or behind a security group" if internal else f"open to {', '.join(ranges) or '0.0.0.0/0'}"
     return Judgement(
@@ -97,8 +92,8 @@ def _reachable(resource: Resource, *, internal: bool, ranges: tuple[str, ...]) -
 
 @rule(
     "K8S007",
-    "The number of pods has one owner: either the object or one autoscaler.",
-    fix="leave replicas out where an autoscaler counts, or ignore changes of it; give each target one autoscaler",
+    "Only one owner sets the number of pods: the object itself or one autoscaler.",
+    fix="leave replicas out where an autoscaler sets them, or ignore changes to replicas; use one autoscaler per target",
     source="Kubernetes, Horizontal Pod Autoscaling, migrating to HPA; pulumi/pulumi-kubernetes issue 2491; KEDA, ScaledObject",
 )
 def one_owner_of_replicas(facts: GraphFacts) -> Iterator[Judgement]:
@@ -121,7 +116,7 @@ def one_owner_of_replicas(facts: GraphFacts) -> Iterator[Judgement]:
         faults = [
             *([f"{target} sets replicas to {text(replicas)}, and {title} changes them"] if fixed and not ray else []),
             *([f"{target} is scaled by {other} and by {title}"] if other != title else []),
-            *([f"{title} scales {target}, whose pods Ray's own autoscaler counts"] if ray else []),
+            *([f"{title} scales {target}, whose pods Ray's own autoscaler sets"] if ray else []),
         ]
         yield Judgement(
             holds=not faults,
@@ -136,8 +131,8 @@ def one_owner_of_replicas(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "K8S008",
-    "Every Service leads to pods, and to ports that these have.",
-    fix="select the labels of the pods; give targetPort the name or number of a containerPort, and the server the same --port",
+    "Every Service selects pods, and its target ports exist on them.",
+    fix="select labels of the pods; set targetPort to the name or number of a containerPort, which the server's --port equals",
     source="Kubernetes, Service: selectors and targetPort by name",
 )
 def services_lead_to_pods(facts: GraphFacts) -> Iterator[Judgement]:
@@ -146,7 +141,7 @@ def services_lead_to_pods(facts: GraphFacts) -> Iterator[Judgement]:
         selector = at(spec, "selector")
         if is_token(selector) or not table(selector) or at(spec, "type") == "ExternalName":
             continue
-        namespace = namespace_of(service)
+        namespace = namespace_of(service) or "default"
         pods = [pod for pod in facts.pods if pod.namespace == namespace and pod.has_labels(table(selector))]
         if pods:
             yield from _ports_found(service, spec, pods)
@@ -160,9 +155,20 @@ def services_lead_to_pods(facts: GraphFacts) -> Iterator[Judgement]:
                 given=wanted,
                 resource=service.urn,
             )
-    for pod in facts.pods:
-        for container in pod.containers:
-            yield from _listens_where_it_says(pod, container)
+    for pod, container, title in facts.containers:
+        numbers = {number for _, number in container.ports}
+        said = _flag_value(container.words, "--port")
+        if said is not None and numbers and None not in numbers:
+            named = ", ".join(map(str, numbers))
+            yield Judgement(
+                holds=said in numbers,
+                path=(),
+                working=(f"{title}: --port {said}; containerPorts {named}",),
+                message=f"{title} listens on {said}, which is not among its containerPorts",
+                given=f"--port {said}",
+                allowed=named,
+                resource=pod.urn,
+            )
 
 
 def _ports_found(service: Resource, spec: Any, pods: list[PodTemplate]) -> Iterator[Judgement]:
@@ -184,29 +190,14 @@ def _ports_found(service: Resource, spec: Any, pods: list[PodTemplate]) -> Itera
             message=f"{title_of(service)} leads to port {text(target)}, which {pods[0].title} does not have",
             given=text(target),
             allowed=have,
-            # A port that is not written down may be open all the same; a name that is not written down leads nowhere.
+            # A port can be open without being declared. An undeclared name cannot be resolved.
             severity=None if number is None else "warning",
             resource=service.urn,
         )
 
 
-def _listens_where_it_says(pod: PodTemplate, container: Container) -> Iterator[Judgement]:
-    numbers = {number for _, number in container.ports}
-    said = _flag_value(container.words, "--port")
-    if said is not None and numbers and None not in numbers:
-        yield Judgement(
-            holds=said in numbers,
-            path=(),
-            working=(f"{pod.title}, {container.title}: --port {said}; containerPorts {', '.join(map(str, numbers))}",),
-            message=f"{pod.title}, {container.title} listens on {said}, and its containerPorts do not name it",
-            given=f"--port {said}",
-            allowed=", ".join(map(str, numbers)),
-            resource=pod.urn,
-        )
-
-
 def _flag_value(words: tuple[str, ...], flag: str) -> int | None:
-    """The number a flag is given, as its own word or after an equals sign."""
+    """The number that follows a flag, as the next word or after an equals sign."""
     for word, following in pairwise((*words, "")):
         if word == flag:
             return whole(following)
@@ -217,8 +208,8 @@ def _flag_value(words: tuple[str, ...], flag: str) -> int | None:
 
 @rule(
     "K8S015",
-    "A RayService has only what today's KubeRay takes.",
-    fix="name the Service beside the RayService; shorten the name; wait by startup and idle times instead of thresholds",
+    "A RayService uses only names and fields that KubeRay supports.",
+    fix="name a Service beside the RayService instead; shorten the name; use startup and idle times instead of the thresholds",
     source="ray-project/kuberay issues 2433 (headService name), 4045 (length of the name), 1657 (thresholds without effect)",
 )
 def ray_services_as_kuberay_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
@@ -227,7 +218,7 @@ def ray_services_as_kuberay_takes_them(facts: GraphFacts) -> Iterator[Judgement]
         head = text(at(spec, "rayClusterConfig", "headGroupSpec", "headService", "metadata", "name"))
         ignored = [key for key in _IGNORED_BY_KUBERAY if at(spec, key) is not None and not is_token(spec)]
         refused = [
-            *(["it names its head Service"] if head and not is_token(head) else []),
+            *(["it sets the name of its head Service"] if head and not is_token(head) else []),
             *([f"its name has {len(name)} characters"] if len(name) > _LONGEST_RAY_SERVICE and not is_token(name) else []),
         ]
         yield Judgement(

@@ -1,6 +1,5 @@
-"""What the rules say of stacks, as JSON documents."""
+"""Renders reports of the rules as JSON."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from eks_inference.faults import format_path
 from eks_inference.rules import Judgement, ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
 from eks_inference_tools.check.report import StackReport, problem
+from eks_inference_tools.presentation.output import json_text
 from stackgraph.problems import Problem
 
 SCHEMA = 1
@@ -15,11 +15,11 @@ SCHEMA = 1
 
 def render(reports: Sequence[StackReport]) -> str:
     """The reports of all stacks."""
-    return _json({"schema": SCHEMA, "stacks": [_document(report) for report in reports]})
+    return json_text({"schema": SCHEMA, "stacks": [_document(report) for report in reports]})
 
 
 def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> str:
-    """One rule, and its arithmetic in every stack, kept or broken."""
+    """One rule and its arithmetic in every stack, whether it holds or not."""
     stacks = [
         {
             "stack": report.program.stack,
@@ -28,12 +28,12 @@ def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> s
         }
         for report in reports
     ]
-    return _json({"schema": SCHEMA, "rule": _rule(rule), "stacks": stacks})
+    return json_text({"schema": SCHEMA, "rule": _rule(rule), "stacks": stacks})
 
 
 def rule_list() -> str:
-    """Every rule there is."""
-    return _json({"schema": SCHEMA, "rules": [_rule(rule) for rule in all_rules().values()]})
+    """All rules."""
+    return json_text({"schema": SCHEMA, "rules": [_rule(rule) for rule in all_rules().values()]})
 
 
 def _document(report: StackReport) -> dict[str, Any]:
@@ -58,26 +58,12 @@ def _document(report: StackReport) -> dict[str, Any]:
 
 
 def _problem(each: Problem) -> dict[str, Any]:
-    return {
-        "message": each.message,
-        "file": each.file,
-        "line": each.line,
-        "key": each.key,
-        "given": each.given,
-        "allowed": each.allowed,
-        "working": list(each.working),
-        "fix": each.hint,
-    }
+    same = ("message", "file", "line", "key", "given", "allowed")
+    return {key: getattr(each, key) for key in same} | {"working": list(each.working), "fix": each.hint}
 
 
 def _rule(rule: Rule[Any] | ReadRule) -> dict[str, str]:
-    return {
-        "id": rule.id,
-        "severity": rule.severity,
-        "meaning": rule.meaning,
-        "fix": rule.fix,
-        "source": rule.source,
-    }
+    return {key: getattr(rule, key) for key in ("id", "severity", "meaning", "fix", "source")}
 
 
 def _judgement(each: Judgement) -> dict[str, Any]:
@@ -88,7 +74,3 @@ def _judgement(each: Judgement) -> dict[str, Any]:
         "working": list(each.working),
         "message": "" if each.holds else each.message,
     }
-
-
-def _json(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

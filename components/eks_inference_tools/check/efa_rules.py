@@ -1,4 +1,4 @@
-"""What nodes and pods with EFA must keep to, whoever made them. Numbers EFA…"""
+"""Rules EFA… about nodes and pods with EFA."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,6 @@ from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_groups import LaunchTemplate, NodeGroup
 from eks_inference_tools.reading.scalars import number
-from eks_inference_tools.reading.security_groups import GroupRule
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, texts, unique
@@ -17,8 +16,8 @@ from stackgraph.graph.values import at, texts, unique
 
 @rule(
     "EFA004",
-    "A pod asks for the EFA interfaces that belong to its share of the node's devices.",
-    fix="ask for all interfaces with all devices, half with half; the launch template decides how many a node has",
+    "A pod requests EFA interfaces in proportion to its share of the node's devices.",
+    fix="request all interfaces with all devices, half with half; the launch template sets how many a node has",
     source="aws-neuron-sdk, disaggregated inference: 16 devices with 16 interfaces, 8 with 8; Karpenter attaches all or none",
 )
 def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
@@ -27,23 +26,23 @@ def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
         for shape in facts.shapes_for(pod) if asked else ():
             devices = next((name for name in (DEVICE_RESOURCE, GPU_RESOURCE) if pod.requests.get(name)), None)
             of_node = shape.offers.get(devices) if devices else None
-            # More than the node has, of either, is K8S003.
+            # K8S003 judges requests that exceed what the node has.
             if not asked or not devices or not of_node or not shape.efa or asked > shape.efa or pod.requests[devices] > of_node:
                 continue
             mine = pod.requests[devices]
             due = number(shape.efa * mine / of_node)
             yield Judgement(
-                # Multiplied out: thirds of a node are no decimal fractions.
+                # Multiply instead of dividing: a third of a node has no exact decimal.
                 holds=asked * of_node == shape.efa * mine,
                 path=(),
                 working=(
                     f"{pod.title} on {shape.title}: {number(mine)} of {number(of_node)} {devices}",
-                    f"{shape.efa} interfaces x {number(mine)} / {number(of_node)} = {due}; it asks for {number(asked)}",
+                    f"{shape.efa} interfaces x {number(mine)} / {number(of_node)} = {due}; it requests {number(asked)}",
                 ),
-                message=f"{pod.title} asks for {number(asked)} EFA interfaces, its share of {shape.title} is {due}",
+                message=f"{pod.title} requests {number(asked)} EFA interfaces, but its share of {shape.title} is {due}",
                 given=number(asked),
                 allowed=due,
-                # Pods that share a node may leave interfaces to each other.
+                # Pods that share a node may leave interfaces to one another.
                 severity="error" if mine == of_node else "warning",
                 resource=pod.urn,
             )
@@ -51,9 +50,9 @@ def interfaces_of_its_share(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "EFA005",
-    "Nodes with EFA are in one subnet, and their security group lets everything through to itself, both ways.",
-    fix="give the pool one subnet, and put a group into the interfaces that has all-protocol rules to itself, ingress and egress",
-    source="EC2 user guide, EFA: EFA traffic is no IP, so 0.0.0.0/0 does not cover it; awsome-distributed-ai issue 546, "
+    "Nodes with EFA share one subnet, and their security group allows all traffic to itself in both directions.",
+    fix="give the pool one subnet, and its interfaces a security group with all-protocol rules to itself, ingress and egress",
+    source="EC2 user guide, EFA: EFA traffic is not IP, so 0.0.0.0/0 does not cover it; awsome-distributed-ai issue 546, "
     "gardener provider-aws issue 1832",
 )
 def efa_nodes_reach_each_other(facts: GraphFacts) -> Iterator[Judgement]:
@@ -81,10 +80,16 @@ def _groups_open_to_themselves(
     known = facts.security_groups
     named = [one for interface in template.interfaces for one in texts(at(interface, "securityGroups"))]
     groups = unique(known.named_by(resource, "networkInterfaces", named))
-    lacking = {group: tuple(_directions_lacking(group, known.rules)) for group in groups if group in known.made}
     if not groups:
         return
-    # EKS gives the cluster's own group such rules; other groups are not in the graph.
+    to_itself = {(one.group, one.ingress) for one in known.rules if one.everything and one.itself}
+    directions = (("ingress", True), ("egress", False))
+    lacking = {
+        group: [direction for direction, ingress in directions if (group, ingress) not in to_itself]
+        for group in groups
+        if group in known.made
+    }
+    # EKS gives the cluster's own group such rules. The rules of groups outside the graph are unknown.
     elsewhere = [group for group in groups if group not in known.made]
     names = {group: known.made[group].name for group in lacking}
     said = "; ".join(
@@ -93,20 +98,12 @@ def _groups_open_to_themselves(
     yield Judgement(
         holds=bool(elsewhere) or not all(lacking.values()),
         path=(),
-        working=(f"{title}, template {resource.name}: {said or 'groups that the graph does not make'}",),
-        message=f"{title} has EFA, and no security group of its template {resource.name} lets it through: {said}",
+        working=(f"{title}, template {resource.name}: {said or 'groups outside the graph'}",),
+        message=f"{title} has EFA, but no security group of its template {resource.name} allows it: {said}",
         given=", ".join(names.values()),
         allowed="all protocols to itself, ingress and egress",
         resource=resource.urn,
     )
-
-
-def _directions_lacking(group: str, rules: tuple[GroupRule, ...]) -> Iterator[str]:
-    for direction in ("ingress", "egress"):
-        if not any(
-            one.group == group and one.everything and one.itself and one.ingress == (direction == "ingress") for one in rules
-        ):
-            yield direction
 
 
 def _placed_together(group: NodeGroup, template: LaunchTemplate, resource: Resource) -> Iterator[Judgement]:
@@ -118,7 +115,7 @@ def _placed_together(group: NodeGroup, template: LaunchTemplate, resource: Resou
         path=(),
         working=(f"{title}: up to {most} nodes with EFA, placement group {placement or 'none'}",),
         message=f"{title} has up to {most} nodes with EFA and no placement group: they may be far apart",
-        fix="name a placement group of strategy cluster in the launch template",
+        fix="set a placement group with strategy cluster in the launch template",
         given="no placement group",
         severity="warning",
         resource=resource.urn,

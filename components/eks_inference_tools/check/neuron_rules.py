@@ -1,4 +1,4 @@
-"""What pods on Neuron devices and what serves these devices must keep to, whoever made them. Numbers NEU…"""
+"""Rules NEU… about pods with Neuron devices and about what offers and schedules these devices."""
 
 import re
 from collections.abc import Iterator
@@ -10,18 +10,17 @@ from eks_inference_tools.reading.device_plugins import NEURON_CHART
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import number
-from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, table, text
 
-# Alias of the device that the plugin no longer offers.
+# An alias for devices that the plugin no longer offers.
 _REMOVED_RESOURCE = "aws.amazon.com/neurondevice"
 _PROBLEM_DETECTOR = ("neuron-healthcheck-system", "node-problem-detector")
 
 
 @rule(
     "NEU010",
-    "A node hands out its Neuron devices once: by the device plugin or by the DRA driver.",
-    fix="remove one of the two, or keep them on different nodes by node selectors",
+    "A node offers its Neuron devices through either the device plugin or the DRA driver.",
+    fix="remove one of the two, or place them on different nodes with node selectors",
     source="aws-neuron-sdk, DRA driver; neuron-helm-chart: draDriver cannot be used with devicePlugin; Kubernetes KEP-5004",
 )
 def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
@@ -36,10 +35,10 @@ def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
         return
     plugin_names = [*(pod.title for pod in plugins), *by_chart["devicePlugin"]]
     driver_names = [*(pod.title for pod in drivers), *by_chart["draDriver"]]
-    # Which nodes the parts of a chart are on, only its values tell.
+    # Only its values tell on which nodes the parts of a chart run.
     bound = any(at(chart.values, part, key) for chart in charts for part in by_chart for key in ("nodeSelector", "affinity"))
-    together = any(by_chart.values()) or any(_share_nodes(facts, one, other) for one in plugins for other in drivers)
-    apart = bound or not together
+    shared = (set(facts.shapes_for(one)) & set(facts.shapes_for(other)) for one in plugins for other in drivers)
+    apart = bound or not (any(by_chart.values()) or any(found or not facts.shapes for found in shared))
     yield Judgement(
         holds=not plugin_names or not driver_names or apart,
         path=(),
@@ -47,26 +46,22 @@ def plugin_or_dra_driver(facts: GraphFacts) -> Iterator[Judgement]:
             f"device plugin: {', '.join(plugin_names) or 'none'}; DRA driver: {', '.join(driver_names) or 'none'}"
             + (", on different nodes" if plugin_names and driver_names and apart else ""),
         ),
-        message=f"{', '.join(plugin_names)} and {', '.join(driver_names)} hand out the same Neuron devices",
+        message=f"{', '.join(plugin_names)} and {', '.join(driver_names)} offer the same Neuron devices",
         resource=(drivers or plugins)[0].urn if drivers or plugins else charts[0].resource.urn,
     )
 
 
-def _share_nodes(facts: GraphFacts, one: PodTemplate, other: PodTemplate) -> bool:
-    return not facts.shapes or any(shape in facts.shapes_for(other) for shape in facts.shapes_for(one))
-
-
 @rule(
     "NEU011",
-    "Pods ask for Neuron devices by a name that counts the same everywhere.",
-    fix=f"ask for whole devices: {DEVICE_RESOURCE}",
+    "Pods request Neuron devices by a resource name that counts the same everywhere.",
+    fix=f"request whole devices: {DEVICE_RESOURCE}",
     source="aws-neuron-sdk, release notes of containers (neurondevice ended with SDK 2.22); Karpenter counts 128 neuroncores on "
     "trn2.48xlarge, the plugin 64",
 )
 def devices_by_name(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.pods:
         if pod.requests.get(_REMOVED_RESOURCE):
-            yield _named(pod, _REMOVED_RESOURCE, "is not offered since SDK 2.22", holds=False)
+            yield _named(pod, _REMOVED_RESOURCE, "has not been offered since SDK 2.22", holds=False)
         if pod.requests.get(CORE_RESOURCE):
             with_cores = sorted(one.name for one in facts.instance_types(pod) if len(one.logical_core_settings) > 1)
             where = ", ".join(with_cores)
@@ -79,8 +74,8 @@ def _named(pod: PodTemplate, name: str, why: str, *, holds: bool) -> Judgement:
     return Judgement(
         holds=holds,
         path=(),
-        working=(f"{pod.title} asks for {name}: {why}",),
-        message=f"{pod.title} asks for {name}, which {why}",
+        working=(f"{pod.title} requests {name}: {why}",),
+        message=f"{pod.title} requests {name}, which {why}",
         given=name,
         allowed=DEVICE_RESOURCE,
         resource=pod.urn,
@@ -89,7 +84,7 @@ def _named(pod: PodTemplate, name: str, why: str, *, holds: bool) -> Judgement:
 
 @rule(
     "NEU017",
-    "A second kube-scheduler is of the cluster's Kubernetes version.",
+    "A second kube-scheduler has the Kubernetes version of the cluster.",
     severity="warning",
     fix="use a kube-scheduler image of the cluster's minor version",
     source="Kubernetes, Version skew policy; neuron-helm-chart and my-scheduler.yml, whose defaults are 1.31 and 1.28",
@@ -98,11 +93,10 @@ def scheduler_of_cluster_version(facts: GraphFacts) -> Iterator[Judgement]:
     version = facts.kubernetes_version
     if not version:
         return
-    for pod in facts.pods:
-        for container in pod.containers:
-            name, _, tag = container.image.rpartition(":")
-            if name.endswith("/kube-scheduler"):
-                yield from _of_version(f"{pod.title}, {container.title}", tag, version, pod.urn)
+    for pod, container, title in facts.containers:
+        name, _, tag = container.image.rpartition(":")
+        if name.endswith("/kube-scheduler"):
+            yield from _of_version(title, tag, version, pod.urn)
     for chart in facts.charts:
         scheduler = at(chart.values, "scheduler")
         if (
@@ -114,7 +108,7 @@ def scheduler_of_cluster_version(facts: GraphFacts) -> Iterator[Judgement]:
             yield from _of_version(f"chart {chart.resource.name}", tag, version, chart.resource.urn)
 
 
-_CHART_DEFAULT_SCHEDULER = "v1.31.12-eks-1-31-30"  # of chart 1.9.0, the newest read
+_CHART_DEFAULT_SCHEDULER = "v1.31.12-eks-1-31-30"  # in chart 1.9.0
 
 
 def _of_version(where: str, tag: str, version: str, urn: str) -> Iterator[Judgement]:
@@ -124,7 +118,7 @@ def _of_version(where: str, tag: str, version: str, urn: str) -> Iterator[Judgem
             holds=minor[1] == version,
             path=(),
             working=(f"{where}: kube-scheduler {minor[1]}, cluster {version}",),
-            message=f"{where}: the kube-scheduler is of Kubernetes {minor[1]}, the cluster of {version}",
+            message=f"{where}: the kube-scheduler has Kubernetes version {minor[1]}, the cluster {version}",
             given=tag,
             allowed=f"v{version}.x",
             resource=urn,
@@ -133,9 +127,9 @@ def _of_version(where: str, tag: str, version: str, urn: str) -> Iterator[Judgem
 
 @rule(
     "NEU018",
-    "The node problem detector of the Neuron chart has a role.",
+    "The node problem detector of the Neuron chart has an IAM role.",
     severity="warning",
-    fix="give its service account a role by Pod Identity or annotation, or set npd.enabled: false",
+    fix="give its service account a role through Pod Identity or an annotation, or set npd.enabled: false",
     source="aws-neuron-sdk, Permissions for the Neuron node problem detector; neuron-helm-chart, npd.enabled defaults to true",
 )
 def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
@@ -156,7 +150,7 @@ def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
             holds=annotated or associated,
             path=(),
             working=(f"chart {chart.resource.name}: npd is on; role of {namespace}/{name}: {role}",),
-            message=f"chart {chart.resource.name} runs the node problem detector, and {namespace}/{name} has no role",
+            message=f"chart {chart.resource.name} runs the node problem detector, but {namespace}/{name} has no role",
             given="npd.enabled: true",
             allowed="npd.enabled: false, or a role",
             resource=chart.resource.urn,
@@ -165,9 +159,9 @@ def problem_detector_has_role(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "NEU026",
-    "Pods with some of a node's Neuron devices are placed by the scheduler extension.",
-    fix="name the second scheduler in schedulerName, or ask for one device or all of them",
-    source="aws-neuron-sdk, Neuron scheduler extension: the kubelet picks devices that are not neighbours",
+    "Pods with several but not all of a node's Neuron devices use the scheduler extension.",
+    fix="set schedulerName to the second scheduler, or request one device or all of them",
+    source="aws-neuron-sdk, Neuron scheduler extension: the kubelet may pick devices that are not neighbours",
 )
 def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
     for pod in facts.pods:
@@ -186,9 +180,9 @@ def partial_sets_by_extension(facts: GraphFacts) -> Iterator[Judgement]:
                     + (f": some, not all: {scheduler}" if one.name in partial else ": no set to choose")
                     for one in types
                 ),
-                message=f"{pod.title} leaves it to the kubelet which {number(asked)} devices of {', '.join(partial)} it gets",
+                message=f"{pod.title} lets the kubelet choose its {number(asked)} devices of {', '.join(partial)}",
                 given=scheduler,
-                allowed=", ".join(name for name in facts.schedulers) or "the scheduler of the Neuron extension",
+                allowed=", ".join(facts.schedulers) or "the scheduler of the Neuron extension",
                 resource=pod.urn,
             )
 
@@ -198,6 +192,6 @@ def _runs(pod: PodTemplate, image: str) -> bool:
 
 
 def _enabled(chart: Chart, part: str, *, default: bool) -> bool:
-    """Whether a part of the chart is on; a value that is not known counts as off."""
+    """Whether a part of the chart is enabled. An unknown value counts as disabled."""
     value = at(chart.values, part, "enabled")
-    return default if value is None else value is True and not is_token(value)
+    return default if value is None else value is True

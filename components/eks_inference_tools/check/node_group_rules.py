@@ -1,12 +1,13 @@
-"""What managed node groups and node classes of a graph must keep to, whoever made them. Numbers AWS…"""
+"""Rules AWS… about managed node groups and EC2NodeClasses."""
 
 from collections.abc import Iterator
+from typing import cast
 
-from eks_inference.catalog.amis import AmiType, ami_types
+from eks_inference.catalog.amis import ami_types
 from eks_inference.catalog.instances import instance_types
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import GraphFacts, title_of
-from eks_inference_tools.reading.node_groups import NodeGroup
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.objects import title_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
@@ -15,7 +16,7 @@ from stackgraph.graph.values import at, text
 
 @rule(
     "AWS004",
-    "Node groups run the cluster's Kubernetes version, from an image that exists for it.",
+    "Node groups run a Kubernetes version that suits the cluster, from an image that exists for it.",
     fix="change version, release version and AMI type together with the cluster's version",
     source="EKS user guide, managed node groups and AL2 end of support; Kubernetes, Version skew policy (kubelet n-3)",
 )
@@ -39,7 +40,7 @@ def images_of_cluster_version(facts: GraphFacts) -> Iterator[Judgement]:
                 holds=_minor(release) == version,
                 path=(),
                 working=(f"{title}: release {release}, Kubernetes {_dotted(version)}",),
-                message=f"{title}: the AMI release {release} is of another Kubernetes version than {_dotted(version)}",
+                message=f"{title}: the AMI release {release} is not for Kubernetes {_dotted(version)}",
                 given=release,
                 allowed=f"{_dotted(version)}.<patch>-<date>",
                 resource=group.urn,
@@ -69,9 +70,9 @@ _OLDEST_KUBELET = 3
 
 
 def _minor(version: str) -> tuple[int, int] | None:
-    parts = version.split(".")
-    numbers = [whole(part) for part in parts[:2]]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None else None
+    major, _, rest = version.partition(".")
+    found = whole(major), whole(rest.partition(".")[0])
+    return None if None in found else cast(tuple[int, int], found)
 
 
 def _dotted(version: tuple[int, int]) -> str:
@@ -80,8 +81,8 @@ def _dotted(version: tuple[int, int]) -> str:
 
 @rule(
     "AWS008",
-    "Node groups can have the size they ask for.",
-    fix="keep min <= desired <= max, and max at 1 at least",
+    "The desired size of a node group is within its bounds.",
+    fix="keep min <= desired <= max, and max at least 1",
     source="EKS API, NodegroupScalingConfig; a peer's file with desired 2 below min 4",
 )
 def sizes_possible(facts: GraphFacts) -> Iterator[Judgement]:
@@ -100,8 +101,8 @@ def sizes_possible(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "AWS009",
-    "Reserved capacity is named in the way that EKS takes.",
-    fix="put instance type, market type capacity-block and the reservation into the launch template, and no placement group",
+    "Node groups refer to reserved capacity in the form that EKS accepts.",
+    fix="set instance type, market type capacity-block and the reservation in the launch template, without a placement group",
     source="EKS user guide, Capacity Blocks for ML with managed node groups; terraform-aws-eks issues 3661, 3730",
 )
 def reservations_as_eks_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
@@ -123,7 +124,7 @@ def reservations_as_eks_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
             path=(),
             working=(f"{group.title}: {kind}, placement group {template.placement_group or 'none'}",),
             message=f"{group.title}: "
-            + ("; ".join(what) if wrong else "a placement group beside a reservation that was not made in it finds no capacity"),
+            + ("; ".join(what) if wrong else "with a placement group, a reservation made outside it provides no capacity"),
             given=template.placement_group,
             severity=None if wrong else "warning",
             resource=group.urn,
@@ -132,8 +133,8 @@ def reservations_as_eks_takes_them(facts: GraphFacts) -> Iterator[Judgement]:
 
 @rule(
     "AWS010",
-    "The machine image of a node group is for its instance types.",
-    fix="choose the AMI type of the instance type's architecture and accelerator",
+    "The AMI type of a node group supports its instance types.",
+    fix="choose the AMI type for the instance type's architecture and accelerator",
     source="EKS user guide, EKS optimized accelerated AMIs",
 )
 def image_for_instance(facts: GraphFacts) -> Iterator[Judgement]:
@@ -141,35 +142,32 @@ def image_for_instance(facts: GraphFacts) -> Iterator[Judgement]:
         ami = ami_types().get(group.ami_type)
         for name in group.own_instance_types if ami else ():
             instance = instance_types().get(name)
-            if ami and instance:
-                driver = instance.accelerator is None or instance.accelerator in ami.accelerators
-                yield _image(group, ami, name, instance.architecture, instance.accelerator or "no accelerator", driver=driver)
-
-
-def _image(group: NodeGroup, ami: AmiType, name: str, architecture: str, accelerator: str, *, driver: bool) -> Judgement:
-    drivers = ", ".join(ami.accelerators) or "none"
-    return Judgement(
-        holds=driver and architecture == ami.architecture,
-        path=(),
-        working=(
-            f"{group.title}: {name} is {architecture} with {accelerator}; {ami.name} is {ami.architecture}, drivers: {drivers}",
-        ),
-        message=f"{group.title}: {ami.name} is "
-        + (
-            f"for {ami.architecture}, {name} is {architecture}"
-            if driver
-            else f"without the {accelerator} driver that {name} needs"
-        ),
-        given=ami.name,
-        resource=group.urn,
-    )
+            if not ami or not instance:
+                continue
+            architecture, accelerator = instance.architecture, instance.accelerator
+            driver = accelerator is None or accelerator in ami.accelerators
+            drivers = ", ".join(ami.accelerators) or "none"
+            needed = f"{name} is {architecture} with {accelerator or 'no accelerator'}"
+            yield Judgement(
+                holds=driver and architecture == ami.architecture,
+                path=(),
+                working=(f"{group.title}: {needed}; {ami.name} is {ami.architecture}, drivers: {drivers}",),
+                message=f"{group.title}: {ami.name} "
+                + (
+                    f"is for {ami.architecture}, {name} is {architecture}"
+                    if driver
+                    else f"lacks the {accelerator} driver that {name} needs"
+                ),
+                given=ami.name,
+                resource=group.urn,
+            )
 
 
 @rule(
     "AWS011",
     "Machine images are pinned.",
     severity="warning",
-    fix="name a release: releaseVersion of a node group, al2023@v<date> of a node class",
+    fix="set a release: releaseVersion of a node group, al2023@v<date> of a node class",
     source="EKS and Karpenter guides; awslabs/amazon-eks-ami issue 2417: the driver comes with the release",
 )
 def machine_images_pinned(facts: GraphFacts) -> Iterator[Judgement]:
@@ -189,7 +187,7 @@ def _image_pinned(title: str, resource: Resource, *, pinned: bool, given: str) -
         holds=pinned,
         path=(),
         working=(f"{title}: {given}",),
-        message=f"{title} takes the newest image of the day ({given})",
+        message=f"{title} uses the newest image instead of a fixed release ({given})",
         given=given,
         allowed="a release",
         resource=resource.urn,

@@ -1,6 +1,6 @@
-"""Where pods of a graph can run. Only judged where the graph makes the cluster and all of its nodes. Numbers K8S…"""
+"""Rules K8S… about where pods can run. They apply only when the graph makes the cluster and all of its nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from eks_inference.rules import Judgement, rule
@@ -17,23 +17,19 @@ from stackgraph.graph.values import unique
 
 @rule(
     "K8S002",
-    "Every pod finds a pool: its selector and its tolerations match the labels and taints of one.",
-    fix="give the pool the label, or the pod the label and toleration of the pool",
+    "Every pod matches a pool: its selectors and tolerations fit the pool's labels and taints.",
+    fix="add the label to the pool, or the pool's label and toleration to the pod",
     source="pods that stay Pending: awslabs/ai-on-eks issue 112; awslabs/data-on-eks issues 429, 446, 529",
 )
 def pods_match_a_pool(facts: GraphFacts) -> Iterator[Judgement]:
-    if not facts.nodes_known:
-        return
-    for pod in facts.pods:
+    for pod in facts.placed_pods:
         if found := facts.shapes_for(pod):
             where = f"{pod.title}: can run on {', '.join(unique(shape.title for shape in found))}"
             yield Judgement(True, (), (where,), resource=pod.urn)
             continue
         missed = {shape: obstacles(pod.spec, shape) for shape in facts.shapes}
         closest = min(missed, key=lambda shape: len(missed[shape]))
-        hints = (near for key, value in pod.spec.chosen_labels() if (near := nearest(key, value, facts.shapes)))
-        near = next(hints, "")
-        daemons = pod.kind == "DaemonSet"
+        near = next((near for one in pod.spec.chosen_labels() if (near := nearest(*one, facts.shapes))), "")
         yield Judgement(
             holds=False,
             path=(),
@@ -41,103 +37,86 @@ def pods_match_a_pool(facts: GraphFacts) -> Iterator[Judgement]:
             message=f"{pod.title} matches no pool; closest, {closest.title}: {'; '.join(missed[closest])}",
             given=", ".join(unique(f"{key}={value}" for key, value in pod.spec.chosen_labels()))[:200],
             allowed=f"nearest label: {near}" if near else "",
-            # A DaemonSet without nodes is no error to Kubernetes, only without effect.
-            severity="warning" if daemons else None,
+            # To Kubernetes, a DaemonSet without matching nodes is no error; it has no effect.
+            severity="warning" if pod.kind == "DaemonSet" else None,
             resource=pod.urn,
         )
 
 
 @rule(
     "K8S003",
-    "Every pod asks for no more than a node it can land on has.",
-    fix="ask for less, or choose an instance type that has as much",
-    source="EKS allocatable capacity as Karpenter reckons it; 32 devices asked of a trn2.48xlarge in a peer's values",
+    "Every pod fits on a node that it can be scheduled on.",
+    fix="request less, or choose an instance type with more",
+    source="EKS allocatable capacity as Karpenter computes it; 32 devices requested of a trn2.48xlarge in a peer's values",
 )
 def pods_fit_a_node(facts: GraphFacts) -> Iterator[Judgement]:
-    if not facts.nodes_known:
-        return
-    for pod in facts.pods:
-        shapes = facts.shapes_for(pod)
-        if not shapes or not pod.requests:
+    for pod in facts.placed_pods:
+        rooms = {shape: _rooms(facts, pod, shape) for shape in facts.shapes_for(pod)}
+        if not rooms:
             continue
-        over = {shape: tuple(_over(facts, pod, shape)) for shape in shapes}
-        best = min(shapes, key=lambda shape: (len(over[shape]), not shape.offers))
-        working = tuple(_arithmetic(facts, pod, best))
-        if not working:
+        over = {shape: tuple(_over(pod, shape, room)) for shape, room in rooms.items()}
+        best = min(rooms, key=lambda shape: (len(over[shape]), not shape.offers))
+        if not rooms[best]:
             continue
         yield Judgement(
             holds=not over[best],
             path=(),
-            working=working,
-            message=f"{pod.title} fits no node it can land on: one pod asks for {'; '.join(over[best])}",
+            working=tuple(_arithmetic(pod, best, rooms[best])),
+            message=f"{pod.title} fits no node that it can be scheduled on: one pod requests {'; '.join(over[best])}",
             given=", ".join(f"{name} {_shown(name, amount)}" for name, amount in pod.requests.items()),
             allowed=f"what {best.title} has",
             resource=pod.urn,
         )
 
 
-def _over(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> Iterator[str]:
-    for name, asked in pod.requests.items():
-        room = _room(facts, pod, shape, name)
-        if room is not None and asked > room:
-            yield f"{_shown(name, asked)} {name}, {shape.title} has {_shown(name, room)}"
+def _rooms(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> dict[str, Decimal]:
+    """What the DaemonSets of the graph leave for the pod of each resource that it requests. Leaves out what is unknown."""
+    daemons = [one for one in facts.daemons if one is not pod and shape in facts.shapes_for(one)]
+    taken = {name: sum((one.requests.get(name, Decimal()) for one in daemons), Decimal()) for name in pod.requests}
+    return {name: shape.offers[name] - amount for name, amount in taken.items() if name in shape.offers}
 
 
-def _arithmetic(facts: GraphFacts, pod: PodTemplate, shape: NodeShape) -> Iterator[str]:
-    for name, asked in pod.requests.items():
-        room = _room(facts, pod, shape, name)
-        if room is not None:
-            taken = shape.offers[name] - room
-            less = f" ({_shown(name, shape.offers[name])} - {_shown(name, taken)} of DaemonSets)" if taken else ""
-            sign = ">" if asked > room else "<="
-            yield f"{pod.title}: {name} {_shown(name, asked)} {sign} {_shown(name, room)}{less} of {shape.title}"
+def _over(pod: PodTemplate, shape: NodeShape, rooms: Mapping[str, Decimal]) -> Iterator[str]:
+    for name, room in rooms.items():
+        if pod.requests[name] > room:
+            yield f"{_shown(name, pod.requests[name])} {name}, {shape.title} has {_shown(name, room)}"
 
 
-def _room(facts: GraphFacts, pod: PodTemplate, shape: NodeShape, name: str) -> Decimal | None:
-    """What a node has left for the pod beside the graph's DaemonSets; None where that is not known."""
-    if name not in shape.offers:
-        return None
-    taken = (
-        daemon.requests.get(name, Decimal())
-        for daemon in facts.daemons
-        if daemon is not pod and shape in facts.shapes_for(daemon)
-    )
-    return shape.offers[name] - sum(taken, Decimal())
+def _arithmetic(pod: PodTemplate, shape: NodeShape, rooms: Mapping[str, Decimal]) -> Iterator[str]:
+    for name, room in rooms.items():
+        asked, offered = pod.requests[name], shape.offers[name]
+        less = f" ({_shown(name, offered)} - {_shown(name, offered - room)} of DaemonSets)" if offered > room else ""
+        sign = ">" if asked > room else "<="
+        yield f"{pod.title}: {name} {_shown(name, asked)} {sign} {_shown(name, room)}{less} of {shape.title}"
 
 
 def _shown(name: str, amount: Decimal) -> str:
-    if name == "memory":
-        return f"{amount / 2**30:.2f} GiB"
-    return number(amount)
+    return f"{amount / 2**30:.2f} GiB" if name == "memory" else number(amount)
 
 
 @rule(
     "K8S013",
-    "Something offers every device that pods ask for.",
+    "A device plugin offers every device that pods request.",
     severity="warning",
-    fix="install the device plugin, with tolerations for the taints of its nodes; the images of EKS hold drivers only",
-    source="awslabs/amazon-eks-ami, accelerated AL2023 images: no Kubernetes plugin is included",
+    fix="install the device plugin, with tolerations for the taints of its nodes; images of EKS contain only drivers",
+    source="awslabs/amazon-eks-ami, accelerated AL2023 images: they contain no Kubernetes plugin",
 )
 def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
-    if not facts.nodes_known:
-        return
-    # Bottlerocket has plugins of its own.
+    # Bottlerocket images contain device plugins.
     if any("BOTTLEROCKET" in group.ami_type for group in facts.node_groups):
         return
-    for pod in facts.pods:
+    for pod in facts.placed_pods:
         shapes = facts.shapes_for(pod)
         for name in sorted(pod.requests.keys() & OFFERED_BY.keys()) if shapes else ():
             plugins = tuple(_plugins(facts, OFFERED_BY[name]))
             found = [title for title, offered_on in plugins if any(shape in offered_on for shape in shapes)]
             away = [title for title, _ in plugins if title not in found]
-            said = ", ".join(found) or (
-                f"{', '.join(away)}, which stays away from those nodes" if away else "nothing in the graph"
-            )
+            why = f": {', '.join(away)} cannot run there" if away and not found else ""
             yield Judgement(
                 holds=bool(found),
                 path=(),
-                working=(f"{pod.title} asks for {name}; offered on {shapes[0].title} by {said}",),
-                message=f"{pod.title} asks for {name}, which {shapes[0].title} gets offered by {said}",
+                working=(f"{pod.title} requests {name}; offered on {shapes[0].title} by {', '.join(found) or 'nothing'}{why}",),
+                message=f"{pod.title} requests {name}, but nothing offers it on {shapes[0].title}{why}",
                 given=name,
                 allowed=f"a device plugin: {', '.join(OFFERED_BY[name])}",
                 resource=pod.urn,
@@ -145,7 +124,7 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
 
 
 def _plugins(facts: GraphFacts, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[NodeShape, ...]]]:
-    """DaemonSets and charts of device plugins, and the shapes they run on."""
+    """Titles of the DaemonSets and charts of a device plugin, with the node shapes that it runs on."""
     for pod in facts.daemons:
         if any(name in container.image for name in names for container in pod.containers):
             yield pod.title, facts.shapes_for(pod)
@@ -157,14 +136,12 @@ def _plugins(facts: GraphFacts, names: tuple[str, ...]) -> Iterator[tuple[str, t
 
 @rule(
     "K8S014",
-    "Somebody answers to every scheduler that pods name.",
-    fix="install the scheduler of that name, or leave schedulerName out",
+    "Every scheduler that pods name exists.",
+    fix="install the scheduler with that name, or leave schedulerName out",
     source="Kubernetes, Configure multiple schedulers: pods of an unknown scheduler stay Pending",
 )
 def schedulers_exist(facts: GraphFacts) -> Iterator[Judgement]:
-    if not facts.nodes_known:
-        return
-    for pod in facts.pods:
+    for pod in facts.placed_pods:
         name = pod.spec.scheduler
         if name and name != "default-scheduler" and not is_token(name):
             found = name in facts.schedulers
@@ -174,7 +151,7 @@ def schedulers_exist(facts: GraphFacts) -> Iterator[Judgement]:
                 working=(
                     f"{pod.title} names {name}: {'configured in the graph' if found else 'in no configuration of the graph'}",
                 ),
-                message=f"{pod.title} names the scheduler {name}, and nothing in the graph answers to it",
+                message=f"{pod.title} names the scheduler {name}, but nothing in the graph has that name",
                 given=name,
                 allowed=", ".join(("default-scheduler", *facts.schedulers)),
                 resource=pod.urn,

@@ -1,4 +1,4 @@
-"""What every pod of a graph must keep to, whoever made it. Numbers K8S…"""
+"""Rules K8S… about single pods and containers."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,11 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
 from eks_inference_tools.reading.pod_templates import PodTemplate
-from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import quantity, whole
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, text
 
-# Tags that people move to another image, alone or as the first word ("nightly-py311"); "…-latest" moves, too.
+# Tags that are commonly moved, alone or as the first word ("nightly-py311"). Tags that end in "-latest" move as well.
 _MOVING = frozenset(
     (
         "canary",
@@ -41,15 +40,14 @@ _MOVING = frozenset(
 
 @rule(
     "K8S001",
-    "Images are pinned: by digest, or by a tag that nobody moves.",
-    fix="name a released version, or a digest (image@sha256:…)",
+    "Images are pinned by a digest or a fixed tag.",
+    fix="use the tag of a released version, or a digest (image@sha256:…)",
     source="Kubernetes, Images; broken stacks after a moved :latest (awslabs/data-on-eks issue 604)",
 )
 def images_pinned(facts: GraphFacts) -> Iterator[Judgement]:
-    for pod in facts.pods:
-        for container in pod.containers:
-            if container.image and not is_token(container.image):
-                yield _pinned(container.image, f"{pod.title}, {container.title}", pod.urn)
+    for pod, container, title in facts.containers:
+        if container.image and not is_token(container.image):
+            yield _pinned(container.image, title, pod.urn)
     for chart in facts.charts:
         for path, value in walk(chart.values):
             if path[-1:] == ("tag",) and isinstance(value, str) and value and not is_token(value):
@@ -60,7 +58,7 @@ def images_pinned(facts: GraphFacts) -> Iterator[Judgement]:
 def _pinned(image: str, where: str, urn: str) -> Judgement:
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
-    why = "by digest" if digest else f"tag {tag}" if tag else "no tag: latest is taken"
+    why = "by digest" if digest else f"tag {tag}" if tag else "no tag, which means latest"
     return Judgement(
         holds=bool(digest) or (bool(tag) and not _moves(tag)),
         path=(),
@@ -81,9 +79,9 @@ def _moves(tag: str) -> bool:
 
 @rule(
     "K8S009",
-    "Pods with the rights of the host run only where the namespace allows them.",
+    "Pods with host privileges run only in namespaces that allow them.",
     severity="warning",
-    fix="label the namespace pod-security.kubernetes.io/enforce: privileged, or take the rights away",
+    fix="label the namespace pod-security.kubernetes.io/enforce: privileged, or remove the privileges",
     source="Kubernetes, Pod Security Standards (baseline)",
 )
 def host_rights_where_allowed(facts: GraphFacts) -> Iterator[Judgement]:
@@ -94,16 +92,16 @@ def host_rights_where_allowed(facts: GraphFacts) -> Iterator[Judgement]:
         labels = facts.namespace_labels.get(pod.namespace)
         level = (labels or {}).get(_ENFORCE)
         refused = level in ("baseline", "restricted")
-        said = f"enforces {text(level)}" if level else "has no level" if labels is not None else "is not made here"
+        said = f"enforces {text(level)}" if level else "has no level" if labels is not None else "is outside the graph"
         yield Judgement(
             holds=level == "privileged" or is_token(level) or labels is None,
             path=(),
             working=(f"{pod.title}: {', '.join(rights)}", f"namespace {pod.namespace} {said}"),
-            message=f"{pod.title} has rights of the host ({', '.join(rights)}), and its namespace {said}"
-            + (": the API server refuses its pods" if refused else ""),
+            message=f"{pod.title} has host privileges ({', '.join(rights)}), and its namespace {said}"
+            + (": the API server rejects its pods" if refused else ""),
             given=text(level),
             allowed="privileged",
-            # A namespace that enforces another level makes no such pod at all.
+            # A namespace that enforces a lower level rejects such pods.
             severity="error" if refused else None,
             resource=pod.urn,
         )
@@ -129,107 +127,86 @@ _INSTALLS = re.compile(
 
 @rule(
     "K8S010",
-    "Containers install nothing when they start.",
+    "Containers do not install software when they start.",
     severity="warning",
-    fix="build an image that has it: another day, another package; and no start without the internet",
+    fix="build it into the image: an install at start may get another version each day, and needs the internet",
     source="Ray, vLLM and load test manifests of the source systems, which install from PyPI at each start",
 )
 def nothing_installed_at_start(facts: GraphFacts) -> Iterator[Judgement]:
-    for pod in facts.pods:
-        for container in pod.containers:
-            words = (*container.words, *(hook for hook in items(_post_start(container)) if isinstance(hook, str)))
-            found = _INSTALLS.search(" ".join(words)) if words else None
-            # Between the first and the last word an address may hold a password.
-            first, *_, last = re.split(r"[\s|]+", found[0]) if found else ("", "")
-            yield Judgement(
-                holds=found is None,
-                path=(),
-                working=(
-                    f"{pod.title}, {container.title}: {f'runs {first} … {last}' if found else 'its command installs nothing'}",
-                ),
-                message=f"{pod.title}, {container.title} installs software when it starts",
-                given=f"{first} … {last}" if found else "",
-                resource=pod.urn,
-            )
-
-
-def _post_start(container: Container) -> Any:
-    return at(container.document, "lifecycle", "postStart", "exec", "command")
+    for pod, container, title in facts.containers:
+        hook = items(at(container.document, "lifecycle", "postStart", "exec", "command"))
+        found = _INSTALLS.search(" ".join((*container.words, *(word for word in hook if isinstance(word, str)))))
+        # Leave out the words between: they may be a URL with a password.
+        first, *_, last = re.split(r"[\s|]+", found[0]) if found else ("", "")
+        yield Judgement(
+            holds=found is None,
+            path=(),
+            working=(f"{title}: {f'runs {first} … {last}' if found else 'its command installs nothing'}",),
+            message=f"{title} installs software when it starts",
+            given=f"{first} … {last}" if found else "",
+            resource=pod.urn,
+        )
 
 
 @rule(
     "K8S011",
-    "Devices are asked for in whole numbers, with requests equal to limits.",
-    fix="give the same whole number under requests and limits, or under limits alone",
+    "Devices are requested in whole numbers, with requests equal to limits.",
+    fix="set the same whole number in requests and limits, or only in limits",
     source="Kubernetes, Extended resources: they cannot be overcommitted",
 )
 def devices_in_whole_numbers(facts: GraphFacts) -> Iterator[Judgement]:
-    for pod in facts.pods:
-        for container in pod.containers:
-            for name in sorted(container.asked):
-                if "/" in name or name.startswith("hugepages-"):
-                    yield from _same(pod, container, name)
+    for pod, container, title in facts.containers:
+        for name in sorted(container.asked):
+            huge_pages = name.startswith("hugepages-")
+            request, limit = container.own_requests.get(name), container.limits.get(name)
+            asked, most = quantity(request), quantity(limit)
+            unknown = (asked is None and request is not None) or (most is None and limit is not None)
+            if unknown or not (huge_pages or "/" in name):
+                continue
+            whole_number = most is not None and (huge_pages or most == most.to_integral_value())
+            wrong = "is not a whole number" if not whole_number else "has a request that differs from its limit"
+            yield Judgement(
+                holds=whole_number and asked in (None, most),
+                path=(),
+                working=(f"{title}: {name}: request {text(request) or '(the limit)'}, limit {text(limit) or 'none'}",),
+                message=f"{title}: {name} {'has no limit' if most is None else wrong}",
+                given=f"request {text(request) or 'none'}, limit {text(limit) or 'none'}",
+                resource=pod.urn,
+            )
 
 
-def _same(pod: PodTemplate, container: Container, name: str) -> Iterator[Judgement]:
-    request, limit = container.own_requests.get(name), container.limits.get(name)
-    asked, most = quantity(request), quantity(limit)
-    known = (asked is not None or request is None) and (most is not None or limit is None)
-    if not known:
-        return
-    whole_number = most is not None and (most == most.to_integral_value() or name.startswith("hugepages-"))
-    yield Judgement(
-        holds=whole_number and asked in (None, most),
-        path=(),
-        working=(
-            f"{pod.title}, {container.title}: {name}: request {text(request) or '(the limit)'}, limit {text(limit) or 'none'}",
-        ),
-        message=f"{pod.title}, {container.title}: {name} "
-        + (
-            "has no limit"
-            if most is None
-            else "is not a whole number"
-            if not whole_number
-            else "is requested otherwise than limited"
-        ),
-        given=f"request {text(request) or 'none'}, limit {text(limit) or 'none'}",
-        resource=pod.urn,
-    )
-
-
-# Loading weights takes minutes; the startup budgets of catalog/engines.toml are all above ten.
+# Loading weights takes minutes. All startup budgets of catalog/engines.toml exceed ten.
 _LEAST_S = 300
 _ACCELERATORS = (DEVICE_RESOURCE, CORE_RESOURCE, GPU_RESOURCE)
 
 
 @rule(
     "K8S012",
-    "Probes leave servers on accelerators time to load.",
+    "Probes give servers on accelerators enough time to load.",
     severity="warning",
-    fix="add a startup probe of failureThreshold x periodSeconds as long as the engine needs to load and compile",
+    fix="add a startup probe whose failureThreshold x periodSeconds covers the time to load and compile",
     source="probes that kill a server while it loads: llm-d/llm-d issue 330, kserve/kserve 5063, vllm-project/vllm 19377",
 )
 def probes_wait_for_loading(facts: GraphFacts) -> Iterator[Judgement]:
-    for pod in facts.pods:
-        for container in pod.containers:
-            if not any(container.requests.get(name) for name in _ACCELERATORS):
-                continue
-            probe = next((key for key in ("startupProbe", "livenessProbe") if at(container.document, key) is not None), None)
-            seconds = _patience_s(at(container.document, probe)) if probe else None
-            if probe and seconds is not None:
-                yield Judgement(
-                    holds=seconds >= _LEAST_S,
-                    path=(),
-                    working=(f"{pod.title}, {container.title}: {probe} kills after {seconds} s, at least {_LEAST_S} s expected",),
-                    message=f"{pod.title}, {container.title} uses accelerators, and its {probe} kills it after {seconds} s",
-                    given=f"{seconds} s",
-                    allowed=f"{_LEAST_S} s or more",
-                    resource=pod.urn,
-                )
+    for pod, container, title in facts.containers:
+        if not any(container.requests.get(name) for name in _ACCELERATORS):
+            continue
+        probe = next((key for key in ("startupProbe", "livenessProbe") if at(container.document, key) is not None), None)
+        seconds = _patience_s(at(container.document, probe)) if probe else None
+        if seconds is not None:
+            yield Judgement(
+                holds=seconds >= _LEAST_S,
+                path=(),
+                working=(f"{title}: {probe} kills after {seconds} s, at least {_LEAST_S} s expected",),
+                message=f"{title} uses accelerators, and its {probe} kills it after {seconds} s",
+                given=f"{seconds} s",
+                allowed=f"{_LEAST_S} s or more",
+                resource=pod.urn,
+            )
 
 
 def _patience_s(probe: Any) -> int | None:
-    """How long a container may fail a probe; None when that is not known. Defaults are those of Kubernetes."""
+    """Seconds until a failing probe kills the container, with the defaults of Kubernetes. None when unknown."""
     if is_token(probe):
         return None
     initial, period, failures = (

@@ -1,12 +1,12 @@
-"""Every rule there is: those about specs, which the library keeps by itself, and those about recorded graphs."""
+"""Collects all rules: those of the library about specs, and those of this folder about recorded graphs."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault
-from eks_inference.rules import ReadRule, Rule
-from eks_inference.stack.check import Verdict, judged
+from eks_inference.rules import ReadRule, Rule, judged
+from eks_inference.stack.check import Verdict
 from eks_inference.stack.registry import gathered, read_rules, spec_rules
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ _MODULES = (
 
 
 def graph_rules() -> tuple[Rule[Any], ...]:
-    """Rules about the recorded graph, by id."""
+    """Rules about recorded graphs, in the order of their ids."""
     return gathered(_MODULES)
 
 
 def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
-    """Every rule by its id, sorted."""
+    """All rules by id, sorted."""
     every = sorted((*spec_rules(), *graph_rules(), *read_rules()), key=lambda one: one.id)
     found = {one.id: one for one in every}
     if len(found) < len(every):
-        raise AssertionError("a rule id is given twice")
+        raise AssertionError("two rules have the same id")
     return found
 
 
 def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
-    """What the rules about graphs say, after all transforms."""
+    """Judges a graph, as it is after all transforms."""
     from eks_inference_tools.reading.graph_facts import GraphFacts
 
     rules = graph_rules()
@@ -48,10 +48,10 @@ def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
 
 
 def unknown_ids(silenced: Mapping[str, str]) -> Iterator[Fault]:
-    """Silenced rules that do not exist: whoever wrote the id meant another one."""
+    """A fault for each silenced rule that does not exist. Its author meant another one."""
     known = all_rules() if silenced else {}
     for id_ in silenced:
         if id_ not in known:
             nearest = get_close_matches(id_, known, n=1)
             hint = f"did you mean '{nearest[0]}' ({known[nearest[0]].meaning})?" if nearest else ""
-            yield Fault(("silenced", id_), "there is no rule of this id", given=id_, hint=hint)
+            yield Fault(("silenced", id_), "there is no rule with this id", given=id_, hint=hint)

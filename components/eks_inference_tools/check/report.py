@@ -1,18 +1,18 @@
-"""What the rules say of stacks."""
+"""Judges one stack by all rules."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eks_inference.rules import Finding, Judgement, ReadRule, Rule
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference_tools.check.registry import check_graph, unknown_ids
-from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram
+from eks_inference_tools.program import REGION_KEY, StackProgram
 from stackgraph.problems import Problem, ProblemsFound
 
 
 @dataclass(frozen=True)
 class StackReport:
-    """What there is to say of one stack. ``refusals`` are why it cannot be read or built at all, apart from the rules."""
+    """The verdict about one stack. ``refusals`` are the problems, apart from rules, that keep it from being read or built."""
 
     program: StackProgram
     verdict: Verdict
@@ -24,19 +24,19 @@ class StackReport:
 
     @property
     def unknown(self) -> list[Problem]:
-        """Silenced rules that do not exist; they are no findings of a rule."""
+        """Problems with silenced rules that do not exist. No rule finds these."""
         return self.program.problems([fault for fault in self.verdict.faults if not fault.rule])
 
     def explained(self, rule: Rule[Any] | ReadRule) -> list[Judgement]:
-        """What one rule looked at in this stack."""
+        """The judgements of one rule about this stack."""
         return [judgement for judged, judgement in self.verdict.judgements if judged.id == rule.id]
 
 
 def judge(program: StackProgram) -> StackReport:
-    """Judge a stack: its spec first; when that can be built, also the graph."""
+    """Judges the spec of a stack, and its graph when the spec passes."""
     nothing = Verdict((), (), {})
     try:
-        spec = program.spec() if STACK_KEY in program.config.values else None
+        spec = program.spec()
     except ProblemsFound as error:
         return StackReport(program, nothing, error.problems)
     region = program.config.values.get(REGION_KEY)
@@ -52,22 +52,13 @@ def judge(program: StackProgram) -> StackReport:
 
 
 def problem(program: StackProgram, finding: Finding) -> Problem:
-    """A finding with its place: a line of the stack file, or a resource."""
-    if finding.judgement.resource:
-        fault = finding.fault
-        return Problem(
-            fault.message,
-            key=short_name(finding.judgement.resource),
-            given=fault.given,
-            allowed=fault.allowed,
-            hint=fault.hint,
-            rule=fault.rule,
-            working=fault.working,
-        )
-    return program.problems([finding.fault])[0]
+    """A finding as a problem with its place: a line of the stack file, or a resource."""
+    found = program.problems([finding.fault])[0]
+    urn = finding.judgement.resource
+    return replace(found, file="", line=0, key=short_name(urn)) if urn else found
 
 
 def short_name(urn: str) -> str:
-    """The short form of a URN: its name and type."""
+    """``name (type)`` of a URN."""
     type_, _, name = urn.rpartition("::")
     return f"{name} ({type_.rpartition('::')[2].rpartition('$')[2]})"

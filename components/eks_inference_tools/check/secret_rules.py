@@ -1,16 +1,17 @@
-"""No credential in plain text in what a graph deploys. Number K8S004. Values are never shown."""
+"""Rule K8S004: nothing that a graph deploys contains a credential in plain text. The rule never shows values."""
 
 import re
 from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import GraphFacts, title_of, walk
+from eks_inference_tools.reading.graph_facts import GraphFacts, walk
+from eks_inference_tools.reading.objects import title_of
 from eks_inference_tools.reading.pods import Container
 from stackgraph.graph.tokens import SECRET
 from stackgraph.graph.values import table
 
-# What credentials begin with, and their whole shape. Sources: GitHub, "Secret scanning patterns"; AWS IAM, "Unique identifiers"
-# (AKIA, ASIA); Hugging Face, "User access tokens" (hf_); RFC 7468 (PEM).
+# A mark of each kind of credential, its name and its full pattern. Sources: GitHub, "Secret scanning patterns"; AWS IAM, "Unique
+# identifiers" (AKIA, ASIA); Hugging Face, "User access tokens" (hf_); RFC 7468 (PEM).
 _SHAPES = {
     "hf_": ("a Hugging Face token", re.compile(r"(?<![\w-])hf_[A-Za-z0-9]{30,}")),
     "AKIA": ("an AWS access key", re.compile(r"(?<![A-Za-z0-9])AKIA[0-9A-Z]{16}(?![A-Za-z0-9])")),
@@ -19,16 +20,16 @@ _SHAPES = {
     "nvapi-": ("an NVIDIA API key", re.compile(r"(?<![\w-])nvapi-[A-Za-z0-9_-]{20,}")),
     "ghp_": ("a GitHub token", re.compile(r"(?<![\w-])ghp_[A-Za-z0-9]{36}")),
     "github_pat_": ("a GitHub token", re.compile(r"(?<![\w-])github_pat_\w{22,}")),
-    "://": ("an address with a password", re.compile(r"://[^\s/:@\"'$<{(\[]+:[^\s/:@\"'$<{(\[]{4,}@")),
+    "://": ("a URL with a password", re.compile(r"://[^\s/:@\"'$<{(\[]+:[^\s/:@\"'$<{(\[]{4,}@")),
     "PRIVATE KEY-----": ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
 }
 
-# Names of variables, flags and chart values that hold a credential. Endings alone: what follows (…_FILE, …_NAME) points at one.
+# Endings of names of variables, flags and chart values that hold a credential. Names with a suffix (…_FILE, …_NAME) refer to one.
 _NAMES = re.compile(
     r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|SECRET_?KEY|SECRET_?ACCESS_?KEY|API_?KEYS?|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$",
     re.IGNORECASE,
 )
-# Not those of a tokenizer.
+# Tokens of a tokenizer are no credentials.
 _TOKENS_OF_TEXT = re.compile(r"(?:^|_)(?:BOS|CLS|EOS|IMAGE|MASK|PAD|SEP|SPECIAL|STOP|UNK)_TOKEN$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SIGNS = re.compile(r"[.-]")
@@ -61,14 +62,14 @@ _PLACEHOLDERS = frozenset(
         "yes",
     )
 )
-# A reference to a value elsewhere: a shell or Kubernetes variable, a template, a file, an address.
+# A reference to a value elsewhere: a shell or Kubernetes variable, a template, a file, a URL.
 _REFERENCE = re.compile(r"\$|\{\{|<|/|\.{1,2}/|arn:|[a-z][a-z0-9+.-]*://")
 
 
 @rule(
     "K8S004",
-    "No credential stands in plain text in a pod, a ConfigMap or the values of a chart.",
-    fix="put it into a configuration secret and hand it over as a Secret: `pulumi config set --secret`",
+    "Pods, ConfigMaps and chart values contain no credentials in plain text.",
+    fix="store it with `pulumi config set --secret`, and pass it to the pod as a Secret",
     source="Kubernetes, Good practices for Secrets; the state and the API server keep plain text readable",
 )
 def no_secret_in_plain_text(facts: GraphFacts) -> Iterator[Judgement]:
@@ -93,7 +94,7 @@ def _judged(where: str, urn: str, found: list[str], looked_at: str) -> Judgement
         holds=not found,
         path=(),
         working=(f"{where}: {looked_at}: {'; '.join(found) or 'none looks like a credential'}",),
-        message=f"{where} holds a credential in plain text: {'; '.join(found)}",
+        message=f"{where} contains a credential in plain text: {'; '.join(found)}",
         resource=urn,
     )
 
@@ -123,14 +124,14 @@ def _in_value(where: str, name: str, value: str, *, in_chart: bool = False) -> I
 
 def _is_credential_name(name: str, *, in_chart: bool) -> bool:
     spelt = _SIGNS.sub("_", _CAMEL.sub("_", name))
-    # Charts name the Secret that has the value so: existingSecret, secret.
+    # In charts, such a name refers to a Secret: existingSecret, secret.
     if in_chart and spelt.lower().endswith("secret"):
         return False
     return bool(_NAMES.search(spelt)) and not _TOKENS_OF_TEXT.search(spelt)
 
 
 def _is_literal(value: str) -> bool:
-    """Whether a value can be a credential itself: no placeholder, number or sentence, no pointer to a value elsewhere."""
+    """Whether a value can itself be a credential, and is no placeholder, short number, sentence or reference."""
     found = value.strip()
     return (
         len(found) >= _SHORTEST

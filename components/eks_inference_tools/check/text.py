@@ -1,10 +1,9 @@
-"""What the rules say of stacks, for a terminal."""
+"""Renders reports of the rules for a terminal."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from eks_inference.rules import ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
@@ -15,19 +14,19 @@ from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn,
 
 
 def render(reports: Sequence[StackReport], *, colour: bool = False) -> str:
-    """The reports of all stacks. Their lines are as long as their words: people search and copy them."""
+    """The reports of all stacks. Lines are not wrapped, so that they can be searched and copied."""
     return drawn((line for report in reports for line in _lines(report)), colour=colour)
 
 
 def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport], *, colour: bool = False) -> str:
-    """One rule, and its arithmetic in every stack, kept or broken."""
+    """One rule and its arithmetic in every stack, whether it holds or not."""
     about = [("source", rule.source), ("if it is broken", f"{rule.severity}; {rule.fix}")]
     head = [words(f"{rule.id}  {rule.meaning}"), *(Paragraph(words(f"{label}: {text}"), "  ", "    ") for label, text in about)]
     return drawn([*head, *(line for report in reports for line in _explained(rule, report))], colour=colour)
 
 
 def rule_list() -> str:
-    """Every rule there is, one a line."""
+    """All rules, one per line."""
     return drawn([Columns((rule.id, rule.severity, rule.meaning) for rule in all_rules().values())], width=UNBOUND)
 
 
@@ -35,12 +34,12 @@ def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[Rend
     reason = report.verdict.silenced.get(rule.id)
     yield from ("", words(report.program.stack + (f"  (silenced: {reason})" if reason else "")))
     for refusal in report.refusals:
-        yield from _several(f"error: {refusal.render()}", indent=2)
+        yield from (words(f"  {line}") for line in f"error: {refusal.render()}".splitlines())
     judgements = report.explained(rule)
     if isinstance(rule, ReadRule) and not report.refusals:
         yield "  holds: a stack file that breaks it cannot be read"
     elif not judgements and not report.refusals:
-        yield "  does not apply to anything here"
+        yield "  does not apply to this stack"
     for each in judgements:
         place = report.program.stack_place(each.path) if each.path else short_name(each.resource)
         yield words(f"  {'holds ' if each.holds else 'BROKEN'}  {place}", "" if each.holds else "red")
@@ -57,7 +56,7 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
     silenced = [finding for finding in verdict.findings if finding.reason]
     for severity, style, problems in (("error", "red", errors), ("warning", "yellow", warnings)):
         for each in problems:
-            first, *further = _several(f"{severity}: {each.render()}")
+            first, *further = (words(line) for line in f"{severity}: {each.render()}".splitlines())
             first.stylize(style, 0, len(severity))
             yield from (first, *further)
     for each in silenced:
@@ -67,14 +66,10 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
         yield words(f"    reason: {each.reason}")
     for idle in verdict.idle:
         place = f"{program.document.shown}:{program.document.line(('config', STACK_KEY, 'silenced', idle))}"
-        yield words(f"note: {place}: {idle} is silenced and has nothing against this stack: the entry can go")
+        yield words(f"note: {place}: {idle} is silenced but has no finding in this stack; remove the entry")
     applied = len({rule.id for rule, _ in verdict.judgements})
     state = words("refused", "red") if report.stopped else words("can run", "green")
     counts = [counted(len(errors), "error"), counted(len(warnings), "warning")]
     counts += [f"{len(silenced)} silenced"] if silenced else []
     applies = f": {', '.join(counts)}; {applied} of {len(verdict.rules)} rules apply"
     yield from (words(f"{program.stack}: ").append_text(state).append(applies), "")
-
-
-def _several(lines: str, *, indent: int = 0) -> list[Text]:
-    return [words(" " * indent + line) for line in lines.splitlines()]

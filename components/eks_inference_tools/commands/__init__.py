@@ -1,22 +1,22 @@
-"""The commands of ``eks-inference``: a module each, all with the protocol of ``Command``."""
+"""The commands of ``eks-inference``. Each is a module that implements the protocol ``Command``."""
 
 import argparse
 from typing import Protocol
 
 
 class Command(Protocol):
-    """What a module of this folder has. It is named as its command, with an underscore for each hyphen.
+    """The interface of a module of this package. A module has the name of its command, with underscores for hyphens.
 
-    It is imported to show help, so it imports what the command works with when the command runs.
+    Help texts import every module, so a module imports its dependencies inside its functions, or for type checkers only.
     """
 
     HELP: str
-    """One line, for the list of commands."""
+    """One line for the list of commands."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the description and the options; those that several commands share come from ``options.py``."""
+        """Adds the description and the options. ``options.py`` has those that several commands share."""
         ...
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs the command and returns its exit code (``cli.EXIT_CODES``); raises ``ProblemsFound`` where that is 2."""
+        """Runs the command and returns its exit code (``cli.EXIT_CODES``). Raises ``ProblemsFound`` for exit code 2."""
         ...

@@ -1,10 +1,10 @@
-"""``eks-inference chat``: the library's client of model servers.
+"""``eks-inference chat``: queries a model server with the library's own client.
 
-Pods run the same file without the command, so it brings its options along.
+The client defines its options itself, because pods run the same file without this command.
 """
 
 from eks_inference.clients.chat import configure, run
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = "ask a model server, e.g. through a port forward"
+HELP = "send a prompt to a model server, e.g. through a port forward"

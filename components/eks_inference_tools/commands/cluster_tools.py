@@ -1,7 +1,4 @@
-"""``eks-inference cluster-tools``: builds the programs that ``simulate`` and ``replay`` run, once.
-
-Ctrl-C keeps what was finished.
-"""
+"""``eks-inference cluster-tools``: builds the programs that ``simulate`` and ``replay`` run. Ctrl-C keeps what is finished."""
 
 import argparse
 import sys
@@ -10,25 +7,22 @@ from typing import TYPE_CHECKING
 
 from eks_inference_tools.interrupts import EXIT_CODE, ending_cleanly
 
-# The parser is built for every command; what a build needs is imported when there is one.
 if TYPE_CHECKING:
     from eks_inference_tools.simulate.control_plane.tool_build import Step
     from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 
-HELP = "build the programs that `simulate` and `replay` run, once"
+HELP = "build the programs that `simulate` and `replay` run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds what runs the command; it has no options."""
     parser.description = (
-        "Builds etcd, Kubernetes, kwok and Prometheus from Go modules that are pinned by their hashes, and fetches definitions "
-        "of custom resources the same way. What is on PATH in a version that fits is used instead. All goes into the user's "
-        "cache; a second run builds nothing."
+        "Builds etcd, Kubernetes, kwok and Prometheus from Go modules that are pinned by their hashes, and fetches the "
+        "definitions of custom resources in the same way. A program on PATH with a suitable version is used instead. Everything "
+        "goes into the user's cache, so a second run builds nothing."
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``ProblemsFound`` when something cannot be built."""
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.simulate.control_plane.tool_build import build
     from eks_inference_tools.simulate.control_plane.toolchain import installed
@@ -39,9 +33,9 @@ def run(options: argparse.Namespace) -> int:
             def tell(step: "Step") -> None:
                 (progress.keep if step.done else progress.show)(_state(step))
 
-            build(tell, lambda: progress.keep("another build is under way; waiting for it"))
+            build(tell, lambda: progress.keep("another build is in progress; waiting for it"))
     except KeyboardInterrupt:
-        print("ended; what was finished is kept", file=sys.stderr)
+        print("ended; finished programs are kept", file=sys.stderr)
         return EXIT_CODE
     sys.stdout.write(_table(installed()))
     return 0
@@ -54,7 +48,7 @@ def _state(step: "Step") -> str:
 
 
 def _table(found: "Toolchain") -> str:
-    """What is used, from where, and why a program on PATH is not."""
+    """The programs in use with versions and paths, and the rejected programs on PATH with reasons."""
     from eks_inference_tools.simulate.control_plane.toolchain import tools
     from stackgraph.presentation.terminal import UNBOUND, Columns, drawn
 
@@ -63,6 +57,6 @@ def _table(found: "Toolchain") -> str:
     for name in found.asked:
         rows.append((name, found.versions.get(name, ""), str(found.paths[name]).replace(home, "~", 1)))
         for other in found.passed.get(name, ()):
-            told = other.version or "tells no version"
-            rows.append(("", "", f"{other.path} is not used: {told}; wanted is {tools()[name].range}"))
+            version = other.version or "reports no version"
+            rows.append(("", "", f"{other.path} is not used: {version}; required is {tools()[name].range}"))
     return drawn([Columns(rows)], width=UNBOUND)

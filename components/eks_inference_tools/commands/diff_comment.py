@@ -1,7 +1,7 @@
-"""``eks-inference diff-comment``: posts what a run for a pull request found, from a run that may write comments.
+"""``eks-inference diff-comment``: posts the diff of a finished workflow run as a comment on its pull request.
 
-For a workflow on ``workflow_run``. It runs no code of the pull request, and needs nothing but Python: all it knows comes from the
-variables that GitHub sets in every job, plus ``GITHUB_TOKEN``.
+For a workflow on ``workflow_run``, which may write comments. It runs no code of the pull request and needs only Python, the
+variables that GitHub sets in every job, and ``GITHUB_TOKEN``.
 """
 
 import argparse
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools import COMMAND
 
-# The parser is built for every command; HTTP is imported when something is posted.
 if TYPE_CHECKING:
     from stackgraph.github.report import Report, Run
 
@@ -20,23 +19,20 @@ HELP = "in a GitHub workflow: post a diff on its pull request"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
     parser.description = (
-        "In a GitHub workflow on `workflow_run`: takes the report that the finished run left as an artifact, and creates, "
-        "updates or removes the one comment on its pull request. Reads GITHUB_TOKEN, GITHUB_API_URL, GITHUB_REPOSITORY and "
-        "GITHUB_EVENT_PATH."
+        "In a GitHub workflow on `workflow_run`: takes the report from an artifact of the finished run, and creates, updates or "
+        "removes the comment on its pull request. Reads GITHUB_TOKEN, GITHUB_API_URL, GITHUB_REPOSITORY and GITHUB_EVENT_PATH."
     )
     parser.add_argument("--artifact", metavar="NAME", default="stack-diff", help="the artifact's name (default: %(default)s)")
     parser.add_argument(
         "--author",
         metavar="LOGIN",
         default="github-actions[bot]",
-        help="whose comments the token writes; others are never touched (default: %(default)s)",
+        help="author of the comments that the token writes; others are never changed (default: %(default)s)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from stackgraph.github import comment
     from stackgraph.github.api import GitHub
     from stackgraph.github.report import Run, check_pull_request, left_by
@@ -62,12 +58,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def body(report: "Report", run: "Run") -> str:
-    """The comment as it is posted, never longer than GitHub takes."""
-    from stackgraph.github.comment import LONGEST_BODY, length
+    """The text of the comment, within GitHub's limit."""
+    from stackgraph.github import LONGEST_BODY
+    from stackgraph.graph.wording import utf16_length
 
     origin = f"<sub>[Full report]({run.url}) · {run.head_sha} · made by the code of that commit</sub>"
     text = f"{report.text.rstrip()}\n\n{origin}\n"
-    if length(text) > LONGEST_BODY:
+    if utf16_length(text) > LONGEST_BODY:
         return f"{report.marker}\nThe report is too long for a comment.\n\n{origin}\n"
     return text
 
@@ -85,7 +82,7 @@ def _event() -> Any:
 def _variable(name: str) -> str:
     from stackgraph.problems import Problem, ProblemsFound
 
-    # A secret that was pasted often ends with a newline.
+    # A pasted secret often ends with a newline.
     value = os.environ.get(name, "").strip()
     if not value:
         hint = "env: GITHUB_TOKEN: ${{ github.token }}" if name == "GITHUB_TOKEN" else "GitHub sets it in every job"

@@ -1,4 +1,4 @@
-"""``eks-inference loadtest report``: results of load tests, of whatever tool, beside each other and beside published figures."""
+"""``eks-inference loadtest report``: compares results of several load test tools with each other and with published figures."""
 
 import argparse
 from collections import Counter
@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from eks_inference_tools.commands.options import add_document
+from eks_inference_tools.commands.options import add_document, number_of
 
-# The parser is built for every command; what a report needs is imported when one is made.
 if TYPE_CHECKING:
     from eks_inference_tools.loadtest_report.comparing import Report
     from eks_inference_tools.loadtest_report.record import Run
@@ -17,29 +16,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HELP = "results of load tests side by side, and beside published figures"
-FORMATS = ("text", "json", "html")
+HELP = "compare results of load tests with each other and with published figures"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the sub-commands of ``loadtest`` and their options."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     report = commands.add_parser(
         "report",
-        help="results of load tests side by side",
+        help="compare results of load tests",
         description="Reads results of LLMPerf (patched or not), genai-perf, aiperf, vllm bench serve, GuideLLM and the library's "
-        "own load test, and puts them beside each other and beside the figures the sources published. The first file is the "
-        "baseline of the others. Throughput is compared chip by chip. Options that are given several times, once for each file, "
-        "go to the files in order; given once, they are for all.",
+        "own load test, and compares them with each other and with published figures. The first file is the baseline of the "
+        "others. Throughput is compared per chip. An option that is given once applies to all files; one that is given for each "
+        "file applies to the files in order.",
     )
     report.add_argument("files", nargs="+", metavar="FILE", type=Path, help="a summary as the tool wrote it")
     report.add_argument(
         "--chips",
         metavar="N",
-        type=_chips,
+        type=number_of("chips"),
         action="append",
         default=[],
-        help="Neuron devices or GPUs that served, all together (default: what the file tells)",
+        help="total number of Neuron devices or GPUs that served (default: as stated in the file)",
     )
     report.add_argument(
         "--instance", metavar="TYPE", action="append", default=[], help="instance type that served, e.g. inf2.48xlarge"
@@ -50,13 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--published",
         metavar="ID",
-        help="compare with these published figures, whatever the model, or with 'none' (default: those of the model)",
+        help="published figures to compare with, whatever the model, or 'none' (default: those of the model)",
     )
-    add_document(report, FORMATS)
+    add_document(report, ("text", "json", "html"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Makes the report; raises ``ProblemsFound`` with everything that is wrong with what was given."""
     from eks_inference_tools.presentation.output import write
 
     write(_render(_report(options), options.format), options.output)
@@ -101,7 +97,7 @@ def _wrong_options(options: argparse.Namespace, known: Collection[str]) -> "list
 
 
 def _named(files: "Sequence[Sequence[Run]]", options: argparse.Namespace) -> "list[list[Run]]":
-    """The runs with what was told of them, each with a label of its own."""
+    """The runs with unique labels, and with the chips and instance types that the options give."""
     labels = options.label if len(options.label) == len(files) else _labels(options.files, options.label)
     named = []
     for number, runs in enumerate(files):
@@ -114,7 +110,7 @@ def _named(files: "Sequence[Sequence[Run]]", options: argparse.Namespace) -> "li
 
 
 def _run_labels(file: str, runs: "Sequence[Run]") -> list[str]:
-    """The file's label, and of several runs what tells them apart: the server, the users, the place."""
+    """The file's label; for several runs, followed by what distinguishes them: server, users, position."""
     if len(runs) == 1:
         return [file]
     servers = len({run.label for run in runs}) > 1
@@ -124,12 +120,12 @@ def _run_labels(file: str, runs: "Sequence[Run]") -> list[str]:
 
 
 def _of(values: Sequence[T], number: int) -> T | None:
-    """The value for a file: its own, or the one for all."""
+    """The value of an option for a file. A single value is for all files."""
     return values[0 if len(values) == 1 else number] if values else None
 
 
 def _labels(paths: Sequence[Path], prefix: Sequence[str]) -> list[str]:
-    """Each file by its own name, or by that of its nearest folder that no other file has in this place."""
+    """Labels each file by its name, or by its nearest folder whose name no other file has at the same depth."""
     parts = [(path.stem, *reversed(path.resolve().parent.parts)) for path in paths]
     taken = Counter(place for part in parts for place in enumerate(part))
     labels = [next((name for depth, name in enumerate(part) if taken[depth, name] == 1), part[0]) for part in parts]
@@ -138,21 +134,11 @@ def _labels(paths: Sequence[Path], prefix: Sequence[str]) -> list[str]:
     return [f"{prefix[0]}, {label}" for label in labels] if prefix else labels
 
 
-def _chips(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of chips, e.g. 4")
-    return number
-
-
 def _render(report: "Report", format_: str) -> str:
     if format_ == "json":
-        import json
+        from eks_inference_tools.presentation.output import json_text
 
-        return json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n"
+        return json_text(report.document())
     if format_ == "html":
         from eks_inference_tools.loadtest_report.page import render_html
 

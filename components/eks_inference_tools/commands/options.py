@@ -1,25 +1,25 @@
-"""Options that several commands have: each is defined once, and means the same wherever it stands."""
+"""Options that several commands share. Each is defined once and has the same meaning in every command."""
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
-    """``options.stack``: the name of one stack; None where it is left out."""
+    """Adds ``options.stack``: the name of one stack, or None."""
     parser.add_argument(
         "stack", nargs="?", metavar="STACK", help="a stack that has a file, e.g. inf2-llama3 (default: the only one)"
     )
 
 
 def add_stacks(parser: argparse.ArgumentParser, also: str = "") -> None:
-    """``options.stacks``: names of stacks, empty for all of them. ``also`` says what else may be named."""
+    """Adds ``options.stacks``: names of stacks, empty for all. ``also`` tells in the help what else may be named."""
     parser.add_argument("stacks", nargs="*", metavar="STACK", help=f"stacks that have a file{also} (default: all of them)")
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
-    """``options.program`` and ``options.debug``, for every command that runs a program."""
+    """Adds ``options.program`` and ``options.debug``, for every command that runs a program."""
     parser.add_argument(
         "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
     )
@@ -27,21 +27,32 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def add_document(parser: argparse.ArgumentParser, formats: Sequence[str] = ()) -> None:
-    """``options.format``, the first of the formats where it is left out, and ``options.output``, None for standard output."""
+    """Adds ``options.format``, by default the first of ``formats``, and ``options.output``, None for standard output."""
     if formats:
         parser.add_argument("--format", choices=formats, default=formats[0], help="default: %(default)s")
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write to a file instead of standard output")
 
 
 def output_file(given: str) -> Path:
-    """The type of an option that names a file to write. What cannot be written is refused before a command does its work."""
+    """The type of an option that names a file to write. Rejects what cannot be written before the command does its work."""
     path = Path(given)
     if path.is_dir():
         wrong = "it is a folder"
     elif not path.parent.is_dir():
         wrong = f"there is no folder {path.parent}"
     elif not os.access(path.parent if path.is_file() or not path.exists() else path, os.W_OK):
-        wrong = f"{path.parent} may not be written to"
+        wrong = f"{path.parent} is not writable"
     else:
         return path
-    raise argparse.ArgumentTypeError(f"cannot write '{given}': {wrong}; name a file in a folder that may be written to")
+    raise argparse.ArgumentTypeError(f"cannot write '{given}': {wrong}; name a file in a folder that you can write to")
+
+
+def number_of(things: str) -> Callable[[str], int]:
+    """The type of an option that takes a whole number of at least 1. ``things`` are named in the error."""
+
+    def positive(given: str) -> int:
+        if not given.isdecimal() or not int(given):
+            raise argparse.ArgumentTypeError(f"'{given}' is not a number of {things}")
+        return int(given)
+
+    return positive

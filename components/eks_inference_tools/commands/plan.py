@@ -1,29 +1,22 @@
-"""``eks-inference plan``: how a model fits an instance type, as a table or as JSON. That nothing fits is an answer, too."""
+"""``eks-inference plan``: shows how a model fits an instance type, as a table or JSON. A model that does not fit is no error."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import add_document
+from eks_inference_tools.commands.options import add_document, number_of
 
-# The parser is built for every command; what a plan needs is imported when one is made.
 if TYPE_CHECKING:
-    from eks_inference.catalog.engines import EngineProfile
-    from eks_inference.catalog.instances import InstanceType
-    from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
 
-HELP = "how a model fits an instance type: splits, batches, lengths"
-FORMATS = ("text", "json")
+HELP = "show how a model fits an instance type: splits, batches, lengths"
 Found = TypeVar("Found")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
     parser.description = (
-        "How a model can be split over the devices of an instance type, and which batches fit at which length: the arithmetic of "
-        "the rules that `check` judges by. Nothing is measured, and nothing is asked of AWS."
+        "Shows how a model can be split over the devices of an instance type, and which batches fit at which length, by the "
+        "arithmetic of the rules of `check`. It measures nothing and sends no request to AWS."
     )
     parser.add_argument("--model", required=True, metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
     parser.add_argument("--instance", required=True, metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
@@ -31,16 +24,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-model-len",
         metavar="TOKENS",
-        type=_tokens,
+        type=number_of("tokens"),
         nargs="+",
         default=[],
-        help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's longest)",
+        help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's maximum)",
     )
-    add_document(parser, FORMATS)
+    add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``ProblemsFound`` when what was given cannot be used."""
     from eks_inference_tools.presentation.output import write
 
     found = answer(options.model, options.instance, options.engine, options.max_model_len)
@@ -54,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer(model_name: str, instance_name: str, engine_name: str | None = None, lengths: Sequence[int] = ()) -> "Feasibility":
-    """What fits, from names as a user gives them."""
+    """Works out what fits, from names as a user gives them. Raises ``ProblemsFound`` for names that cannot be used."""
     from eks_inference.catalog.engines import engine
     from eks_inference.catalog.instances import instance_type, instance_types
     from eks_inference.catalog.models import model, models
@@ -84,12 +76,6 @@ def answer(model_name: str, instance_name: str, engine_name: str | None = None, 
     return feasibility(wanted, instance, chosen, lengths)
 
 
-def _tokens(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of tokens")
-    return int(text)
-
-
 def _known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str]) -> Found:
     try:
         return look_up(name)
@@ -104,49 +90,42 @@ def _refuse(message: str, option: str, given: str, allowed: str, hint: str = "")
     raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
-# -- JSON -----------------------------------------------------------------------------------------------------------------------
-
-
 def as_json(found: "Feasibility") -> str:
-    """Everything the table says and more; sizes in bytes."""
-    return json.dumps(_document(found), indent=2) + "\n"
+    """Everything in the table and more, as JSON. Sizes are in bytes."""
+    from eks_inference_tools.presentation.output import json_text
 
-
-def _document(found: "Feasibility") -> dict[str, Any]:
-    return {
-        "model": _model(found.model),
-        "instance": _instance(found.instance),
-        "engine": _engine(found.engine) | {"kv_cache": found.engine.generation.kv_cache},
-        "splits": [_split(split) for split in found.splits],
-    }
-
-
-def _model(model: "Model") -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "architecture": model.architecture,
-        "dtype": model.dtype,
-        "parameters": model.parameters,
-        "weight_bytes": model.weight_bytes(),
-        "kv_bytes_per_token": model.kv_bytes_per_token(),
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "max_positions": model.max_positions,
-    }
-
-
-def _instance(instance: "InstanceType") -> dict[str, Any]:
-    return {
-        "name": instance.name,
-        "accelerator": instance.accelerator,
-        "devices": instance.devices,
-        "cores_per_device": instance.cores_per_device,
-        "device_memory_gib": instance.device_memory_gib,
-    }
-
-
-def _engine(engine: "EngineProfile") -> dict[str, Any]:
-    return {"name": engine.name, "vllm": engine.vllm, "sdk": engine.sdk, "image": engine.image, "caveat": engine.caveat}
+    model, instance, engine = found.model, found.instance, found.engine
+    return json_text(
+        {
+            "model": {
+                "name": model.name,
+                "architecture": model.architecture,
+                "dtype": model.dtype,
+                "parameters": model.parameters,
+                "weight_bytes": model.weight_bytes(),
+                "kv_bytes_per_token": model.kv_bytes_per_token(),
+                "heads": model.heads,
+                "kv_heads": model.kv_heads,
+                "max_positions": model.max_positions,
+            },
+            "instance": {
+                "name": instance.name,
+                "accelerator": instance.accelerator,
+                "devices": instance.devices,
+                "cores_per_device": instance.cores_per_device,
+                "device_memory_gib": instance.device_memory_gib,
+            },
+            "engine": {
+                "name": engine.name,
+                "vllm": engine.vllm,
+                "sdk": engine.sdk,
+                "image": engine.image,
+                "caveat": engine.caveat,
+                "kv_cache": engine.generation.kv_cache,
+            },
+            "splits": [_split(split) for split in found.splits],
+        }
+    )
 
 
 def _split(split: "Split") -> dict[str, Any]:

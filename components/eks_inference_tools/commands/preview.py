@@ -1,4 +1,4 @@
-"""``eks-inference preview``: what ``pulumi up`` of a new stack would create."""
+"""``eks-inference preview``: shows what ``pulumi up`` of a new stack would create."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -8,35 +8,33 @@ from eks_inference_tools.commands.options import add_document, add_program, add_
 if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
-HELP = "what `pulumi up` of a new stack would create, without CLI or credentials"
-FORMATS = ("tree", "json", "manifests", "mermaid", "html")
+HELP = "show what `pulumi up` of a new stack would create, without CLI or credentials"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
     add_stack(parser)
     add_program(parser)
-    add_document(parser, FORMATS)
+    add_document(parser, ("tree", "json", "manifests", "mermaid", "html"))
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="leave what only a deployment knows unknown, as the engine does, instead of showing names such as <net-vpc.id>",
+        help="leave outputs that need a deployment unknown, as the engine does, instead of showing names such as <net-vpc.id>",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
     from eks_inference_tools.commands.check import refuse
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
 
     stack = program(options.stack, options.program, debug=options.debug)
     graph = refuse(stack, stack.record(strict=options.strict))
-    write(_render(graph, options.format, colour=options.output is None and colour()), options.output)
+    write(_render(graph, options.format, colour=colour(options.output)), options.output)
     return 0
 
 
 def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
+    # Each branch imports its own view: JSON and manifests need neither rich nor markupsafe.
     if format_ == "json":
         return graph.to_json()
     if format_ == "manifests":

@@ -1,6 +1,6 @@
-"""``eks-inference simulate``: where every pod of a stack lands, on a real control plane with simulated nodes.
+"""``eks-inference simulate``: schedules the pods of a stack on a real control plane with simulated nodes.
 
-Exit code 1: something was refused, is Pending or does not roll out. A simulation that failed itself is 2.
+Exit code 1: an object was rejected, a pod is Pending or a rollout failed. Exit code 2: the simulation itself failed.
 """
 
 import argparse
@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING
 from eks_inference_tools.commands.options import add_document, add_program, add_stack
 from eks_inference_tools.interrupts import ending_cleanly
 
-# The parser is built for every command; what a simulation needs is imported when one runs.
 if TYPE_CHECKING:
-    from eks_inference_tools.simulate.report import Report
     from stackgraph.graph.document import Graph
 
-HELP = "where every pod lands, on a real control plane with simulated nodes"
-FORMATS = ("text", "json")
+HELP = "show where every pod is scheduled, on a real control plane with simulated nodes"
 MOST = "max"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
     parser.description = (
-        "Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on loopback, gives them nodes as the "
-        "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when something is refused "
-        "or Pending. Nothing runs in the pods; needs the programs of `eks-inference cluster-tools`."
+        "Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on loopback, adds the nodes that the "
+        "stack's own pools would start, and applies the stack's objects in Pulumi's order. Exit code 1 when an object is "
+        "rejected or a pod stays Pending. Containers do not run. Run `eks-inference cluster-tools` once before."
     )
     add_stack(parser)
     add_program(parser)
@@ -38,26 +34,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_replicas,
         default=[],
-        help="other replicas of a workload than the stack's, may be given again; 'max': as many as autoscalers may ask for",
+        help="override the replicas of a workload, repeatable; 'max': as many as the autoscalers allow",
     )
-    parser.add_argument("--rollout", action="store_true", help="then change every image, and then delete everything, too")
-    parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C, for a look with kubectl")
-    add_document(parser, FORMATS)
+    parser.add_argument("--rollout", action="store_true", help="then also change every image and delete everything")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C, for kubectl")
+    add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2."""
-    from eks_inference_tools.presentation.output import write
+    from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed
+    from eks_inference_tools.simulate.document import render_json
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
+    from eks_inference_tools.simulate.text import render_text
 
-    graph = program(options.stack, options.program, debug=options.debug).record()
+    stack = program(options.stack, options.program, debug=options.debug)
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)
+    graph = stack.record()
     replicas = _wanted(options.scale, graph)
     with (
         ending_cleanly(),
@@ -65,25 +63,15 @@ def run(options: argparse.Namespace) -> int:
         simulation(graph, toolchain, replicas=replicas, tell=progress.show) as simulated,
     ):
         report = rolled_out(simulated, whole=options.rollout)
-        write(_rendered(report, options), options.output)
+        text = render_json(report) if options.format == "json" else render_text(report, colour=colour(options.output))
+        write(text, options.output)
         if options.keep:
             _keep(simulated.plane.kubeconfig, simulated.ensure_alive)
     return 0 if report.is_well else 1
 
 
-def _rendered(report: "Report", options: argparse.Namespace) -> str:
-    if options.format == "json":
-        from eks_inference_tools.simulate.document import render_json
-
-        return render_json(report)
-    from eks_inference_tools.presentation.output import colour
-    from eks_inference_tools.simulate.text import render_text
-
-    return render_text(report, colour=options.output is None and colour())
-
-
 def _replicas(given: str) -> tuple[str, int | None]:
-    """``demo/server=2`` as (``demo/server``, 2); ``max`` as (``max``, None)."""
+    """Parses ``demo/server=2`` into ``("demo/server", 2)`` and ``max`` into ``("max", None)``."""
     if given == MOST:
         return MOST, None
     name, _, count = given.partition("=")
@@ -93,7 +81,7 @@ def _replicas(given: str) -> tuple[str, int | None]:
 
 
 def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str, int]:
-    """Replicas by name; what is given by name wins over ``max``, which is about what the stack itself makes."""
+    """The replicas to set by name. A name that is given goes before ``max``, which covers the workloads of the stack itself."""
     from eks_inference_tools.simulate.rollout.replicas import most_replicas, scalable
     from eks_inference_tools.simulate.world.objects import cluster_objects
 
@@ -105,7 +93,7 @@ def _wanted(given: Sequence[tuple[str, int | None]], graph: "Graph") -> dict[str
 
 
 def _keep(kubeconfig: Path, ensure_alive: Callable[[], None]) -> None:
-    print(f"\nit runs until Ctrl-C; look at it with:\n  export KUBECONFIG={kubeconfig}\n  kubectl get pods -A", file=sys.stderr)
+    print(f"\nrunning until Ctrl-C; inspect it with:\n  export KUBECONFIG={kubeconfig}\n  kubectl get pods -A", file=sys.stderr)
     while True:
         ensure_alive()
         time.sleep(1)

@@ -1,6 +1,6 @@
-"""``eks-inference verify``: is a deployed stack what its program says it is, and is it well?
+"""``eks-inference verify``: checks that a deployed stack matches its program and is healthy.
 
-Exit code 1: something failed, or is not there (yet). A cluster that could be looked at only in part is 2.
+Exit code 1: something failed or is missing, for now or for good. Exit code 2: a part of the cluster could not be read.
 """
 
 import argparse
@@ -11,24 +11,21 @@ from typing import TYPE_CHECKING
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stack
 
-# The parser is built for every command; what a check needs is imported when one runs.
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
     from eks_inference_tools.verify.observed import Observed
     from eks_inference_tools.verify.verdicts import Check
 
-HELP = "whether a deployed stack is there and well, by kubectl; changes nothing"
-FORMATS = ("text", "json")
+HELP = "check with kubectl that a deployed stack is complete and healthy; changes nothing"
 EXIT_CODES = {"ok": 0, "wait": 1, "failed": 1, "unknown": 2}
 POLL_SECONDS = 10.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
     parser.description = (
         "Compares a deployed stack with its program: nodes and their devices, every controller, pod, Service, volume "
-        "and model server. Reads with kubectl, changes nothing. Exit code 0: all is well; 1: something failed or is not there "
-        "yet; 2: it could not be looked at."
+        "and model server. Reads with kubectl and changes nothing. Exit code 0: everything is healthy; 1: something failed or is "
+        "missing, perhaps for now; 2: the cluster could not be read."
     )
     add_stack(parser)
     add_program(parser)
@@ -39,18 +36,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_seconds,
         default=0.0,
-        help="look again while something is on its way (default: 0)",
+        help="repeat the checks for this long while something is still starting (default: 0)",
     )
-    add_document(parser, FORMATS)
+    add_document(parser, ("text", "json"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; raises ``ProblemsFound`` where that is 2 before anything was seen."""
     from eks_inference_tools.presentation.output import colour, width, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
     from eks_inference_tools.verify.cluster_api import Kubectl
+    from eks_inference_tools.verify.report import render_json
+    from eks_inference_tools.verify.text import render_text
     from eks_inference_tools.verify.verdicts import overall
 
     expected = expected_of(program(options.stack, options.program, debug=options.debug).record())
@@ -65,14 +63,9 @@ def run(options: argparse.Namespace) -> int:
             show=lambda checks, left: progress.show(_state(checks, left)),
         )
     if options.format == "json":
-        from eks_inference_tools.verify.report import render_json
-
         text = render_json(expected, checks, context=context)
     else:
-        from eks_inference_tools.verify.text import render_text
-
-        to_screen = options.output is None
-        text = render_text(expected, checks, context=context, colour=to_screen and colour(), width=width() if to_screen else 110)
+        text = render_text(expected, checks, context=context, colour=colour(options.output), width=width(options.output))
     write(text, options.output)
     return EXIT_CODES[overall(checks)]
 
@@ -86,10 +79,10 @@ def watch(
     sleep: Callable[[float], None] = time.sleep,
     show: "Callable[[Sequence[Check], float], None] | None" = None,
 ) -> "list[Check]":
-    """Checks again and again while something is on its way and ``seconds`` have not passed.
+    """Repeats the checks for up to ``seconds`` while something is still starting, and returns the last ones.
 
-    A cluster that stops answering meanwhile is asked again, too; if it still does not in the end, that is raised. Ctrl-C ends the
-    wait with what was last seen. ``show`` is told the checks and how many seconds are left.
+    Retries when the cluster stops answering; raises its ``AccessError`` when it still does not answer at the end. Ctrl-C ends the
+    wait with the last checks. ``show`` is called with the checks and the seconds left.
     """
     from eks_inference_tools.verify.checks import judge
     from eks_inference_tools.verify.cluster_api import AccessError

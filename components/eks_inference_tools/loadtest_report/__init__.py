@@ -1,1 +1,1 @@
-"""Results of load tests, of whatever tool, as one record: read, compared with each other and with what the sources published."""
+"""Reads load test results of several tools, and compares them with each other and with published figures."""

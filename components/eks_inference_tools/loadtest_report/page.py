@@ -1,7 +1,8 @@
-"""The report as one page to look at and to share. It needs no network, no further file and no script."""
+"""Renders the report as one HTML page, without network access, further files or scripts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from eks_inference_tools.loadtest_report import figures, plots
 from eks_inference_tools.loadtest_report.comparing import Comparison, Report
@@ -13,11 +14,12 @@ from stackgraph.presentation.page import Section, asset, render_page
 
 _PLOTTED = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "second_token_ms")
 _ASIDES = {"gap": " (gaps)", "request_with_ttft": " (with TTFT)"}
-_LEGEND = "Line: smallest to largest figure the tool tells. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
+_LEGEND = "Line: smallest to largest figure from the tool. Bar: 25th to 75th percentile. Stroke: median. Dot: mean."
+_BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "per request, with TTFT"}
 
 
 def render_html(report: Report) -> str:
-    """The page of ``loadtest report --format html``. Equal reports give equal bytes; a text of a file is never markup in it."""
+    """Returns the page of ``loadtest report --format html``. Equal reports give equal bytes; texts from files are escaped."""
     tools = ", ".join(sorted({run.tool for run in report.runs}))
     return render_page(
         title=f"{_title(report)} · load test",
@@ -29,7 +31,11 @@ def render_html(report: Report) -> str:
         skip="Skip to the runs",
         first="runs",
         sections=_sections(report),
-        footer=[element("p", "Latencies in milliseconds. ", *_definitions())],
+        footer=[
+            element(
+                "p", "Latencies in milliseconds. ", *(f"“{_BASIS_NAMES[basis]}”: {words}. " for basis, words in BASES.items())
+            )
+        ],
         style=asset("eks_inference_tools.loadtest_report", "report.css"),
     )
 
@@ -39,14 +45,6 @@ def _title(report: Report) -> str:
     return models[0] if len(models) == 1 else f"{len(models)} models" if models else "Load test"
 
 
-def _definitions() -> Iterator[str]:
-    for basis, words in BASES.items():
-        yield f"“{_BASIS_NAMES[basis]}”: {words}. "
-
-
-_BASIS_NAMES = {"gap": "gaps", "request": "per request", "request_with_ttft": "per request, with TTFT"}
-
-
 def _sections(report: Report) -> Iterator[Section]:
     warnings = [element("li", note.line()) for note in report.notes if note.level == "warning"]
     notes = [element("li", note.line()) for note in report.notes if note.level != "warning"]
@@ -54,7 +52,7 @@ def _sections(report: Report) -> Iterator[Section]:
     yield Section("runs", "Runs", list(_overview(report.runs)))
     yield Section("latency", "Latency", _latency(report))
     yield Section("throughput", "Throughput", list(_throughput(report)))
-    yield Section("users", "By users at once", list(_by_users(report)))
+    yield Section("users", "By concurrent users", list(_by_users(report)))
     sources = [part for each in report.published for part in _source(each)]
     beside = [part for each in report.against_published for part in _comparison(each)]
     yield Section("published", "Against published figures", [*sources, *beside])
@@ -74,20 +72,12 @@ def _overview(runs: Sequence[Run]) -> Iterator[Markup]:
         "End to end p50",
         "Output tokens/s",
         "Chips",
-        "A chip",
+        "Per chip",
     )
     rows = [
         (
             together(run.label, _below(", ".join(part for part in (figures.tool(run), run.instance_type) if part))),
-            figures.whole(run.users),
-            figures.completed(run),
-            figures.whole(run.failed),
-            figures.figure(run.value("ttft_ms", "p50")),
-            figures.inter_token(run, "mean"),
-            figures.figure(run.value("e2e_ms", "p50")),
-            figures.figure(run.output_tokens_per_s),
-            figures.whole(run.chips),
-            figures.figure(run.output_tokens_per_s_per_chip),
+            *figures.overview(run),
         )
         for run in runs
     ]
@@ -100,7 +90,7 @@ def _overview(runs: Sequence[Run]) -> Iterator[Markup]:
 
 
 def _shown(report: Report) -> list[tuple[Run, str]]:
-    """All runs, then the published ones they are compared with, each with its class."""
+    """Returns all runs, then the published ones in comparisons, each with its CSS class."""
     others = {each.other.label: each.other for each in report.against_published}
     return [*((run, "run") for run in report.runs), *((other, "published") for other in others.values())]
 
@@ -123,43 +113,42 @@ def _throughput(report: Report) -> Iterator[Markup]:
     shown = _shown(report)
     a_chip = [(run.label, kind, run.output_tokens_per_s_per_chip) for run, kind in shown]
     totals = [(run.label, kind, run.output_tokens_per_s) for run, kind in shown]
-    plotted = [("a-chip", "Output tokens per second of a chip", a_chip)]
+    plotted = [("a-chip", "Output tokens per second and chip", a_chip)]
     if totals != a_chip:
-        plotted.append(("all", "Output tokens per second of all chips together", totals))
+        plotted.append(("all", "Output tokens per second of all chips", totals))
     for name, title, values in plotted:
         known = [(label, kind, value) for label, kind, value in values if value is not None]
         missing = [label for label, _, value in values if value is None]
         if known:
-            left_out = f"Left out, as it is not known: {', '.join(missing)}." if missing else ""
+            left_out = f"Omitted, because it is unknown: {', '.join(missing)}." if missing else ""
             yield _figure(plots.bars(f"plot-tokens-{name}", title, known), title, left_out)
 
 
 def _by_users(report: Report) -> Iterator[Markup]:
-    """What more users do to throughput and to the first token, where a series has several numbers of them."""
+    """Yields plots of throughput and first token by number of users, if a series has several."""
     curves = [*_series(report.runs), *((published.id, "published", published.runs) for published in report.published)]
     if all(kind == "published" for _, kind, _ in curves):
         return
     everything = [run for _, _, runs in curves for run in runs]
-    of_a_chip = all(run.chips for run in everything)
+    per_chip = all(run.chips for run in everything)
     statistic = "p50" if all(run.value("ttft_ms", "p50") is not None for run in everything) else "mean"
-
-    def rate(run: Run) -> float | None:
-        return run.output_tokens_per_s_per_chip if of_a_chip else run.output_tokens_per_s
-
-    def first_token(run: Run) -> float | None:
-        return run.value("ttft_ms", statistic)
-
-    for name, title, value in (
-        ("rate", f"Output tokens per second{' of a chip' if of_a_chip else ''}", rate),
-        ("first-token", f"Time to first token, ms, {statistic}", first_token),
-    ):
-        drawn = [plots.Curve(label, kind, points) for label, kind, runs in curves if (points := list(_points(runs, value)))]
+    rates = attrgetter("output_tokens_per_s_per_chip" if per_chip else "output_tokens_per_s")
+    plotted: list[tuple[str, str, Callable[[Run], float | None]]] = [
+        ("rate", f"Output tokens per second{' and chip' if per_chip else ''}", rates),
+        ("first-token", f"Time to first token, ms, {statistic}", lambda run: run.value("ttft_ms", statistic)),
+    ]
+    for name, title, value in plotted:
+        drawn = []
+        for label, kind, runs in curves:
+            points = [(run.users, found) for run in runs if run.users and (found := value(run)) is not None]
+            if points:
+                drawn.append(plots.Curve(label, kind, points))
         if drawn:
             yield _figure(plots.curves(f"plot-users-{name}", title, drawn), title)
 
 
 def _series(runs: Sequence[Run]) -> Iterator[tuple[str, str, Sequence[Run]]]:
-    """Runs that differ in the number of users: those of one file, or of one tool on the same hardware."""
+    """Yields runs that differ only in the number of users: of one file, or of one tool on the same hardware."""
     in_file = Counter(run.file for run in runs)
     found: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
@@ -170,13 +159,6 @@ def _series(runs: Sequence[Run]) -> Iterator[tuple[str, str, Sequence[Run]]]:
             first = alike[0]
             name = first.label.rpartition(", ")[0] if in_file[first.file] > 1 else first.tool
             yield ", ".join(part for part in (name, first.instance_type) if part), "run", alike
-
-
-def _points(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Iterator[tuple[int, float]]:
-    for run in runs:
-        found = value(run)
-        if run.users and found is not None:
-            yield run.users, found
 
 
 def _figure(plot: Markup, title: str, caption: str = "") -> Markup:
@@ -196,7 +178,7 @@ def _comparison(comparison: Comparison) -> Iterator[Markup]:
     if rows:
         yield _table(f"{run.label} against {other.label}", header, rows)
     else:
-        yield element("p", "Nothing that can be compared.")
+        yield element("p", "No comparable figures.")
     if comparison.notes:
         yield element("ul", *(element("li", note.line(), class_=note.level) for note in comparison.notes))
 
@@ -235,7 +217,7 @@ def _run(run: Run) -> Iterator[Markup]:
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """A table of figures. Where it is wider than the screen it scrolls: columns of figures are read downwards."""
+    """Returns a table of figures, which scrolls if it is wider than the screen."""
     head = element("tr", *(element("th", cell, scope="col") for cell in header))
     lines = [
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in others)) for first, *others in rows

@@ -1,6 +1,6 @@
-"""Plots as SVG, drawn here: a page shows them without a library, a script or a network.
+"""Draws plots as SVG, so that a page needs no library, script or network.
 
-Each says in words what it shows; the figures behind it stand in tables of the page. Colours are classes of the style sheet.
+Each plot has a description in words; tables of the page contain its figures. The style sheet sets colours by class.
 """
 
 import math
@@ -14,28 +14,26 @@ from stackgraph.presentation import svg
 from stackgraph.presentation.markup import Markup, element, together
 
 _WIDTH = 760
-_LABELS = 240  # room for the names on the left
-_VALUES = 70  # room for a figure behind the longest bar
-_ROW = 28
-_AXIS = 30
-_LETTERS = 30
-_LETTERS_BEHIND = 24
-_LINE = 15
+_LABEL_WIDTH = 240  # width of the names on the left
+_VALUE_WIDTH = 70  # space for a figure after the longest bar
+_ROW_HEIGHT = 28
+_AXIS_HEIGHT = 30
+_LABEL_LETTERS = 30
+_END_LETTERS = 24
+_LINE_HEIGHT = 15
 _HEIGHT = 300
-
-
 _SHAPES = (
     "M-4,0 a4,4 0 1,0 8,0 a4,4 0 1,0 -8,0 z",
     "M-4,-4 h8 v8 h-8 z",
     "M0,-5 L5,4 L-5,4 z",
     "M0,-5 L5,0 L0,5 L-5,0 z",
 )
-"""Of the points of series, which differ in more than colour."""
+"""Point markers, so that series differ in more than colour."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One thing in a plot. ``kind`` is a class of the style sheet: ``run`` or ``published``; ``aside`` is never cut."""
+    """One row of a plot. ``kind`` is a CSS class: ``run`` or ``published``. ``aside`` follows the label and is never cut."""
 
     label: str
     kind: str
@@ -53,11 +51,11 @@ class Curve:
 
 
 def ranges(name: str, title: str, marks: Sequence[Mark]) -> Markup:
-    """A line from the smallest to the largest, a bar between quartiles, a stroke at the median, a dot at the mean."""
+    """Draws a line from smallest to largest value, a bar between quartiles, a stroke at the median, a dot at the mean."""
     scale = _Scale(max((value for mark in marks for key, value in mark.spread.items() if key != "stddev"), default=0))
-    drawn = [scale.grid(len(marks) * _ROW)]
+    drawn = [scale.grid(len(marks) * _ROW_HEIGHT)]
     for number, mark in enumerate(marks):
-        spread, middle = mark.spread, number * _ROW + _ROW / 2
+        spread, middle = mark.spread, number * _ROW_HEIGHT + _ROW_HEIGHT / 2
         shown = ", ".join(f"{key} {figure(spread[key])}" for key in STATISTICS if key in spread)
         parts: list[Markup] = [element("title", f"{mark.label}: {shown}"), _name(mark.label, middle, mark.aside)]
         known = [value for key, value in spread.items() if key != "stddev"]
@@ -72,55 +70,55 @@ def ranges(name: str, title: str, marks: Sequence[Mark]) -> Markup:
             parts.append(element("circle", class_="mean", cx=svg.length(scale.x(spread["mean"])), cy=svg.length(middle), r=3))
         drawn.append(element("g", *parts, class_=mark.kind))
     of_each = "; ".join(f"{mark.label}: median {figure(mark.spread.get('p50'))}" for mark in marks)
-    return _plot(name, title, of_each, len(marks) * _ROW + _AXIS, drawn)
+    return _plot(name, title, of_each, len(marks) * _ROW_HEIGHT + _AXIS_HEIGHT, drawn)
 
 
 def bars(name: str, title: str, values: Sequence[tuple[str, str, float]]) -> Markup:
-    """A bar for each label, class and value."""
+    """Draws a bar for each (label, class, value)."""
     scale = _Scale(max((value for _, _, value in values), default=0))
-    drawn = [scale.grid(len(values) * _ROW)]
+    drawn = [scale.grid(len(values) * _ROW_HEIGHT)]
     for number, (label, kind, value) in enumerate(values):
-        middle, end = number * _ROW + _ROW / 2, scale.x(value)
+        middle, end = number * _ROW_HEIGHT + _ROW_HEIGHT / 2, scale.x(value)
         drawn.append(
             element(
                 "g",
                 element("title", f"{label}: {figure(value)}"),
                 _name(label, middle),
-                svg.rect("bar", _LABELS, middle - 8, max(end - _LABELS, 1), 16),
+                svg.rect("bar", _LABEL_WIDTH, middle - 8, max(end - _LABEL_WIDTH, 1), 16),
                 svg.label("value", end + 6, middle + 4, figure(value)),
                 class_=kind,
             )
         )
     in_words = "; ".join(f"{label}: {figure(value)}" for label, _, value in values)
-    return _plot(name, title, in_words, len(values) * _ROW + _AXIS, drawn)
+    return _plot(name, title, in_words, len(values) * _ROW_HEIGHT + _AXIS_HEIGHT, drawn)
 
 
 def curves(name: str, title: str, series: Sequence[Curve]) -> Markup:
-    """Values over users at once, which double from one step of the axis to the next; each series ends in its name."""
+    """Draws values over concurrent users on a logarithmic axis, with a label at the end of each series."""
     users = sorted({point[0] for curve in series for point in curve.points})
     low, high = math.log2(users[0]), math.log2(users[-1])
-    top = svg.round_steps(max((value for curve in series for _, value in curve.points), default=0))[-1]
+    steps = svg.round_steps(max((value for curve in series for _, value in curve.points), default=0))
     left, right, bottom = 60.0, _WIDTH - 190.0, _HEIGHT - 34.0
 
     def x(count: int) -> float:
         return left + (right - left) * ((math.log2(count) - low) / (high - low) if high > low else 0.5)
 
     def y(value: float) -> float:
-        return bottom - (bottom - 12) * (value / top if top else 0)
+        return bottom - (bottom - 12) * value / steps[-1]
 
     drawn: list[Markup] = []
-    for step in svg.round_steps(top):
+    for step in steps:
         drawn.append(svg.line("grid", left, y(step), right, y(step)))
         drawn.append(svg.label("tick left", left - 8, y(step) + 4, f"{step:g}"))
     for count in users:
         drawn.append(svg.label("tick", x(count), bottom + 18, str(count)))
-    drawn.append(svg.label("tick", (left + right) / 2, _HEIGHT - 2, "users at once"))
-    ends = _apart([y(max(curve.points)[1]) for curve in series])
+    drawn.append(svg.label("tick", (left + right) / 2, _HEIGHT - 2, "concurrent users"))
+    ends = _spaced([y(max(curve.points)[1]) for curve in series])
     for number, curve in enumerate(series):
         points = sorted(curve.points)
         path = svg.path("curve", ((x(count), y(value)) for count, value in points))
         dots = [_dot(number, x(count), y(value), f"{curve.label}, {count} users: {figure(value)}") for count, value in points]
-        end = svg.label("end", right + 12, ends[number] + 4, shorten(curve.label, _LETTERS_BEHIND))
+        end = svg.label("end", right + 12, ends[number] + 4, shorten(curve.label, _END_LETTERS))
         drawn.append(element("g", path, *dots, end, class_=f"{curve.kind} series-{number % len(_SHAPES)}"))
     in_words = "; ".join(
         f"{curve.label}: {', '.join(f'{figure(value)} at {count}' for count, value in sorted(curve.points))}" for curve in series
@@ -129,13 +127,13 @@ def curves(name: str, title: str, series: Sequence[Curve]) -> Markup:
 
 
 class _Scale:
-    """From 0 to a round number at or above the largest value, left to right."""
+    """A horizontal scale from 0 to a round number at or above the largest value."""
 
     def __init__(self, largest: float) -> None:
         self._steps = svg.round_steps(largest)
 
     def x(self, value: float) -> float:
-        return _LABELS + (_WIDTH - _LABELS - _VALUES) * (value / self._steps[-1])
+        return _LABEL_WIDTH + (_WIDTH - _LABEL_WIDTH - _VALUE_WIDTH) * (value / self._steps[-1])
 
     def grid(self, height: float) -> Markup:
         lines = [svg.line("grid", self.x(step), 0, self.x(step), height) for step in self._steps]
@@ -147,17 +145,17 @@ def _plot(name: str, title: str, in_words: str, height: float, drawn: Sequence[M
     return svg.picture(name, title, in_words, (_WIDTH, height), drawn, class_="plot")
 
 
-def _apart(heights: Sequence[float]) -> list[float]:
-    """The heights of names, moved so that none stands on another or below the plot."""
+def _spaced(heights: Sequence[float]) -> list[float]:
+    """Moves the heights of labels so that none overlaps another or leaves the plot at the bottom."""
     found = list(heights)
     order = sorted(range(len(heights)), key=lambda number: heights[number])
     above = -math.inf
     for number in order:
-        found[number] = above = max(heights[number], above + _LINE)
-    below = _HEIGHT - _LINE / 2
+        found[number] = above = max(heights[number], above + _LINE_HEIGHT)
+    below = _HEIGHT - _LINE_HEIGHT / 2
     for number in reversed(order):
         found[number] = min(found[number], below)
-        below = found[number] - _LINE
+        below = found[number] - _LINE_HEIGHT
     return found
 
 
@@ -172,4 +170,4 @@ def _dot(number: int, x: float, y: float, title: str) -> Markup:
 
 
 def _name(label: str, middle: float, aside: str = "") -> Markup:
-    return svg.label("name", _LABELS - 12, middle + 4, shorten(label, _LETTERS - len(aside)) + aside)
+    return svg.label("name", _LABEL_WIDTH - 12, middle + 4, shorten(label, _LABEL_LETTERS - len(aside)) + aside)

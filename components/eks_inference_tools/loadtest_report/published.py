@@ -1,4 +1,4 @@
-"""What the sources published, as runs: ``loadtest/published.toml`` and its typed loader."""
+"""Loads ``published.toml``: results of the source documents, as runs."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,25 +11,25 @@ from eks_inference.catalog.models import find_model
 from eks_inference_tools.loadtest_report.record import METRICS, Run
 
 _FILE = Path(__file__).parent / "published.toml"
-_ABOUT = ("users", "asked", "completed", "failed", "chips", "launched_per_min", "completed_per_min", "output_tokens_per_s")
+_COLUMNS = ("users", "asked", "completed", "failed", "chips", "launched_per_min", "completed_per_min", "output_tokens_per_s")
 
 
 @dataclass(frozen=True)
 class Published:
-    """The figures of one document. ``measured`` is the day of the test, or what dates it; ``read`` is when they were read."""
+    """The figures of one document. ``measured`` dates the test; ``read`` is when the document was read."""
 
     id: str
-    """Name of the stack that does what the document does."""
+    """Name of the stack that reproduces the document."""
     source: str
     measured: str
     read: str
     models: tuple[str, ...]
-    """What the model is called on the Hub, and by the server."""
+    """Names of the model on the Hub and on the server."""
     remarks: tuple[str, ...]
     runs: tuple[Run, ...]
 
     def document(self) -> dict[str, Any]:
-        """As JSON, with the record of each run."""
+        """The JSON document, including its runs."""
         return {
             "id": self.id,
             "source": self.source,
@@ -40,7 +40,7 @@ class Published:
         }
 
     def is_of(self, model: str) -> bool:
-        """Whether it is about this model, by any of the names the catalog has for it."""
+        """Whether the document covers this model, under any name in the catalog."""
         shape = find_model(model)
         return model in self.models or (shape is not None and any(name in shape.repositories for name in self.models))
 
@@ -53,13 +53,13 @@ def published() -> Mapping[str, Published]:
 
 
 def _published(id_: str, table: dict[str, Any]) -> Published:
-    runs = tuple(_run(id_, table, row, alone=len(table["runs"]) == 1) for row in table["runs"])
-    texts = (table["source"], table["measured"], table["read"])
-    return Published(id_, *texts, tuple(table["models"]), tuple(table["remarks"]), runs)
+    about = {key: table[key] for key in ("source", "measured", "read")}
+    runs = tuple(_run(id_, table, row) for row in table["runs"])
+    return Published(id_, **about, models=tuple(table["models"]), remarks=tuple(table["remarks"]), runs=runs)
 
 
-def _run(id_: str, table: dict[str, Any], row: dict[str, Any], *, alone: bool) -> Run:
-    about = {key: row[key] for key in _ABOUT if key in row}
+def _run(id_: str, table: dict[str, Any], row: dict[str, Any]) -> Run:
+    about = {key: row[key] for key in _COLUMNS if key in row}
     if "completed_per_s" in row:
         about["completed_per_min"] = 60 * row["completed_per_s"]
     metrics = {}
@@ -74,7 +74,7 @@ def _run(id_: str, table: dict[str, Any], row: dict[str, Any], *, alone: bool) -
         tool=table["tool"],
         model=table["models"][0],
         instance_type=table["instance_type"],
-        label=id_ if alone else f"{id_}, {row['users']} users",
+        label=id_ if len(table["runs"]) == 1 else f"{id_}, {row['users']} users",
         duration_s=60 * completed / per_min if completed and per_min else None,
         metrics=metrics,
         basis={"itl_ms": row["itl_basis"]},

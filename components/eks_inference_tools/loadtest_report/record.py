@@ -1,7 +1,7 @@
-"""One run of a load test as the report knows it, whatever tool measured it.
+"""One run of a load test, independent of the tool that measured it.
 
-Latencies are in milliseconds, rates per second, in the names. Tools call different things by one name: what a time between tokens
-counts is told by its ``Basis``, and only figures of one basis are compared.
+Names contain the unit. Tools use one name for different inter-token times: ``Basis`` says what a figure measures, and the report
+compares only figures with the same basis.
 
 Sources: LLMPerf (token_benchmark_ray.py; neuron_perf.patch of the AWS Neuron SDK), genai-perf 0.0.16, AIPerf 0.13.0, vLLM 0.33.0
 (benchmarks/serve.py), GuideLLM 0.7.3 and 0.8.1 (request_stats.py), each read and run.
@@ -11,27 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-STATISTICS = ("mean", "p25", "p50", "p75", "p90", "p95", "p99", "min", "max", "stddev")
+PERCENTILES = ("p25", "p50", "p75", "p90", "p95", "p99")
+STATISTICS = ("mean", *PERCENTILES, "min", "max", "stddev")
 
 Spread = Mapping[str, float]
-"""Statistics of one metric over the requests of a run; what the tool does not tell is absent."""
+"""Statistics of one metric over the requests of a run. Those the tool does not report are absent."""
 
 Basis = Literal["gap", "request", "request_with_ttft"]
-"""What a time between output tokens counts.
+"""What an inter-token time measures.
 
-``gap``: each time between two events of a stream. ``request``: one figure a request, (end to end - TTFT) / (tokens - 1).
-``request_with_ttft``: one figure a request, end to end / tokens, so that the wait for the first token is in it.
+``gap``: every gap between two stream events. ``request``: one value per request, (end to end - TTFT) / (tokens - 1).
+``request_with_ttft``: one value per request, end to end / tokens, which includes the wait for the first token.
 """
 
 BASES: Mapping[Basis, str] = {
-    "gap": "each gap between two events of a stream",
-    "request": "one figure a request without the time to first token",
-    "request_with_ttft": "one figure a request with the time to first token in it",
+    "gap": "every gap between two stream events",
+    "request": "one value per request, excluding the time to first token",
+    "request_with_ttft": "one value per request, including the time to first token",
 }
 
 
 class Metric(NamedTuple):
-    """How a metric is called, at length and in a table."""
+    """A metric's long name, and its short one for tables."""
 
     title: str
     short: str
@@ -47,9 +48,9 @@ METRICS: Mapping[str, Metric] = {
     "input_tokens": Metric("Input tokens", "Input tokens"),
     "output_tokens": Metric("Output tokens", "Output tokens"),
 }
-"""Every metric of a record. The rate of a request counts all of its time, from sending it to its last token.
+"""Every metric of a record. A request's token rate covers its whole time, from sending it to its last token.
 
-With prefill and decode apart, the KV cache moves between the first token and the second.
+With disaggregated prefill and decode, the KV cache moves between the first token and the second.
 """
 
 BETWEEN_TOKENS = ("itl_ms", "tpot_ms")
@@ -57,17 +58,17 @@ BETWEEN_TOKENS = ("itl_ms", "tpot_ms")
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One measurement. What the tool does not tell is None or empty.
+    """One measurement. Values that the tool does not report are None or empty.
 
-    ``asked`` requests it was told to make, of which it ``launched`` some, and of those some ``completed`` and some ``failed``.
-    ``chips`` is how many Neuron devices or GPUs the servers under test had together.
+    The tool was to make ``asked`` requests and ``launched`` some, of which some ``completed`` and some ``failed``. ``chips`` is
+    the total number of Neuron devices or GPUs of the servers under test.
     """
 
     tool: str
     tool_version: str = ""
     model: str = ""
     users: int | None = None
-    """Requests at once; None where requests came by a rate."""
+    """Concurrent requests; None if requests arrived at a rate."""
     asked: int | None = None
     launched: int | None = None
     completed: int | None = None
@@ -76,10 +77,10 @@ class Run:
     completed_per_min: float | None = None
     launched_per_min: float | None = None
     output_tokens_per_s: float | None = None
-    """Of all requests together, over the whole run."""
+    """Total over all requests and the whole run."""
     metrics: Mapping[str, Spread] = field(default_factory=dict)
     basis: Mapping[str, Basis] = field(default_factory=dict)
-    """Of ``itl_ms`` and ``tpot_ms``, where it is known."""
+    """The basis of ``itl_ms`` and ``tpot_ms``, if known."""
     instance_type: str = ""
     chips: int | None = None
     remarks: tuple[str, ...] = ()
@@ -88,26 +89,25 @@ class Run:
 
     @property
     def output_tokens_per_s_per_chip(self) -> float | None:
-        return self._of_a_chip(self.output_tokens_per_s)
+        return self._per_chip(self.output_tokens_per_s)
 
     @property
     def completed_per_min_per_chip(self) -> float | None:
-        return self._of_a_chip(self.completed_per_min)
+        return self._per_chip(self.completed_per_min)
 
-    def _of_a_chip(self, rate: float | None) -> float | None:
+    def _per_chip(self, rate: float | None) -> float | None:
         return None if rate is None or not self.chips else rate / self.chips
 
     @property
     def itl_includes_ttft(self) -> bool | None:
-        """Whether the time to first token is in ``itl_ms``; None: there is none, or it cannot be told."""
-        basis = self.basis.get("itl_ms")
-        return None if basis is None else basis == "request_with_ttft"
+        """Whether ``itl_ms`` includes the time to first token; None if unknown or without such a metric."""
+        return self.basis["itl_ms"] == "request_with_ttft" if "itl_ms" in self.basis else None
 
     def value(self, metric: str, statistic: str) -> float | None:
         return self.metrics.get(metric, {}).get(statistic)
 
     def document(self) -> dict[str, Any]:
-        """As JSON: every key is always there, null where the tool does not tell."""
+        """The JSON document. Every key is present, with null for unknown values."""
         return {
             "label": self.label,
             "file": self.file,

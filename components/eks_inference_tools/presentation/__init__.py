@@ -1,1 +1,1 @@
-"""How commands present what they found: text, pages, plots, progress."""
+"""Output of commands: destinations, progress, and the table of ``plan``."""

@@ -1,44 +1,44 @@
-"""How a model fits an instance type, as a table."""
+"""Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TypeVar
 
 from rich.console import RenderableType
 
 from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
 from eks_inference.serving.memory import GIB, MemoryUse, gib
+from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
+
+T = TypeVar("T")
+_Column = tuple[tuple[str, str], Callable[[T], str]]
+"""The two lines of a heading, the second with the unit, and the text of a cell."""
 
 _WIDTH = 100
 
 
 def render_text(found: Feasibility) -> str:
-    """The table, at most 100 characters wide."""
-    columns = _columns(found)
+    """Returns the facts, the table and its legend, at most 100 characters wide."""
+    of_split, of_fit = _columns(found)
+    headings = [heading for heading, _ in (*of_split, *of_fit)]
     least = max(len("TP"), *(len(str(split.tensor_parallel)) for split in found.splits))
-    table: list[RenderableType | tuple[str, ...]] = [tuple(column.heading[line] for column in columns) for line in (0, 1)]
+    table: list[RenderableType | tuple[str, ...]] = list(zip(*headings, strict=True))
     for split in found.splits:
         if split.refusal:
             repeats = f"; each KV head would be held {split.kv_repeats:g} times" if split.kv_repeats > 1 else ""
             table.append(f"{split.tensor_parallel:{least}}  no: {split.refusal}{repeats}")
         else:
-            for position, fit in enumerate(split.fits):
-                table.append(tuple("" if position and column.of_split else column.cell(split, fit) for column in columns))
+            # Only the first row of a split has the cells about the whole split.
+            first = [cell(split) for _, cell in of_split]
+            table += [
+                (*("" if position else cell for cell in first), *(cell(fit) for _, cell in of_fit))
+                for position, fit in enumerate(split.fits)
+            ]
         table += [f"{'':{least}}  {split.caution}"] if split.caution else []
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
-    right = range(len(columns))
+    right = range(len(headings))
     return drawn([head, "", *_about(found), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A column of the table: two lines of heading with the unit, and what stands in a row."""
-
-    heading: tuple[str, str]
-    cell: Callable[[Split, Fit], str]
-    of_split: bool = False
-    """Said once for each split, in its first row."""
 
 
 _CONTIGUOUS_LEGEND = (
@@ -52,33 +52,30 @@ _PAGED_LEGEND = (
 )
 
 
-def _columns(found: Feasibility) -> list[_Column]:
+def _columns(found: Feasibility) -> tuple[list[_Column[Split]], list[_Column[Fit]]]:
+    """The columns about a whole split, then those about each of its lengths."""
     neuron = found.instance.neuron
     unit, devices = ("core", "devices") if neuron else ("GPU", "GPUs")
     possible = [split for split in found.splits if not split.refusal]
-    columns = [
-        _Column(("", "TP"), lambda split, _: str(split.tensor_parallel), of_split=True),
-        _Column((devices, "a pod"), lambda split, _: str(split.devices), of_split=True),
+    idle_cores, idle_devices = any(split.idle_cores for split in possible), any(split.idle_devices for split in possible)
+    of_split: list[tuple[bool, _Column[Split]]] = [
+        (True, (("", "TP"), lambda split: str(split.tensor_parallel))),
+        (True, ((devices, "a pod"), lambda split: str(split.devices))),
+        (idle_cores, (("idle", f"{unit}s"), lambda split: str(split.idle_cores))),
+        (True, (("pods", "a node"), lambda split: str(split.pods))),
+        (idle_devices, (("idle", devices), lambda split: str(split.idle_devices))),
+        (neuron, (("Neuron", "scheduler"), lambda split: "needed" if split.scheduler else "-")),
+        (any(split.kv_repeats > 1 for split in possible), (("KV heads", "held"), lambda split: f"x {split.kv_repeats:g}")),
     ]
-    if any(split.idle_cores for split in possible):
-        columns.append(_Column(("idle", f"{unit}s"), lambda split, _: str(split.idle_cores), of_split=True))
-    columns.append(_Column(("pods", "a node"), lambda split, _: str(split.pods), of_split=True))
-    if any(split.idle_devices for split in possible):
-        columns.append(_Column(("idle", devices), lambda split, _: str(split.idle_devices), of_split=True))
-    if neuron:
-        needed = {True: "needed", False: "-"}
-        columns.append(_Column(("Neuron", "scheduler"), lambda split, _: needed[split.scheduler], of_split=True))
-    if any(split.kv_repeats > 1 for split in possible):
-        columns.append(_Column(("KV heads", "held"), lambda split, _: f"x {split.kv_repeats:g}", of_split=True))
-    return [
-        *columns,
-        _Column(("length", "tokens"), lambda _, fit: str(fit.max_model_len)),
-        _Column(("sequences", "advised"), lambda _, fit: str(fit.advised.sequences or "-")),
-        _Column(("", "limit"), lambda _, fit: str(fit.most.sequences or "-")),
-        _Column(("weights", f"GiB/{unit}"), lambda _, fit: gib(_shown(fit).weights)),
-        _Column(("KV cache", f"GiB/{unit}"), lambda _, fit: gib(_shown(fit).kv) if fit.most.sequences else "-"),
-        _Column(("used", "%"), lambda _, fit: f"{_shown(fit).fraction * 100:.0f}" if fit.most.sequences else "-"),
+    of_fit: list[_Column[Fit]] = [
+        (("length", "tokens"), lambda fit: str(fit.max_model_len)),
+        (("sequences", "advised"), lambda fit: str(fit.advised.sequences or "-")),
+        (("", "limit"), lambda fit: str(fit.most.sequences or "-")),
+        (("weights", f"GiB/{unit}"), lambda fit: gib(_shown(fit).weights)),
+        (("KV cache", f"GiB/{unit}"), lambda fit: gib(_shown(fit).kv) if fit.most.sequences else "-"),
+        (("used", "%"), lambda fit: f"{_shown(fit).fraction * 100:.0f}" if fit.most.sequences else "-"),
     ]
+    return [column for shown, column in of_split if shown], of_fit
 
 
 def _shown(fit: Fit) -> MemoryUse:
@@ -86,15 +83,12 @@ def _shown(fit: Fit) -> MemoryUse:
 
 
 def _about(found: Feasibility) -> list[Paragraph]:
-    """Model, node and engine, each with the numbers everything else follows from."""
+    """The figures of model, node and engine from which the table follows."""
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
     part = one.unit
-    cores = (
-        f"{instance.devices} Neuron devices x {instance.cores_per_device} cores"
-        if instance.neuron
-        else f"{instance.devices} GPUs"
-    )
+    cores = counted(instance.devices, "Neuron device" if instance.neuron else "GPU")
+    cores += f" x {instance.cores_per_device} cores" if instance.neuron else ""
     logical = f" (LNC {instance.default_logical_core_setting})" if instance.default_logical_core_setting > 1 else ""
     release = ", ".join(filter(None, [f"vLLM {engine.vllm}", f"Neuron SDK {engine.sdk}" if engine.sdk else ""]))
     usable = f", of which the engine uses {one.capacity / GIB:.3g}" if one.capacity < one.memory else ""
@@ -105,7 +99,7 @@ def _about(found: Feasibility) -> list[Paragraph]:
         ("model", f"{model.parameters / 1e9:.2f} billion parameters, {model.dtype}: {gib(model.weight_bytes())} GiB"),
         ("", f"{model.layers} layers, {model.heads} heads, {model.kv_heads} KV heads; at most {model.max_positions} tokens"),
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once"),
-        ("node", f"{_one(cores, instance.devices)}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
+        ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
@@ -115,7 +109,3 @@ def _about(found: Feasibility) -> list[Paragraph]:
     if others:
         facts.append(("", f"others: {', '.join(others)} (--engine)"))
     return [Paragraph(words(text), f"  {title:<7} ") for title, text in facts]
-
-
-def _one(text: str, count: int) -> str:
-    return text.replace("devices", "device").replace("GPUs", "GPU") if count == 1 else text

@@ -1,24 +1,31 @@
-"""Where commands write to: a terminal or a file."""
+"""Writes the output of commands to standard output or to a file."""
 
+import json
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
-def colour() -> bool:
-    """Whether standard output is a terminal that may be coloured (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def colour(output: Path | None) -> bool:
+    """Whether text that ``write`` puts into ``output`` may have colour: on a terminal only (https://no-color.org)."""
+    return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def width(otherwise: int = 110) -> int:
-    """The columns of standard output; ``otherwise`` where it is no terminal."""
-    return shutil.get_terminal_size((otherwise, 0)).columns if sys.stdout.isatty() else otherwise
+def width(output: Path | None) -> int:
+    """The columns that text in ``output`` may have: those of the terminal, else 110."""
+    return shutil.get_terminal_size((110, 0)).columns if output is None and sys.stdout.isatty() else 110
+
+
+def json_text(document: Any) -> str:
+    """A document as indented JSON with a final newline."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def write(text: str, output: Path | None) -> None:
-    """To standard output, or to a file that is complete or not there at all."""
+    """Writes to standard output, or to a file that is replaced as a whole. Raises ``ProblemsFound`` when that fails."""
     if output is None:
         sys.stdout.write(text)
         return
@@ -26,7 +33,7 @@ def write(text: str, output: Path | None) -> None:
 
     try:
         if output.exists() and not output.is_file():
-            # A device or a pipe, such as /dev/null: nothing may take its place.
+            # A device or a pipe, such as /dev/null, must not be replaced by a file.
             output.write_text(text, encoding="utf-8")
             return
         with tempfile.NamedTemporaryFile(

@@ -1,4 +1,4 @@
-"""One line on standard error that changes while a person is watching."""
+"""Shows progress in one line on standard error."""
 
 import shutil
 import sys
@@ -11,9 +11,9 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """A line that changes. Where standard error is no terminal, nothing is written but what is to be kept.
+    """A status line that is overwritten in place. When standard error is not a terminal, only ``keep`` writes.
 
-    rich is not used: its live display hides the cursor, and a command that ``ending_at_once`` ends would leave it hidden.
+    It does not use rich, whose live display hides the cursor: a command that ends in ``ending_at_once`` would leave it hidden.
     """
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class Progress:
         self.show("")
 
     def show(self, line: str) -> None:
-        """The line in place of the one before; an empty one takes it away."""
+        """Replaces the status line; an empty ``line`` clears it."""
         if sys.stderr.isatty() and line != self._shown:
             room = shutil.get_terminal_size().columns - 1
             print(f"{_CLEAR}{shorten(text(line), room)}", end="", file=sys.stderr, flush=True)
             self._shown = line
 
     def keep(self, line: str) -> None:
-        """A line that stays, also where nobody is watching."""
+        """Prints a permanent line."""
         self.show("")
         print(line, file=sys.stderr, flush=True)

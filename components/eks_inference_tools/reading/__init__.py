@@ -1,1 +1,1 @@
-"""What a recorded graph and a cluster hold, read once for check, verify and simulate."""
+"""Reads EKS facts from recorded graphs and from API servers, for check, verify and simulate."""

@@ -1,4 +1,4 @@
-"""EKS add-ons of a graph, their configuration, and what the catalog knows that they run. Pure."""
+"""Reads EKS add-ons from a graph: configuration, and the workloads that the catalog lists for them. Pure."""
 
 import json
 import tomllib
@@ -31,7 +31,7 @@ class Addon:
 
     @cached_property
     def configuration(self) -> Mapping[str, Any]:
-        """Empty where there is none, or it is not known or no JSON."""
+        """Its ``configurationValues``. Empty when they are missing, unknown or not JSON."""
         values = self.resource.inputs.get("configurationValues")
         if not isinstance(values, str) or is_token(values):
             return {}
@@ -42,7 +42,7 @@ class Addon:
 
     @property
     def runs(self) -> Mapping[str, Any] | None:
-        """Its row of ``addons.toml``: namespace and names of what it runs; None when the catalog does not know it."""
+        """Its row of ``addons.toml``: namespace and names of its workloads. None when there is no row."""
         return _rows().get(self.name)
 
 

@@ -1,6 +1,6 @@
-"""Nodes that a graph starts, as a person reads them: types, sizes, limits, labels, taints, images, disks. Pure.
+"""Describes the nodes of a graph's pools for display: types, sizes, limits, labels, taints, images, disks. Pure.
 
-How many devices an instance type has is not among them: pods say what they ask for.
+It leaves out the devices of instance types, because the pods show what they request.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from typing import Any
 
 from eks_inference.placement import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL
 from eks_inference_tools.reading.expressions import Expression
-from eks_inference_tools.reading.machines import Machine
+from eks_inference_tools.reading.machines import Machine, taint
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, NodePool, node_pools
 from eks_inference_tools.reading.scalars import span
-from eks_inference_tools.reading.taints import taint
+from stackgraph.graph.describe import efa_interfaces
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, joined, table, text, unique
@@ -23,8 +23,8 @@ from stackgraph.graph.values import at, joined, table, text, unique
 class NodeCapacity:
     """Nodes of one managed node group or Karpenter NodePool.
 
-    ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``), ``nodes`` that number when it is known. What
-    Karpenter starts has ``limits`` instead, and ``requirements``: what else its nodes must be.
+    ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``); ``nodes`` is that number when it is known. A
+    NodePool has ``limits`` instead, and ``requirements`` other than instance and capacity types.
     """
 
     urn: str
@@ -45,19 +45,17 @@ class NodeCapacity:
 
 
 def node_capacity(graph: Graph) -> tuple[NodeCapacity, ...]:
-    """Managed node groups, then NodePools."""
+    """The managed node groups of a graph, then its NodePools."""
     groups = (_of_group(group) for group in node_groups(graph))
     return (*groups, *(_of_node_pool(pool) for pool in node_pools(graph)))
 
 
 def _of_group(group: NodeGroup) -> NodeCapacity:
     low, size, high = group.scaling
-    # EKS takes no maximum of 0: a group of fixed size 0 has 0 to 1.
+    # EKS rejects a maximum of 0, so a group with a fixed size of 0 has bounds 0 and 1.
     fixed = low == size and (high == size or (size == 0 and high == 1))
     bounds = "" if fixed else span(low, high)
-    bought = group.capacity_type
-    template = group.template
-    count = template.efa_interfaces if template else 0
+    bought, template = group.capacity_type, group.template
     return NodeCapacity(
         urn=group.urn,
         name=group.name,
@@ -70,7 +68,7 @@ def _of_group(group: NodeGroup) -> NodeCapacity:
         taints=tuple(taint(item) for item in group.given_taints),
         image=joined(group.ami_type or (template.image if template else ""), group.release),
         root_disk=_root_disk(template),
-        interfaces=f"{count} EFA {'interface' if count == 1 else 'interfaces'}" if count else "",
+        interfaces=efa_interfaces(template.document) if template else "",
     )
 
 
@@ -106,12 +104,12 @@ def _requirement(wanted: Expression) -> str:
 def _root_disk(machine: Machine | None) -> str:
     disk = machine.root_disk if machine else None
     size = text(disk.size) if disk else ""
-    # EC2 counts GiB; Karpenter's node classes have quantities.
+    # Launch templates give GiB, EC2NodeClasses give quantities with units.
     return joined(f"{size} GiB" if size.isdecimal() else size, disk.type, "root disk") if disk and size else ""
 
 
 def _labels(value: Any) -> dict[str, str]:
-    """A table of texts; what stands for one that is not known is its only value."""
+    """A table with texts as values. The token of an unknown table becomes its only value, with an empty key."""
     if is_token(value):
         return {"": text(value)}
     return {text(key): text(item) for key, item in sorted(table(value).items())}

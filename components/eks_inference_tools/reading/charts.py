@@ -1,4 +1,4 @@
-"""Helm charts of a graph, and the values they are given. Pure."""
+"""Reads Helm charts and their values from a graph. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,7 @@ CHART_TYPES = (CHART_TYPE, V4_CHART_TYPE)
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """A Helm chart. ``reference`` is as it was given: a name, a path or an address; ``name`` is its last part. ``release`` is the
-    name of its installation.
-    """
+    """A Helm chart. ``reference`` is the given name, path or URL, ``name`` its last part, ``release`` the name of the release."""
 
     resource: Resource
     reference: str
@@ -28,11 +26,12 @@ class Chart:
 
 
 def charts(graph: Graph) -> tuple[Chart, ...]:
-    """The charts that the graph installs."""
+    """The charts that the graph installs. Leaves out releases that it only reads."""
     return tuple(chart_of(one) for one in graph.resources if one.type in CHART_TYPES and not is_read(one))
 
 
 def chart_of(resource: Resource) -> Chart:
+    """Reads the resource of a Helm chart."""
     inputs = resource.inputs
     return Chart(
         resource=resource,

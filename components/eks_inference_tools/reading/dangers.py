@@ -1,26 +1,28 @@
-"""What a reviewer must not miss about clusters, nodes, models and servers."""
+"""Finds changes to clusters, nodes, models and servers that a reviewer must not miss."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference_tools.reading.capacity import NodeCapacity
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, public_networks
+from eks_inference_tools.reading.endpoints import Endpoint
 from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
+from eks_inference_tools.reading.objects import title
 from eks_inference_tools.reading.overview import Overview, overview_of
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, table, text, texts
+from stackgraph.graph.values import table, text
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 
 def dangers(diff: StackDiff) -> Iterator[Danger]:
-    """The dangers of a stack that is on both sides, in the order in which a reviewer looks at them."""
+    """The dangers in the changes of a stack that both sides have, in the order in which they are shown."""
     yield from _gone(diff)
     yield from _versions(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
@@ -48,7 +50,7 @@ def _gone(diff: StackDiff) -> Iterator[Danger]:
 
 
 def _versions(diff: StackDiff) -> Iterator[Danger]:
-    """Control planes go up one minor version at a time, and never down (EKS API, UpdateClusterVersion)."""
+    """Control planes are upgraded one minor version at a time and never downgraded (EKS API, UpdateClusterVersion)."""
     for change in diff.changes:
         if change.resource.type not in _CLUSTER_TYPES or change.before is None or change.after is None:
             continue
@@ -56,23 +58,18 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
         if len(old) == len(new) == 2 and all(part.isdecimal() for part in (*old, *new)):
             step = int(new[1]) - int(old[1])
             if old[0] != new[0] or step < 0 or step > 1:
-                what = f"cluster {change.resource.name}: EKS refuses {'.'.join(new)} after {'.'.join(old)}"
+                what = f"cluster {change.resource.name}: EKS rejects a change from {'.'.join(old)} to {'.'.join(new)}"
                 yield Danger("refused", what, change.urn, Weight.REFUSED)
 
 
 def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:
-    """Wide networks from which a cluster's API is reached."""
-    if resource.type not in _CLUSTER_TYPES:
-        return
-    network = resource.inputs if resource.type == REMOTE_CLUSTER_TYPE else resource.inputs.get("vpcConfig")
-    public = at(network, "endpointPublicAccess")
-    # What EKS does unless told otherwise: public, from everywhere.
-    if public is None or public is True:
-        yield from filter(is_wide, texts(at(network, "publicAccessCidrs")) or ("0.0.0.0/0",))
+    """Wide networks from which the API of a cluster is reachable."""
+    if resource.type in _CLUSTER_TYPES:
+        yield from filter(is_wide, public_networks(resource) or ())
 
 
 def _rolled(diff: StackDiff) -> Iterator[Danger]:
-    """Node groups whose nodes change one after the other: their template, release or version changes."""
+    """Node groups whose nodes are replaced one by one, because their template, release or version changes."""
     if diff.head is None:
         return
     templates = {c.urn for c in diff.changes if c.resource.type == LAUNCH_TEMPLATE_TYPE and c.kind == "update" and c.properties}
@@ -83,21 +80,19 @@ def _rolled(diff: StackDiff) -> Iterator[Danger]:
         named = [c.name for c in change.properties if c.path[0] in ("version", "releaseVersion")]
         named += ["launch template"] * bool(templates & set(resource.property_dependencies.get("launchTemplate", ())))
         if named:
-            what = f"nodes of {resource.name} are exchanged one after the other ({', '.join(named)})"
+            what = f"nodes of {resource.name} are replaced one by one ({', '.join(named)})"
             yield Danger("nodes-rolled", what, change.urn)
 
 
-# -- what the stack is for -------------------------------------------------------------------------------------------------------
+# -- models, workloads and capacity ----------------------------------------------------------------------------------------------
 
 
 def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
-    old_endpoints = {(e.kind, e.namespace, e.name): e for e in before.endpoints}
+    was_open = {(e.kind, e.namespace, e.name) for e in before.endpoints if _is_open(e)}
     for endpoint in after.endpoints:
-        old = old_endpoints.get((endpoint.kind, endpoint.namespace, endpoint.name))
-        internal = "internal" in endpoint.type
-        if endpoint.outside and not internal and (old is None or not old.outside or "internal" in old.type):
-            name = "/".join(filter(None, (endpoint.namespace, endpoint.name)))
-            yield Danger("opened", f"{endpoint.kind} {name} is reached from outside the cluster ({endpoint.type})", endpoint.urn)
+        if _is_open(endpoint) and (endpoint.kind, endpoint.namespace, endpoint.name) not in was_open:
+            what = f"{title(endpoint.kind, endpoint.namespace, endpoint.name)} is reachable from outside the cluster"
+            yield Danger("opened", f"{what} ({endpoint.type})", endpoint.urn)
     for old, new in _pairs({m.owner: m for m in before.models}, {m.owner: m for m in after.models}):
         if old.model != new.model:
             yield Danger("model-changed", f"{new.owner} serves {new.model} instead of {old.model}")
@@ -112,12 +107,16 @@ def _of_facts(before: Overview, after: Overview) -> Iterator[Danger]:
             yield Danger("capacity-down", f"{new.title}: {new.pods} pods instead of {old.pods}", new.urn)
 
 
+def _is_open(endpoint: Endpoint) -> bool:
+    return endpoint.outside and "internal" not in endpoint.type
+
+
 def _of_nodes(old: NodeCapacity, new: NodeCapacity) -> Iterator[Danger]:
     kinds = ((*old.instance_types, *old.families), (*new.instance_types, *new.families))
     if kinds[0] != kinds[1]:
         was, now = (", ".join(kind) or "any" for kind in kinds)
         yield Danger("instance-type-changed", f"nodes of {new.name}: {now} instead of {was}", new.urn)
-    # Another release of the same image is said with the nodes that are exchanged for it.
+    # ``nodes-rolled`` reports another release of the same image.
     if old.image.partition(" ")[0] != new.image.partition(" ")[0] and old.image and new.image and not is_token(new.image):
         yield Danger("image-changed", f"nodes of {new.name}: {new.image} instead of {old.image}", new.urn)
     if old.nodes is not None and new.nodes is not None and new.nodes < old.nodes:

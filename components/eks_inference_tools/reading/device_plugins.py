@@ -1,4 +1,4 @@
-"""Which images and charts bring the device plugins that offer Neuron devices, GPUs and EFA interfaces to pods. Pure."""
+"""Images and charts of the device plugins that offer Neuron devices, GPUs and EFA interfaces to pods. Pure."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ OFFERED_BY = {
     GPU_RESOURCE: ("nvidia-device-plugin", "k8s-device-plugin", "gpu-operator"),
     EFA_RESOURCE: (EFA_PLUGIN_NAME,),
 }
-"""By resource, parts of the names of images and charts whose plugin offers it."""
+"""By extended resource: parts of the names of images and charts whose plugin offers it."""
 
 
 def tolerated_by_plugin(chart: Chart) -> Any:
-    """The tolerations of the plugin of a chart of devices: all taints, but that of EFA those of its values only."""
+    """The tolerations of a chart's device plugin. Plugins tolerate all taints; the EFA plugin tolerates those in its values."""
     return chart.values.get("tolerations") if EFA_PLUGIN_NAME in chart.name else [{"operator": "Exists"}]

@@ -1,4 +1,4 @@
-"""What this command knows beside the resources of a stack: EKS clusters and nodes, and the models that run on them."""
+"""The EKS domain of stackgraph's views and comparisons: words, sections, facts and dangers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ from stackgraph.graph.values import joined
 
 
 def compared(graph: Graph) -> Mapping[str, str]:
-    """What a comparison shows before and after: texts by what they are about."""
+    """The facts that a comparison shows before and after, by subject."""
     return dict(_compared(graph))
 
 
@@ -24,7 +24,7 @@ def _compared(graph: Graph) -> Iterator[tuple[str, str]]:
     for capacity in facts.capacity:
         yield f"nodes {capacity.name}", joined(nodes(capacity), *node_traits(capacity), by=", ")
     for resource, amount in requested(facts.workloads).items():
-        yield f"{resource} asked for", str(amount)
+        yield f"{resource} requested", str(amount)
     for model in facts.models:
         settings = (f"{key} {value}" for key, value in model.settings.items())
         yield f"model of {model.owner}", joined(model.model, *settings, by=", ")
@@ -34,5 +34,12 @@ def _compared(graph: Graph) -> Iterator[tuple[str, str]]:
             yield workload.title, joined(f"{workload.replicas or '?'} × ({', '.join(asks)})", *workload.images, by=", ")
 
 
-EKS = ComparedDomain(words=WORDS, sections=sections, facts_title="Clusters, nodes, models", facts=compared, dangers=dangers)
-"""For every view and comparison of this command."""
+EKS = ComparedDomain(
+    words=WORDS,
+    sections=sections,
+    facts_title="Clusters, nodes, models",
+    facts=compared,
+    dangers=dangers,
+    findings_title="Findings of check",
+)
+"""The domain of every view and comparison of this command."""

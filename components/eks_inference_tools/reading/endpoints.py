@@ -1,8 +1,9 @@
-"""Where a graph can be reached: Services, Ingresses and load balancers. Pure."""
+"""Reads endpoints from a graph: Services, Ingresses and load balancers. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from eks_inference_tools.reading.objects import name_of, namespace_of
 from stackgraph.graph.describe import is_kubernetes_object, ports, short_type
 from stackgraph.graph.document import Graph, is_read
 from stackgraph.graph.values import at, items, joined, table, text, unique
@@ -17,7 +18,7 @@ _SCHEMES = {"true": "internal", "false": "internet-facing"}
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A Service, Ingress or load balancer. ``outside`` is True where more than the pods of the cluster reach it."""
+    """A Service, Ingress or load balancer. ``outside``: it is reachable from outside the cluster."""
 
     urn: str
     kind: str
@@ -30,7 +31,7 @@ class Endpoint:
 
 
 def endpoints(graph: Graph) -> tuple[Endpoint, ...]:
-    """What is reached from outside the cluster comes first."""
+    """The endpoints of a graph, those that are reachable from outside the cluster first."""
     return tuple(sorted(_endpoints(graph), key=lambda e: (not e.outside, e.namespace, e.name, e.kind, e.urn)))
 
 
@@ -43,9 +44,8 @@ def _endpoints(graph: Graph) -> Iterator[Endpoint]:
             yield Endpoint(resource.urn, short_type(resource.type), "", text(resource.name), type_, outside=True)
         if not is_kubernetes_object(resource):
             continue
-        metadata, spec = inputs.get("metadata"), inputs.get("spec")
-        namespace, name = text(at(metadata, "namespace")), text(at(metadata, "name")) or text(resource.name)
-        annotations = table(at(metadata, "annotations"))
+        namespace, name, spec = namespace_of(resource), name_of(resource), inputs.get("spec")
+        annotations = table(at(inputs, "metadata", "annotations"))
         said = next((text(annotations[key]) for key in _SCHEME_ANNOTATIONS if key in annotations), "")
         scheme = _SCHEMES.get(said, said)
         if resource.type == "kubernetes:core/v1:Service":

@@ -1,4 +1,4 @@
-"""What a deployed stack should look like, worked out from its recorded graph. There is no second list."""
+"""Derives from a recorded graph what its deployed stack should contain. No other list of expectations exists."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from eks_inference.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL, NODE_GROUP_LABEL, POOL_LABEL
 from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
-from eks_inference_tools.reading.charts import Chart, chart_of
+from eks_inference_tools.reading.charts import chart_of
 from eks_inference_tools.reading.clusters import clusters
 from eks_inference_tools.reading.kinds import (
     CHECKED,
@@ -27,7 +27,7 @@ from eks_inference_tools.reading.kinds import (
     WORKLOADS,
     subject_of,
 )
-from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
+from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import FAMILY_LABEL, node_pools
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type, short_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_read
@@ -38,9 +38,7 @@ from stackgraph.graph.values import at, table, text, texts
 
 @dataclass(frozen=True)
 class ExpectedObject:
-    """An object that the stack makes. ``name`` is empty where only the deployment knows it; ``area`` is the class of the
-    component that it is part of.
-    """
+    """An object of the stack. ``name`` is empty when only the deployment knows it. ``area`` is the class of its component."""
 
     resource: str
     namespace: str
@@ -55,7 +53,7 @@ class ExpectedObject:
 
 @dataclass(frozen=True)
 class ExpectedPool:
-    """Nodes of one managed node group or Karpenter NodePool. ``least`` nodes are always there; None: as many as pods need."""
+    """Nodes of one managed node group or NodePool. ``least`` is their minimum number, None when it depends on the pods."""
 
     name: str
     selector: Mapping[str, str]
@@ -66,7 +64,7 @@ class ExpectedPool:
 
 @dataclass(frozen=True)
 class ExpectedRelease:
-    """A Helm release. ``chart`` is the chart's bare name."""
+    """A Helm release. ``chart`` is the name of the chart without repository."""
 
     namespace: str
     name: str
@@ -77,7 +75,7 @@ class ExpectedRelease:
 
 @dataclass(frozen=True)
 class ExpectedAddon:
-    """An EKS add-on and the workloads it runs, as (resource, namespace, name)."""
+    """An EKS add-on and its workloads, as (resource, namespace, name)."""
 
     name: str
     version: str
@@ -87,9 +85,9 @@ class ExpectedAddon:
 
 @dataclass(frozen=True)
 class Expected:
-    """Everything that is looked for. ``areas`` are the headings of a report in the order in which the parts are completed.
+    """The expected contents of a deployed stack. ``areas`` are the headings of a report, in the order of deployment.
 
-    ``unchecked`` counts what is in the graph and has no check, by type.
+    ``unchecked`` counts by type the resources that no check covers.
     """
 
     stack: str
@@ -104,7 +102,7 @@ class Expected:
     unchecked: Mapping[str, int] = field(default_factory=dict)
 
     def resources(self) -> tuple[str, ...]:
-        """Which resources a check needs to see, as kubectl names them."""
+        """The resources that the checks read, as kubectl names them."""
         needed = {item.resource for item in self.objects} | {NODES}
         if self.releases or self.addons:
             needed |= {DAEMON_SETS, DEPLOYMENTS}
@@ -117,12 +115,12 @@ class Expected:
         return tuple(sorted(needed))
 
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces that the stack makes, and so is alone in."""
+        """The namespaces that the stack creates. It is their only owner."""
         return tuple(sorted(item.name for item in self.objects if item.resource == NAMESPACES and item.name))
 
 
 def expected_of(graph: Graph) -> Expected:
-    """What the stack should look like when it is deployed and well."""
+    """Derives what the stack should contain when it is deployed and healthy."""
     structure = Structure(graph)
     level: dict[str, int] = {}
     objects: list[ExpectedObject] = []
@@ -132,13 +130,14 @@ def expected_of(graph: Graph) -> Expected:
     for resource in sorted(graph.resources, key=lambda r: (structure.level.get(r.urn, 0), r.urn)):
         area = _area(resource, structure)
         if resource.type == CHART_TYPE and not is_read(resource):
-            releases.append(_release(chart_of(resource), area))
+            chart = chart_of(resource)
+            releases.append(ExpectedRelease(chart.namespace, chart.release, chart.name, chart.version, area))
         elif resource.type == ADDON_TYPE and not is_read(resource):
-            addon = _addon(Addon(resource), area)
-            if addon is None:
-                unchecked[f"add-on {Addon(resource).name}"] += 1
+            addon = Addon(resource)
+            if addon.runs is None:
+                unchecked[f"add-on {addon.name}"] += 1
                 continue
-            addons.append(addon)
+            addons.append(ExpectedAddon(addon.name, addon.version, area, tuple(_addon_workloads(addon.runs))))
         elif is_kubernetes_object(resource):
             found = _object(resource, area)
             if found is None:
@@ -170,7 +169,7 @@ def _area(resource: Resource, structure: Structure) -> str:
 
 
 def _existing_cluster(graph: Graph) -> str:
-    """The name that the stack's own Kubernetes provider gives to a cluster that it did not make."""
+    """The name of a cluster outside the graph, as the stack's explicit Kubernetes provider gives it. Empty when ambiguous."""
     providers = [r for r in graph.of_type("pulumi:providers:kubernetes") if not r.is_default_provider]
     names = {text(provider.inputs.get("clusterIdentifier")) for provider in providers}
     return next(iter(names)) if len(names) == 1 else ""
@@ -195,43 +194,25 @@ def _object(resource: Resource, area: str) -> ExpectedObject | None:
 
 def _pools(graph: Graph) -> Iterator[ExpectedPool]:
     for group in node_groups(graph):
-        yield _pool(group.labels, {NODE_GROUP_LABEL: group.name}, group.instance_types, least=_least(group))
+        low, size, high = group.sizes
+        # Where something may scale the group, only the lower bound is certain.
+        scaled = low is not None and high is not None and low < high and size != 0
+        least = (low if scaled else size) or 0
+        yield _pool(group.labels, {NODE_GROUP_LABEL: group.name}, least, group.instance_types)
     for pool in node_pools(graph):
         types, families = pool.chosen(INSTANCE_TYPE_LABEL), pool.chosen(FAMILY_LABEL)
-        yield _pool(pool.labels, {KARPENTER_POOL_LABEL: pool.name}, types, families)
+        yield _pool(pool.labels, {KARPENTER_POOL_LABEL: pool.name}, None, types, families)
 
 
 def _pool(
-    labels: Any, own: Mapping[str, str], types: tuple[str, ...], families: tuple[str, ...] = (), least: int | None = None
+    labels: Any, own: Mapping[str, str], least: int | None, types: tuple[str, ...], families: tuple[str, ...] = ()
 ) -> ExpectedPool:
-    """The label of the library, which a deployed pool may share with its successor, comes before that of the pool's maker."""
+    """Selects nodes by the library's label, which pools share with their successors, else by the label of EKS or Karpenter."""
     pool = table(labels).get(POOL_LABEL)
     selector = own if pool is None else {POOL_LABEL: text(pool)}
     return ExpectedPool(next(iter(selector.values())), selector, least, types, families)
 
 
-def _least(group: NodeGroup) -> int:
-    """Nodes that a node group has in any case: where something scales it, its lower bound."""
-    low, size, high = group.sizes
-    if low is not None and high is not None and low < high and size != 0:
-        return low
-    return size or 0
-
-
-def _release(chart: Chart, area: str) -> ExpectedRelease:
-    return ExpectedRelease(chart.namespace, chart.release, chart.name, chart.version, area)
-
-
-def _addon(addon: Addon, area: str) -> ExpectedAddon | None:
-    row = addon.runs
-    if row is None:
-        return None
-    kinds = ((DEPLOYMENTS, "deployments"), (DAEMON_SETS, "daemonsets"))
-    return ExpectedAddon(
-        name=addon.name,
-        version=addon.version,
-        area=area,
-        workloads=tuple(
-            (kubectl_name, row["namespace"], workload) for kubectl_name, key in kinds for workload in texts(row.get(key))
-        ),
-    )
+def _addon_workloads(row: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for resource, key in ((DEPLOYMENTS, "deployments"), (DAEMON_SETS, "daemonsets")):
+        yield from ((resource, row["namespace"], workload) for workload in texts(row.get(key)))

@@ -1,4 +1,4 @@
-"""Expressions over labels, as node affinity and the requirements of NodePools have them, and which labels fulfil them. Pure."""
+"""Evaluates expressions over node labels, as in node affinity and the requirements of NodePools. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import items, text, texts
 
 Values = frozenset[str] | None
-"""Values a label may have on a node: empty, the node has no such label; None, it may be there with any value."""
+"""The possible values of a label on a node. Empty: the node does not have the label. None: any value, or no label."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """One NodeSelectorRequirement of the Kubernetes API. What stands for one that is not known is its ``key``."""
+    """One NodeSelectorRequirement of the Kubernetes API. The token of an unknown one is its ``key``."""
 
     key: str
     operator: str
@@ -25,7 +25,7 @@ class Expression:
         return not is_token(self.key)
 
     def fulfilled_by(self, possible: Values) -> bool:
-        """Whether a label that has one of the possible values can fulfil it; what is not known never forbids it."""
+        """Whether a label with one of the possible values can fulfil the expression. Unknown values always can."""
         if possible is None or any(is_token(value) for value in self.values):
             return True
         if self.operator == "In":
@@ -44,7 +44,7 @@ class Expression:
 
 
 def expressions(value: Any) -> tuple[Expression, ...]:
-    """The expressions of a list (``matchExpressions``, ``requirements``)."""
+    """Reads a list of expressions, such as ``matchExpressions`` or ``requirements``."""
     return tuple(_expression(one) for one in items(value))
 
 

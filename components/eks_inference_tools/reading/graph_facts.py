@@ -1,35 +1,37 @@
-"""What the rules judge in a recorded graph: views that are worked out once, of any Pulumi program's graph.
+"""The subject of rules about recorded graphs of any Pulumi program: views of the graph, each computed once.
 
-Values that are secret, unknown or of an unexpected kind are left out of every view: they are never a fault.
+Every view leaves out values that are secret, unknown or of an unexpected type, so that they never cause a finding.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.reading.autoscalers import Autoscaler, autoscalers
-from eks_inference_tools.reading.charts import V4_CHART_TYPE, Chart, charts
+from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.charts import V4_CHART_TYPE, charts
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources
-from eks_inference_tools.reading.node_groups import LaunchTemplate, NodeGroup, launch_templates, node_groups
-from eks_inference_tools.reading.node_pools import NodeClass, node_classes
+from eks_inference_tools.reading.node_groups import launch_templates, node_groups
+from eks_inference_tools.reading.node_pools import node_classes
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
-from eks_inference_tools.reading.pod_templates import PodTemplate, group_kind, pod_templates
+from eks_inference_tools.reading.objects import group_kind, name_of
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.pods import Container
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.scheduling import obstacles
 from eks_inference_tools.reading.security_groups import SecurityGroups
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, joined, table, text
+from stackgraph.graph.values import at, table, text
 
-# What makes nodes in ways the graph does not show. Other remote components may, too.
+# Resources that create nodes which the graph does not show. Remote components may do so as well, except these.
 _OTHER_NODES = frozenset(("aws:autoscaling/group:Group", "aws:ec2/instance:Instance", "aws:eks/fargateProfile:FargateProfile"))
 _REMOTE_WITHOUT_NODES = frozenset((REMOTE_CLUSTER_TYPE, "eks:index:Addon", V4_CHART_TYPE))
 
-# Custom resources by which no controller makes pods where the object is; any other may.
+# Custom resources for which no controller creates pods in their namespace. Other kinds may have such a controller.
 _NO_PODS = frozenset(
     (
         "ClusterPolicy",
@@ -44,25 +46,38 @@ _NO_PODS = frozenset(
     )
 )
 
+T = TypeVar("T")
+
 _SCHEDULER_NAME = re.compile(r"""["']?schedulerName["']?\s*:\s*["']?([\w.-]+)""")
 
 
+def _view(read: Callable[[Graph], T]) -> "cached_property[T]":
+    """A view that a function reads from the graph."""
+    return cached_property(lambda facts: read(facts.graph))
+
+
 class GraphFacts:
-    """Lazily worked out views of a recorded graph."""
+    """Views of a recorded graph, computed on first use."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
     # -- objects of the cluster
 
-    @cached_property
-    def pods(self) -> tuple[PodTemplate, ...]:
-        """Every pod template of the graph."""
-        return tuple(pod_templates(self.graph))
+    autoscalers = _view(lambda graph: tuple(autoscalers(graph)))
+    charts = _view(charts)
+    clusters = _view(cluster_resources)
+    launch_templates = _view(launch_templates)
+    node_classes = _view(node_classes)
+    node_groups = _view(node_groups)
+    pods = _view(lambda graph: tuple(pod_templates(graph)))
+    security_groups = _view(SecurityGroups)
+    shapes = _view(node_shapes)
 
     @cached_property
-    def autoscalers(self) -> tuple[Autoscaler, ...]:
-        return tuple(autoscalers(self.graph))
+    def containers(self) -> tuple[tuple[PodTemplate, Container, str], ...]:
+        """Every container with its pod template and a title that names both."""
+        return tuple((pod, one, f"{pod.title}, {one.title}") for pod in self.pods for one in pod.containers)
 
     @cached_property
     def objects(self) -> Mapping[str, tuple[Resource, ...]]:
@@ -74,31 +89,25 @@ class GraphFacts:
         return {kind: tuple(resources) for kind, resources in found.items()}
 
     @cached_property
-    def charts(self) -> tuple[Chart, ...]:
-        return charts(self.graph)
-
-    @cached_property
     def schedulers(self) -> tuple[str, ...]:
-        """Names that second schedulers of the graph answer to, by their configuration."""
-        found: set[str] = set()
-        for resource in self.objects.get("ConfigMap", ()):
-            for value in table(resource.inputs.get("data")).values():
-                if isinstance(value, str) and "KubeSchedulerConfiguration" in value:
-                    found |= set(_SCHEDULER_NAME.findall(value))
-        return tuple(sorted(found))
+        """Names of second schedulers, from the configurations in ConfigMaps."""
+        maps = self.objects.get("ConfigMap", ())
+        values = [value for one in maps for value in table(one.inputs.get("data")).values() if isinstance(value, str)]
+        configurations = (value for value in values if "KubeSchedulerConfiguration" in value)
+        return tuple(sorted({name for value in configurations for name in _SCHEDULER_NAME.findall(value)}))
 
     @cached_property
     def schedulers_unseen(self) -> bool:
-        """Whether a chart may bring schedulers."""
+        """Whether a chart may install schedulers."""
         return any("scheduler" in chart.name or any("scheduler" in key.lower() for key in chart.values) for chart in self.charts)
 
     @cached_property
     def namespace_labels(self) -> Mapping[str, Mapping[str, Any]]:
-        """Labels of the namespaces that the graph makes."""
+        """The labels of the namespaces of the graph, by name."""
         return {name_of(one): table(at(one.inputs, "metadata", "labels")) for one in self.objects.get("Namespace", ())}
 
     def pods_known(self, namespace: str) -> bool:
-        """Whether every pod of a namespace is in the graph: none comes from a chart, an operator, EKS or another program."""
+        """Whether the graph has every pod of a namespace: none comes from a chart, an operator, EKS or another program."""
         return namespace not in self._shared_namespaces and (bool(self.clusters) or namespace in self.namespace_labels)
 
     @cached_property
@@ -116,39 +125,32 @@ class GraphFacts:
     # -- nodes
 
     @cached_property
-    def clusters(self) -> tuple[Resource, ...]:
-        """The EKS clusters that the graph makes."""
-        return cluster_resources(self.graph)
-
-    @cached_property
     def kubernetes_version(self) -> str:
-        """The version of the graph's cluster; empty when there is not just one known."""
+        """The Kubernetes version of the graph's clusters. Empty when it is unknown or they differ."""
         versions = {text(cluster.inputs.get("version")) for cluster in self.clusters}
         found = versions.pop() if len(versions) == 1 else ""
         return "" if is_token(found) else found
 
     @cached_property
-    def shapes(self) -> tuple[NodeShape, ...]:
-        """The nodes that the graph's pools start."""
-        return node_shapes(self.graph)
-
-    @cached_property
     def nodes_known(self) -> bool:
-        """Whether pods can only land on nodes of the graph's own pools."""
+        """Whether the pools of the graph provide all nodes of the cluster."""
         return bool(self.shapes) and bool(self.clusters) and not any(_makes_other_nodes(r) for r in self.graph.resources)
 
+    @property
+    def placed_pods(self) -> tuple[PodTemplate, ...]:
+        """The pods whose placement the graph decides: all when ``nodes_known``, else none."""
+        return self.pods if self.nodes_known else ()
+
     def shapes_for(self, pod: PodTemplate) -> tuple[NodeShape, ...]:
-        """The shapes of the graph that a pod can land on, however much it asks for."""
-        if pod not in self._shapes_for:
-            self._shapes_for[pod] = tuple(shape for shape in self.shapes if not obstacles(pod.spec, shape))
-        return self._shapes_for[pod]
+        """The node shapes that a pod of the graph matches, whatever it requests."""
+        return self._shapes_by_pod[pod]
 
     @cached_property
-    def _shapes_for(self) -> dict[PodTemplate, tuple[NodeShape, ...]]:
-        return {}
+    def _shapes_by_pod(self) -> Mapping[PodTemplate, tuple[NodeShape, ...]]:
+        return {pod: tuple(shape for shape in self.shapes if not obstacles(pod.spec, shape)) for pod in self.pods}
 
     def instance_types(self, pod: PodTemplate) -> tuple[InstanceType, ...]:
-        """Instance types of the catalog that a pod can land on: by the graph's pools, else by what it selects."""
+        """The instance types in the catalog that a pod can run on: those of matching pools, else those it selects."""
         known = instance_types()
         found = [shape.instance for shape in self.shapes_for(pod) if shape.instance]
         if not found:
@@ -158,44 +160,12 @@ class GraphFacts:
 
     @cached_property
     def daemons(self) -> tuple[PodTemplate, ...]:
-        """Pods that run on each node."""
+        """Pod templates of DaemonSets."""
         return tuple(pod for pod in self.pods if pod.kind == "DaemonSet")
-
-    @cached_property
-    def node_groups(self) -> tuple[NodeGroup, ...]:
-        return node_groups(self.graph)
-
-    @cached_property
-    def node_classes(self) -> tuple[NodeClass, ...]:
-        return node_classes(self.graph)
-
-    @cached_property
-    def launch_templates(self) -> Mapping[str, LaunchTemplate]:
-        """Launch templates that the graph makes, by URN."""
-        return launch_templates(self.graph)
-
-    @cached_property
-    def security_groups(self) -> SecurityGroups:
-        return SecurityGroups(self.graph)
-
-
-def name_of(resource: Resource) -> str:
-    """The name of a Kubernetes object."""
-    return text(at(resource.inputs, "metadata", "name")) or text(resource.name)
-
-
-def namespace_of(resource: Resource) -> str:
-    """The namespace of a Kubernetes object."""
-    return text(at(resource.inputs, "metadata", "namespace")) or "default"
-
-
-def title_of(resource: Resource) -> str:
-    """``Service demo/server``."""
-    return joined(group_kind(resource)[1], joined(at(resource.inputs, "metadata", "namespace"), name_of(resource), by="/"))
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every value inside a document that is no table or list, with the keys that lead to it."""
+    """Yields every scalar inside a document, with the path of keys that leads to it."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
         path, here = waiting.pop()

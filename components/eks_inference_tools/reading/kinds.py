@@ -1,4 +1,4 @@
-"""Kinds of Kubernetes objects that the tools look at, and their resources as kubectl names them."""
+"""Kinds of Kubernetes objects that the tools read, and the names of their resources in kubectl."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ CHECKED: Mapping[tuple[str, str], str] = {
     ("ray.io", "RayService"): RAY_SERVICES,
     ("storage.k8s.io", "StorageClass"): STORAGE_CLASSES,
 }
-"""By API group and kind, the resources (as kubectl names them) whose objects have a state of their own worth a check."""
+"""By API group and kind: the resources, as kubectl names them, of objects whose state is checked."""
 
 WORKLOADS = (DAEMON_SETS, DEPLOYMENTS, JOBS, LEADER_WORKER_SETS, STATEFUL_SETS)
 
@@ -42,5 +42,5 @@ KINDS = {resource: kind for (_, kind), resource in CHECKED.items()}
 
 
 def subject_of(resource: str, namespace: str, name: str) -> str:
-    """``DaemonSet kube-system/neuron-device-plugin``"""
+    """The heading of an object: ``DaemonSet kube-system/neuron-device-plugin``."""
     return f"{KINDS[resource]} {namespace}/{name}" if namespace else f"{KINDS[resource]} {name}"

@@ -1,4 +1,4 @@
-"""What KubeRay and Ray Serve call things: labels of pods, Services of a RayService, its Serve applications. Pure.
+"""Names that KubeRay generates and the Serve configuration of a RayService: pod labels, Services, applications. Pure.
 
 Sources: KubeRay 1.7.0 (labels and names it generates); Ray 2.52.1, ``serve.schema``.
 """
@@ -18,12 +18,12 @@ HEAD_GROUP = "headgroup"
 
 
 def generated_services(name: str) -> tuple[str, ...]:
-    """The Services that KubeRay makes for a RayService: its head, and the pods that serve."""
+    """The Services that KubeRay creates for a RayService: for its head, and for the pods that serve."""
     return f"{name}-head-svc", f"{name}-serve-svc"
 
 
 def serve_applications(ray_service: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Deployments by application as a RayService configures them; empty where that is not known or no YAML."""
+    """The deployments of each Serve application of a RayService. Empty when its configuration is unknown or not YAML."""
     config = at(ray_service, "spec", "serveConfigV2")
     try:
         document = yaml.safe_load(config) if isinstance(config, str) else None

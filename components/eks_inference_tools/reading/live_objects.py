@@ -1,4 +1,4 @@
-"""Kubernetes objects as an API server shows them: what they are called, who made them, what their status says. Pure."""
+"""Reads names, owners and status of Kubernetes objects as an API server returns them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from stackgraph.graph.values import at, items, table, text
 Object = Mapping[str, Any]
 
 Seen = Mapping[str, Sequence[Object]]
-"""Objects by resource, as kubectl names it, listed at one moment, of all namespaces."""
+"""The objects of all namespaces at one moment, by resource as kubectl names it."""
 
 
 def identity_of(item: Object) -> tuple[str, str]:
@@ -33,24 +33,22 @@ def is_leaving(item: Object) -> bool:
 
 
 def is_stale(item: Object) -> bool:
-    """Whether the object's controller has not yet seen its latest change."""
+    """Whether the object's controller has not yet observed its latest change."""
     generation, seen = at(item, "metadata", "generation"), at(item, "status", "observedGeneration")
     return isinstance(generation, int) and isinstance(seen, int) and seen < generation
 
 
 def condition_of(item: Object, type_: str) -> Mapping[str, Any] | None:
-    """The condition of that type, with ``status`` (``True``, ``False``, ``Unknown``), ``reason`` and ``message``."""
+    """The condition of a type, with ``status`` (``True``, ``False``, ``Unknown``), ``reason`` and ``message``."""
     return next((condition for condition in conditions_of(item) if condition.get("type") == type_), None)
 
 
 def conditions_of(item: Object) -> Iterator[Mapping[str, Any]]:
-    for condition in items(at(item, "status", "conditions")):
-        if isinstance(condition, Mapping):
-            yield condition
+    return (condition for condition in items(at(item, "status", "conditions")) if isinstance(condition, Mapping))
 
 
 def count_of(item: Object, *path: str) -> int:
-    """A number of the object's status or spec; 0 where it is left out, as the API does with zeros."""
+    """A number in the object's status or spec. 0 when it is missing, because the API omits zeros."""
     value = at(item, *path)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
@@ -63,13 +61,13 @@ def title_of(item: Object) -> str:
 
 
 def controller_of(item: Object) -> Object | None:
-    """The reference to what made the object, with ``kind``, ``name`` and ``uid``; None when nothing did."""
+    """The owner reference of the object's controller, with ``kind``, ``name`` and ``uid``, or None."""
     references = items(at(item, "metadata", "ownerReferences"))
     return next((one for one in references if at(one, "controller") is True), None)
 
 
 def is_controlled_by(item: Object, owner: Object) -> bool:
-    """Whether this very ``owner``, and not an earlier one of its name, made the object."""
+    """Whether ``owner`` controls the object, by UID: an earlier owner may have had the same name."""
     uid = at(owner, "metadata", "uid")
     return uid is not None and at(controller_of(item), "uid") == uid
 
@@ -87,12 +85,12 @@ def has_ended(pod: Object) -> bool:
 
 
 def node_of(pod: Object) -> str:
-    """The node that the pod is bound to; empty before that."""
+    """The node that the pod is bound to, or an empty text."""
     return text(at(pod, "spec", "nodeName"))
 
 
 def taints_of(node: Object) -> Iterator[Taint]:
-    """The taints of a node that keep pods away."""
+    """The taints of a node with effect NoSchedule or NoExecute."""
     for one in items(at(node, "spec", "taints")):
         if (effect := at(one, "effect")) in ("NoSchedule", "NoExecute"):
             yield Taint(text(at(one, "key")), text(at(one, "value")), effect)

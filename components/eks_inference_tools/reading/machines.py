@@ -1,18 +1,19 @@
-"""What managed node groups and NodePools have in common: disks, interfaces, subnets, taints. Pure."""
+"""Reads what managed node groups and NodePools have in common: disks, interfaces, subnets, taints. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
 from eks_inference.placement import Taint, TaintEffect
 from eks_inference_tools.reading.scalars import quantity, whole
-from eks_inference_tools.reading.taints import taint_effect
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, text
+from stackgraph.graph.values import at, items, text, unique
 
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
+
+_EFFECTS_OF_EKS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 
 GIB = 2**30
 
@@ -21,7 +22,7 @@ GIB = 2**30
 class Disk:
     """One of the ``blockDeviceMappings`` of a launch template or EC2NodeClass.
 
-    ``size`` is as it is given: GiB of EC2, or a quantity of Karpenter. ``ebs`` tells it from an instance store.
+    ``size`` is as given: GiB for EC2, a quantity for Karpenter. ``ebs`` is False for an instance store.
     """
 
     device: str
@@ -33,15 +34,13 @@ class Disk:
 
     @property
     def gib(self) -> int | None:
-        if (size := whole(self.size)) is not None:
-            return size
-        found = quantity(self.size)
-        return None if found is None else int(found / GIB)
+        size, found = whole(self.size), quantity(self.size)
+        return size if size is not None else None if found is None else int(found / GIB)
 
 
 @dataclass(frozen=True)
 class Subnet:
-    """Zone name and zone id, each empty where it is not known."""
+    """The zone name and zone id of a subnet. Each is empty when unknown."""
 
     zone: str
     zone_id: str
@@ -49,29 +48,29 @@ class Subnet:
 
 @dataclass(frozen=True)
 class Subnets:
-    """The subnets that nodes start in: how many the program names, and those among them that the graph makes."""
+    """The subnets of nodes: ``named`` is how many the program gives, ``made`` those among them that the graph makes."""
 
     named: int = 0
     made: tuple[Subnet, ...] = ()
 
     @property
     def zones(self) -> frozenset[str]:
-        """Names of all zones; empty when one of them may be missing."""
-        return self._all([subnet.zone for subnet in self.made])
+        """The names of all zones. Empty when any may be missing."""
+        return self._all(subnet.zone for subnet in self.made)
 
     @property
     def zone_ids(self) -> frozenset[str]:
-        """Ids of all zones; empty when one of them may be missing."""
-        return self._all([subnet.zone_id for subnet in self.made])
+        """The ids of all zones. Empty when any may be missing."""
+        return self._all(subnet.zone_id for subnet in self.made)
 
-    def _all(self, found: list[str]) -> frozenset[str]:
+    def _all(self, found: Iterable[str]) -> frozenset[str]:
         known = [one for one in found if one]
         return frozenset(known) if len(known) >= self.named else frozenset()
 
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """Fields that launch templates and EC2NodeClasses have in common. ``document`` is as it was given."""
+    """The common fields of launch templates and EC2NodeClasses. ``document`` is the given launch template or ``spec``."""
 
     document: Any
 
@@ -91,7 +90,7 @@ class Machine:
 
     @property
     def root_disk(self) -> Disk | None:
-        """The disk that is called so, else the first."""
+        """The disk with ``rootVolume``, else the first."""
         return next((disk for disk in self.disks if disk.is_root), next(iter(self.disks), None))
 
     @cached_property
@@ -100,27 +99,43 @@ class Machine:
 
     @cached_property
     def efa_interfaces(self) -> int | None:
-        """How many of its interfaces are EFA; None when that is not known."""
+        """The number of EFA interfaces. None when unknown."""
         if is_token(at(self.document, "networkInterfaces")):
             return None
         return sum(text(at(interface, "interfaceType")).startswith("efa") for interface in self.interfaces)
 
 
 def subnets_of(graph: Graph, resource: Resource, property_: str, given: Any) -> Subnets:
+    """The subnets that a property of a resource refers to. ``given`` is the list in it."""
     urns = resource.property_dependencies.get(property_, ())
     used = (graph.by_urn[urn] for urn in urns if urn in graph.by_urn and graph.by_urn[urn].type == SUBNET_TYPE)
     made = tuple(Subnet(known(one.inputs.get("availabilityZone")), known(one.inputs.get("availabilityZoneId"))) for one in used)
     return Subnets(len(items(given)), made)
 
 
+def taint(value: Any) -> str:
+    """``key=value:Effect`` of a taint in the spelling of Kubernetes or of the EKS API."""
+    if not isinstance(value, Mapping):
+        return text(value)
+    effect = _effect(value)
+    return "=".join(unique((text(value.get("key")), text(value.get("value"))))) + (f":{effect}" if effect else "")
+
+
+def _effect(value: Any) -> str:
+    effect = text(at(value, "effect"))
+    return _EFFECTS_OF_EKS.get(effect, effect)
+
+
 def known_taints(given: Sequence[Any]) -> tuple[Taint, ...]:
+    """The taints without those that are secret or unknown."""
     return tuple(
         Taint(text(at(one, "key")), text(at(one, "value")), cast(TaintEffect, effect))
         for one in given
         if not any(is_token(inside) for inside in (one, at(one, "key"), at(one, "value")))
-        and (effect := taint_effect(one)) in ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        and (effect := _effect(one)) in ("NoSchedule", "PreferNoSchedule", "NoExecute")
     )
 
 
 def known(value: Any) -> str:
+    """The value as a text. Empty when it is secret or unknown."""
     return "" if is_token(value) else text(value)

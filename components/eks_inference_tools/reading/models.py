@@ -1,4 +1,4 @@
-"""Models that a graph names: in the inputs of components, else in command lines and environments of pods. Pure."""
+"""Finds the models that a graph names: in inputs of components, else in commands and environments of pods. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from stackgraph.graph.document import Graph, is_component
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, plain, text
 
-# What tells most comes first: of several keys that stand together, it names the model, and the others say how it is called.
+# In order of precedence: the first key that a table has names the model, the others are shown as settings.
 _MODEL_KEYS = ("modelid", "hfmodel", "huggingfacemodel", "model", "modelname")
 _MODEL_ID_KEYS = ("id", "name", "repository", "repo", "path")
 _SETTING_KEYS = (
@@ -31,7 +31,7 @@ _SETTING_KEYS = (
 
 @dataclass(frozen=True)
 class ModelFact:
-    """A model that a component's inputs, or else a pod's command line or environment, name."""
+    """A model and the component or workload that names it."""
 
     owner: str
     owner_type: str
@@ -40,7 +40,7 @@ class ModelFact:
 
 
 def models(graph: Graph, running: tuple[Workload, ...]) -> Iterator[ModelFact]:
-    """``running`` are the graph's workloads. A model that a component names is not told of its pods again."""
+    """The models of a graph with the workloads ``running``. A model that a component names is not repeated for its pods."""
     structure = Structure(graph)
     named = {r.urn: tuple(_named_models(plain(r.inputs))) for r in graph.resources if is_component(r) or r.remote}
     known = set()
@@ -61,7 +61,7 @@ def models(graph: Graph, running: tuple[Workload, ...]) -> Iterator[ModelFact]:
 
 
 def _named_models(value: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    """Models anywhere in a component's inputs, each with what stands beside it about how it runs."""
+    """Models anywhere in a component's inputs, each with the settings in the same table."""
     waiting = [value]
     while waiting:
         here = waiting.pop()
@@ -85,7 +85,7 @@ def _model_id(value: Any) -> str:
 
 
 def _among(value: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
-    """The keys of a table that are among these, in their order."""
+    """The keys of a table that are among ``keys``, in the order of ``keys``."""
     return sorted((key for key in value if _bare(key) in keys), key=lambda key: (keys.index(_bare(key)), key))
 
 

@@ -1,6 +1,6 @@
-"""Managed node groups of a graph and their launch templates. Pure.
+"""Reads managed node groups and their launch templates from a graph. Pure.
 
-What the program leaves open is empty or None; what is secret or unknown is what stands for it, unless something else is said.
+A value that the program leaves out is empty or None. A secret or unknown value is its token, unless stated otherwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
 LAUNCH_TEMPLATE_TYPE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 CUSTOM_IMAGE = "CUSTOM"
-"""AMI type of a node group whose image comes with its launch template."""
+"""The AMI type of a node group whose launch template sets the image."""
 
 
 @dataclass(frozen=True, eq=False)
 class LaunchTemplate(Machine):
-    """A launch template; an empty one, without ``resource``, is that of a node group which leaves all to EKS."""
+    """A launch template. That of a node group without one is empty and has no ``resource``."""
 
     resource: Resource | None = None
 
@@ -55,7 +55,7 @@ class LaunchTemplate(Machine):
 
 @dataclass(frozen=True, eq=False)
 class NodeGroup:
-    """A managed node group. ``template`` is None when it has one that the graph does not make."""
+    """A managed node group. ``template`` is None when its launch template is outside the graph."""
 
     resource: Resource
     template: LaunchTemplate | None
@@ -67,12 +67,12 @@ class NodeGroup:
 
     @cached_property
     def name(self) -> str:
-        """Its name at EKS, else the resource's."""
+        """Its name in EKS, else the logical name of the resource."""
         return known(self._inputs.get("nodeGroupName")) or text(self.resource.name)
 
     @cached_property
     def pool(self) -> str:
-        """What people call its nodes: its name at EKS, the pool that its labels name, or the resource's name."""
+        """The name of its nodes for display: its name in EKS, else the pool in its labels, else the logical name."""
         named = known(self._inputs.get("nodeGroupName"))
         return named or text(at(self.labels, POOL_LABEL)) or text(self.resource.name)
 
@@ -82,13 +82,13 @@ class NodeGroup:
 
     @cached_property
     def instance_types(self) -> tuple[str, ...]:
-        """The preferred one first. A capacity block's stands in the template."""
+        """Its instance types, the preferred one first. A capacity block has its type in the launch template."""
         named = self.template.instance_type if self.template else ""
         return self.own_instance_types or ((named,) if named else ())
 
     @cached_property
     def own_instance_types(self) -> tuple[str, ...]:
-        """Those the group itself names."""
+        """The instance types that the group itself names."""
         return texts(self._inputs.get("instanceTypes"))
 
     @cached_property
@@ -105,20 +105,20 @@ class NodeGroup:
 
     @cached_property
     def taints(self) -> tuple[Taint, ...]:
-        """Those that are known."""
+        """The known taints."""
         return known_taints(self.given_taints)
 
     @property
     def scaling(self) -> tuple[Any, Any, Any]:
-        """Least, desired and most nodes as they are given."""
+        """Minimum, desired and maximum number of nodes, as given."""
         given = self._inputs.get("scalingConfig")
         return at(given, "minSize"), at(given, "desiredSize"), at(given, "maxSize")
 
     @cached_property
     def sizes(self) -> tuple[int | None, int | None, int | None]:
-        """Least, desired and most nodes; None for what is not known."""
-        low, size, high = self.scaling
-        return whole(low), whole(size), whole(high)
+        """Minimum, desired and maximum number of nodes. None for each that is unknown."""
+        low, size, high = map(whole, self.scaling)
+        return low, size, high
 
     @property
     def ami_type(self) -> str:
@@ -126,7 +126,7 @@ class NodeGroup:
 
     @property
     def release(self) -> str:
-        """The AMI release."""
+        """Its AMI release."""
         return text(self._inputs.get("releaseVersion"))
 
     @property
@@ -136,7 +136,7 @@ class NodeGroup:
 
     @property
     def own_image(self) -> bool:
-        """Whether its image is, or may be, none of EKS."""
+        """Whether its image may not come from EKS."""
         return self.template is None or bool(self.template.image) or self.ami_type == CUSTOM_IMAGE
 
     @property
@@ -149,7 +149,7 @@ class NodeGroup:
 
     @property
     def disk_gib(self) -> int | None:
-        """The root disk, by its launch template or by itself."""
+        """The size of the root disk, from the launch template or the group itself."""
         disk = self.template.root_disk if self.template else None
         return disk.gib if disk and disk.gib else whole(self._inputs.get("diskSize"))
 
@@ -159,7 +159,7 @@ class NodeGroup:
 
 
 def node_groups(graph: Graph) -> tuple[NodeGroup, ...]:
-    """The managed node groups that the graph makes."""
+    """The managed node groups of a graph. Leaves out groups that it only reads."""
     templates = launch_templates(graph)
     return tuple(
         NodeGroup(
@@ -173,7 +173,7 @@ def node_groups(graph: Graph) -> tuple[NodeGroup, ...]:
 
 
 def launch_templates(graph: Graph) -> Mapping[str, LaunchTemplate]:
-    """The launch templates that the graph makes, by URN."""
+    """The launch templates of a graph, by URN. Leaves out templates that it only reads."""
     return {one.urn: LaunchTemplate(one.inputs, one) for one in graph.of_type(LAUNCH_TEMPLATE_TYPE) if not is_read(one)}
 
 

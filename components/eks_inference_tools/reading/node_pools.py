@@ -1,6 +1,6 @@
-"""Karpenter's NodePools of a graph and their EC2NodeClasses. Pure.
+"""Reads NodePools and EC2NodeClasses of Karpenter from a graph. Pure.
 
-What the program leaves open is empty or None; what is secret or unknown is what stands for it, unless something else is said.
+A value that the program leaves out is empty or None. A secret or unknown value is its token, unless stated otherwise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any
 from eks_inference.placement import Taint
 from eks_inference_tools.reading.expressions import Expression, expressions
 from eks_inference_tools.reading.machines import Machine, Subnets, known, known_taints, subnets_of
+from eks_inference_tools.reading.objects import name_of
 from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
@@ -36,7 +37,7 @@ class NodeClass(Machine):
 
     @property
     def own_image(self) -> bool:
-        """Whether any image is none that EKS publishes."""
+        """Whether any of its images may not come from EKS."""
         return any(at(term, "alias") is None for term in self.images)
 
     @property
@@ -45,7 +46,7 @@ class NodeClass(Machine):
 
     @property
     def uses_instance_store(self) -> bool:
-        """Whether pods' disk is the instance store."""
+        """Whether pods use the instance store as their disk."""
         return at(self.document, "instanceStorePolicy") == "RAID0"
 
     @property
@@ -55,7 +56,7 @@ class NodeClass(Machine):
 
 @dataclass(frozen=True, eq=False)
 class NodePool:
-    """A NodePool. ``node_class`` is None when the graph does not make it."""
+    """A NodePool. ``node_class`` is None when its EC2NodeClass is outside the graph."""
 
     resource: Resource
     node_class: NodeClass | None
@@ -66,11 +67,11 @@ class NodePool:
 
     @cached_property
     def name(self) -> str:
-        return text(at(self.resource.inputs, "metadata", "name")) or text(self.resource.name)
+        return name_of(self.resource)
 
     @property
     def class_name(self) -> str:
-        """Empty when it is not known."""
+        """The name of its EC2NodeClass. Empty when unknown."""
         return known(at(self._template, "spec", "nodeClassRef", "name"))
 
     @cached_property
@@ -78,7 +79,7 @@ class NodePool:
         return expressions(at(self._template, "spec", "requirements"))
 
     def chosen(self, label: str) -> tuple[str, ...]:
-        """The values that its requirements list for a label."""
+        """The values of a label that its requirements list with ``In``."""
         return tuple(value for one in self.requirements if (one.key, one.operator) == (label, "In") for value in one.values)
 
     @property
@@ -91,7 +92,7 @@ class NodePool:
 
     @cached_property
     def taints(self) -> tuple[Taint, ...]:
-        """Those that are known."""
+        """The known taints."""
         return known_taints(self.given_taints)
 
     @property
@@ -116,7 +117,7 @@ class NodePool:
 
 
 def node_pools(graph: Graph) -> tuple[NodePool, ...]:
-    """The NodePools that the graph makes."""
+    """The NodePools of a graph. Leaves out objects that it only reads."""
     classes = {text(at(one.resource.inputs, "metadata", "name")): one for one in node_classes(graph)}
     return tuple(
         NodePool(one, classes.get(text(at(one.inputs, "spec", "template", "spec", "nodeClassRef", "name"))))
@@ -126,7 +127,7 @@ def node_pools(graph: Graph) -> tuple[NodePool, ...]:
 
 
 def node_classes(graph: Graph) -> tuple[NodeClass, ...]:
-    """The EC2NodeClasses that the graph makes."""
+    """The EC2NodeClasses of a graph. Leaves out objects that it only reads."""
     return tuple(
         NodeClass(one.inputs.get("spec"), one, subnets_of(graph, one, "spec", at(one.inputs.get("spec"), "subnetSelectorTerms")))
         for one in graph.of_type(NODE_CLASS_TYPE)

@@ -1,6 +1,6 @@
-"""The nodes that the pools of a graph start: one shape for each instance type of a pool.
+"""Models the nodes that the pools of a graph start, as one shape for each instance type of a pool.
 
-What is secret, unknown or outside the catalog stays open: a shape then says "may be anything", never a guess.
+A shape leaves open what is secret, unknown or outside the catalog. It never guesses.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,11 +35,11 @@ _OS_LABEL = "kubernetes.io/os"
 _SIZE_LABEL = "karpenter.k8s.aws/instance-size"
 _CPU_LABEL = "karpenter.k8s.aws/instance-cpu"
 
-# Names in the catalog to those in the label.
+# Architectures in the catalog, and their values in the label.
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
-# Labels that the kubelet, the cloud controller, EKS, Karpenter and the discovery of devices put on nodes.
-_PUT_ON_BY_OTHERS = (
+# Labels that the kubelet, the cloud controller, EKS, Karpenter and device discovery set on nodes.
+_SET_BY_OTHERS = (
     "beta.kubernetes.io/",
     "eks.amazonaws.com/",
     "failure-domain.beta.kubernetes.io/",
@@ -53,29 +53,28 @@ _PUT_ON_BY_OTHERS = (
     "nvidia.com/",
     "topology.",
 )
-_KARPENTERS = ("karpenter.k8s.aws/", "karpenter.sh/")
-_NVIDIAS = "nvidia.com/"
+_KARPENTER_DOMAINS = ("karpenter.k8s.aws/", "karpenter.sh/")
 
 
 @dataclass(frozen=True, eq=False)
 class NodeShape:
     """Nodes of one instance type of one managed node group or Karpenter NodePool.
 
-    ``instance`` is None when the type is not known or not in the catalog, ``type_name`` is its name when that is known.
-    ``anything`` is True where nodes may have labels that the graph does not show. ``efa`` counts the EFA interfaces of a node,
-    None when that is not known; ``max_nodes`` is None without a known limit.
+    ``type_name`` is empty when the type is unknown, ``instance`` is None when it is unknown or not in the catalog. ``anything``:
+    nodes may have labels that the graph does not show. ``efa`` is the number of EFA interfaces of a node, None when unknown.
+    ``max_nodes`` is None without a known limit.
     """
 
     pool: str
     by_karpenter: bool
     urn: str
-    type_name: str
-    instance: InstanceType | None
     labels: Mapping[str, Values]
     anything: bool
     taints: tuple[Taint, ...]
-    efa: int | None
+    efa: int | None = None
     max_nodes: int | None = None
+    type_name: str = ""
+    instance: InstanceType | None = None
 
     @cached_property
     def title(self) -> str:
@@ -84,7 +83,7 @@ class NodeShape:
 
     @cached_property
     def offers(self) -> Mapping[str, Decimal]:
-        """What pods can ask of one such node, before any DaemonSet: CPUs, bytes, devices. Empty of what is not known."""
+        """What pods can request of one node, before any DaemonSet: CPUs, bytes, devices. Leaves out what is unknown."""
         found = {} if self.efa is None else {EFA_RESOURCE: Decimal(self.efa)}
         if self.instance:
             room = allocatable(self.instance)
@@ -99,17 +98,16 @@ class NodeShape:
         return found
 
     def possible(self, key: str) -> Values:
-        """The values that label may have on these nodes."""
+        """The values that the label may have on these nodes."""
         if key in self.labels:
             return self.labels[key]
-        if key.startswith(_NVIDIAS) and self.instance and not self.instance.nvidia:
+        without_gpu = key.startswith("nvidia.com/") and self.instance and not self.instance.nvidia
+        if without_gpu or (key.startswith(_KARPENTER_DOMAINS) and not self.by_karpenter):
             return frozenset()
-        if key.startswith(_KARPENTERS) and not self.by_karpenter:
-            return frozenset()
-        return None if self.anything or key.startswith(_PUT_ON_BY_OTHERS) else frozenset()
+        return None if self.anything or key.startswith(_SET_BY_OTHERS) else frozenset()
 
     def can_have(self, wanted: Expression) -> bool:
-        """Whether these nodes can fulfil an expression of a selector."""
+        """Whether these nodes can fulfil an expression over labels."""
         possible = self.possible(wanted.key)
         if possible is None and wanted.key == INSTANCE_TYPE_LABEL and wanted.operator == "In":
             families = self.labels.get(FAMILY_LABEL)
@@ -118,7 +116,7 @@ class NodeShape:
 
 
 def node_shapes(graph: Graph) -> tuple[NodeShape, ...]:
-    """The shapes of every pool that the graph makes."""
+    """The shapes of all pools of a graph."""
     of_groups = (shape for group in node_groups(graph) for shape in shapes_of_group(group))
     of_pools = (shape for pool in node_pools(graph) for shape in shapes_of_node_pool(pool))
     return (*of_groups, *of_pools)
@@ -128,7 +126,7 @@ def node_shapes(graph: Graph) -> tuple[NodeShape, ...]:
 
 
 def shapes_of_group(group: NodeGroup) -> tuple[NodeShape, ...]:
-    """One shape for each instance type, the preferred first."""
+    """The shapes of a node group: one for each instance type, the preferred one first."""
     labels: dict[str, Values] = {
         **_zones(group.subnets),
         ARCHITECTURE_LABEL: None,
@@ -140,10 +138,8 @@ def shapes_of_group(group: NodeGroup) -> tuple[NodeShape, ...]:
         pool=group.pool,
         by_karpenter=False,
         urn=group.urn,
-        type_name="",
-        instance=None,
         labels=labels,
-        # With an image of one's own, user data gives the labels.
+        # With a custom image, user data sets the labels.
         anything=group.own_image or is_token(group.labels),
         taints=_hard(group.taints),
         efa=group.template.efa_interfaces if group.template else None,
@@ -156,13 +152,11 @@ def shapes_of_group(group: NodeGroup) -> tuple[NodeShape, ...]:
 
 
 def shapes_of_node_pool(pool: NodePool) -> tuple[NodeShape, ...]:
-    """One shape for each instance type that the requirements may allow."""
+    """The shapes of a NodePool: one for each instance type that its requirements may allow."""
     base = NodeShape(
         pool=pool.name,
         by_karpenter=True,
         urn=pool.urn,
-        type_name="",
-        instance=None,
         labels={
             **_zones(pool.subnets),
             ARCHITECTURE_LABEL: None,
@@ -172,12 +166,11 @@ def shapes_of_node_pool(pool: NodePool) -> tuple[NodeShape, ...]:
         },
         anything=is_token(pool.labels),
         taints=_hard(pool.taints),
-        efa=None,
     )
     interfaces = pool.node_class.efa_interfaces if pool.node_class else 0
     found = []
     for shape in _candidates(base, pool):
-        # Without interfaces of its own the node gets those its pods ask for.
+        # Without interfaces in its class, a node gets those that its pods request.
         efa = interfaces or (shape.instance.efa_interfaces if shape.instance and interfaces is not None else None)
         if (kept := _required(shape, pool.requirements)) is not None:
             found.append(replace(kept, efa=efa))
@@ -185,7 +178,7 @@ def shapes_of_node_pool(pool: NodePool) -> tuple[NodeShape, ...]:
 
 
 def _candidates(base: NodeShape, pool: NodePool) -> Iterator[NodeShape]:
-    """A shape for each instance type that type and family leave; one of no known type where the catalog may not know them all."""
+    """A shape for each instance type in the pool's types or families, and one of unknown type unless the catalog has them all."""
     names, families = pool.chosen(INSTANCE_TYPE_LABEL), pool.chosen(FAMILY_LABEL)
     if names:
         yield from (_on(base, name) for name in names)
@@ -198,10 +191,10 @@ def _candidates(base: NodeShape, pool: NodePool) -> Iterator[NodeShape]:
 
 
 def _required(shape: NodeShape, requirements: Iterable[Expression]) -> NodeShape | None:
-    """The shape with what the requirements say of its labels; None when they exclude it."""
+    """The shape with its labels narrowed by the requirements. None when they exclude it."""
     labels = dict(shape.labels)
     for one in requirements:
-        # A label that nothing else sets is the pool's own choice.
+        # The pool itself chooses the value of a label that nothing else sets.
         possible = labels.get(one.key)
         if not one.fulfilled_by(possible):
             return None
@@ -216,7 +209,7 @@ def _required(shape: NodeShape, requirements: Iterable[Expression]) -> NodeShape
 
 
 def _on(base: NodeShape, name: str) -> NodeShape:
-    """The shape on an instance type."""
+    """The shape for an instance type."""
     if not name or is_token(name):
         return base
     instance = instance_types().get(name)
@@ -240,10 +233,10 @@ def _value(value: Any) -> Values:
 
 
 def _hard(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """Taints that keep pods away."""
+    """The taints with effect NoSchedule or NoExecute."""
     return tuple(taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))
 
 
 def _zones(subnets: Subnets) -> dict[str, Values]:
-    """The zones of the subnets, when the graph makes them all."""
+    """The zone labels, when all zones are known."""
     return {label: zones for label, zones in ((ZONE_LABEL, subnets.zones), (ZONE_ID_LABEL, subnets.zone_ids)) if zones}

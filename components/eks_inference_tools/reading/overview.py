@@ -1,4 +1,4 @@
-"""What a platform engineer looks for in a graph: clusters, nodes, workloads, models, endpoints. Pure."""
+"""Collects what a platform engineer looks for in a graph: clusters, nodes, workloads, models, endpoints. Pure."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,6 @@ from stackgraph.graph.document import Graph
 
 @dataclass(frozen=True)
 class Overview:
-    """All of it."""
-
     clusters: tuple[Cluster, ...]
     capacity: tuple[NodeCapacity, ...]
     workloads: tuple[Workload, ...]
@@ -22,7 +20,7 @@ class Overview:
 
 
 def overview_of(graph: Graph) -> Overview:
-    """The overview of a graph. Never fails on values that are secret, unknown or of an unexpected kind."""
+    """The overview of a graph. Accepts values that are secret, unknown or of an unexpected type."""
     running = workloads(graph)
     return Overview(
         clusters=clusters(graph),

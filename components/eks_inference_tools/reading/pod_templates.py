@@ -1,4 +1,4 @@
-"""Pod templates of a graph: every kind of object that makes pods, with how many it makes. Pure."""
+"""Reads the pod templates of a graph, with the number of pods, from every kind of object that creates pods. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of, title
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.reading.scalars import span, whole
 from stackgraph.graph.describe import is_kubernetes_object
@@ -13,8 +14,8 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, joined, table, text
 
-# Labels that controllers put on the pods of a template.
-_PUT_ON_PODS = (
+# Labels that controllers add to the pods of a template.
+_SET_BY_CONTROLLERS = (
     "apps.kubernetes.io/",
     "batch.kubernetes.io/",
     "controller-uid",
@@ -26,32 +27,26 @@ _PUT_ON_PODS = (
 _RAY_LABELS = ("app.kubernetes.io/", "ray.io/")
 
 
-@dataclass(frozen=True)
-class _Pods:
-    """One pod template of an object."""
-
-    template: Any
-    replicas: str
-    pods: int | None = None
-    part: str = ""
+_Pods = tuple[Any, str, int | None, str]
+"""Fields of a ``PodTemplate``: template, replicas, pods and part."""
 
 
 @dataclass(frozen=True, eq=False)
 class PodTemplate:
-    """One pod template as the graph holds it, and what it is part of. ``template`` may be anything a program hands over.
+    """A pod template of an object in the graph. ``template`` is as given and may have any type.
 
-    ``replicas`` is what a person reads (``1–4 by Ray``, ``each node``), ``pods`` their number to begin with, None when only a
-    cluster knows it. ``given_namespace`` is empty where the program leaves it out.
+    ``replicas`` is for display (``1–4 by Ray``, ``each node``). ``pods`` is the initial number of pods, None when only a cluster
+    knows it. ``given_namespace`` is empty when the program leaves it out.
     """
 
     owner: Resource
     kind: str
     given_namespace: str
     name: str
-    part: str
+    template: Any
     replicas: str
     pods: int | None
-    template: Any
+    part: str
 
     @property
     def urn(self) -> str:
@@ -63,8 +58,7 @@ class PodTemplate:
 
     @cached_property
     def title(self) -> str:
-        """``Deployment demo/server`` or ``RayService demo/llama (head)``."""
-        return title_of(self.kind, self.given_namespace, self.name, self.part)
+        return title(self.kind, self.given_namespace, self.name, self.part)
 
     @cached_property
     def spec(self) -> PodSpec:
@@ -85,88 +79,64 @@ class PodTemplate:
         return at(source, "metadata", "labels")
 
     def has_labels(self, selector: Mapping[str, Any]) -> bool:
-        """Whether a selector of equal labels takes its pods; labels that controllers or secrets give are taken to match."""
+        """Whether a label selector matches its pods. Labels that controllers add and unknown labels count as matching."""
         if is_token(self._labels):
             return True
-        labels = table(self._labels)
-        unseen = (*_PUT_ON_PODS, *(_RAY_LABELS if self.kind.startswith("Ray") else ()))
+        labels, other_role = table(self._labels), "worker" if self.part == "head" else "head"
+        unseen = (*_SET_BY_CONTROLLERS, *(_RAY_LABELS if self.kind.startswith("Ray") else ()))
         for key, value in selector.items():
             if key in labels:
                 own = labels[key]
                 if text(own) != text(value) and not is_token(own) and not is_token(value):
                     return False
-            elif not key.startswith(unseen) or text(value) in self._other_roles(key):
+            # KubeRay sets ray.io/node-type to the role of the pod.
+            elif not key.startswith(unseen) or (key == "ray.io/node-type" and text(value) == other_role):
                 return False
         return True
 
-    def _other_roles(self, key: str) -> tuple[str, ...]:
-        """Values KubeRay gives that label on the object's other pods only."""
-        if key != "ray.io/node-type":
-            return ()
-        return ("worker",) if self.part == "head" else ("head",)
-
 
 def pod_templates(graph: Graph) -> Iterator[PodTemplate]:
-    """Every pod template of every kind of object that makes pods, in the graph's order."""
+    """All pod templates, in the order of the graph."""
     for resource in graph.resources:
         templates_of = _KINDS.get(group_kind(resource)) if is_kubernetes_object(resource) else None
-        if templates_of is None:
-            continue
-        metadata = resource.inputs.get("metadata")
-        namespace, name = text(at(metadata, "namespace")), text(at(metadata, "name")) or text(resource.name)
-        for pods in templates_of(resource.inputs.get("spec")):
-            kind = group_kind(resource)[1]
-            yield PodTemplate(resource, kind, namespace, name, pods.part, pods.replicas, pods.pods, pods.template)
-
-
-def title_of(kind: str, namespace: str, name: str, part: str) -> str:
-    return joined(kind, joined(namespace, name, by="/"), f"({part})" if part else "")
-
-
-def group_kind(resource: Resource) -> tuple[str, str]:
-    """``("apps", "Deployment")`` for ``kubernetes:apps/v1:Deployment``."""
-    _, _, rest = resource.type.partition(":")
-    module, _, kind = rest.rpartition(":")
-    return module.partition("/")[0], kind
+        for pods in templates_of(resource.inputs.get("spec")) if templates_of else ():
+            yield PodTemplate(resource, group_kind(resource)[1], namespace_of(resource), name_of(resource), *pods)
 
 
 # -- templates -------------------------------------------------------------------------------------------------------------------
 
 
+def _count(spec: Any, key: str = "replicas") -> Any:
+    """A number of pods as given, or the default of Kubernetes, which is 1."""
+    count = at(spec, key)
+    return 1 if count is None else count
+
+
 def _replicated(spec: Any) -> Iterator[_Pods]:
-    # Kubernetes makes one where nothing is said.
-    count = at(spec, "replicas")
-    count = 1 if count is None else count
-    yield _Pods(at(spec, "template"), text(count), whole(count))
+    yield at(spec, "template"), text(_count(spec)), whole(_count(spec)), ""
 
 
 def _on_each_node(spec: Any) -> Iterator[_Pods]:
-    yield _Pods(at(spec, "template"), "each node")
+    yield at(spec, "template"), "each node", None, ""
 
 
 def _job(spec: Any) -> Iterator[_Pods]:
-    count = at(spec, "parallelism")
-    count = 1 if count is None else count
-    yield _Pods(at(spec, "template"), joined(text(count), "once"), whole(count))
+    count = _count(spec, "parallelism")
+    yield at(spec, "template"), joined(text(count), "once"), whole(count), ""
 
 
 def _cron_job(spec: Any) -> Iterator[_Pods]:
-    yield _Pods(at(spec, "jobTemplate", "spec", "template"), f"at {text(at(spec, 'schedule'))}")
+    yield at(spec, "jobTemplate", "spec", "template"), f"at {text(at(spec, 'schedule'))}", None, ""
 
 
 def _ray_cluster(spec: Any) -> Iterator[_Pods]:
-    yield _Pods(at(spec, "headGroupSpec", "template"), "1", 1, "head")
+    yield at(spec, "headGroupSpec", "template"), "1", 1, "head"
     for group in items(at(spec, "workerGroupSpecs")):
-        count = at(group, "replicas")
-        count = 1 if count is None else count
+        count = _count(group)
         bounds = span(at(group, "minReplicas"), at(group, "maxReplicas"))
         between = "–" in bounds and at(spec, "enableInTreeAutoscaling") is True
-        yield _Pods(
-            at(group, "template"),
-            f"{bounds} by Ray" if between else text(count),
-            whole(count),
-            joined("worker", at(group, "groupName")),
-        )
+        replicas = f"{bounds} by Ray" if between else text(count)
+        yield at(group, "template"), replicas, whole(count), joined("worker", at(group, "groupName"))
 
 
 def _ray_cluster_within(spec: Any) -> Iterator[_Pods]:
@@ -174,20 +144,18 @@ def _ray_cluster_within(spec: Any) -> Iterator[_Pods]:
 
 
 def _leader_worker_set(spec: Any) -> Iterator[_Pods]:
-    groups = at(spec, "replicas")
-    groups = 1 if groups is None else groups
-    group = at(spec, "leaderWorkerTemplate")
+    groups, group = _count(spec), at(spec, "leaderWorkerTemplate")
     size, count = whole(at(group, "size")), whole(groups)
     leader, worker = at(group, "leaderTemplate"), at(group, "workerTemplate")
     others = size - 1 if size and leader is not None else size
     if leader is not None:
-        yield _Pods(leader, text(groups), count, "leader")
+        yield leader, text(groups), count, "leader"
     pods = count * others if count is not None and others is not None else None
-    yield _Pods(worker, text(groups) if others is None else f"{text(groups)} × {others}", pods, "worker")
+    yield worker, text(groups) if others is None else f"{text(groups)} × {others}", pods, "worker"
 
 
 def _one_pod(spec: Any) -> Iterator[_Pods]:
-    yield _Pods({"spec": spec}, "1", 1)
+    yield {"spec": spec}, "1", 1, ""
 
 
 _KINDS: Mapping[tuple[str, str], Callable[[Any], Iterator[_Pods]]] = {

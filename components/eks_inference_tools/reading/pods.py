@@ -1,8 +1,9 @@
-"""Pods: what a pod's ``spec`` says of containers, requests and places, wherever it is read: in a template or in a cluster. Pure.
+"""Reads containers, requests and placement from the ``spec`` of a pod, in a template or in a cluster. Pure.
 
-What is secret or unknown is left out.
+It leaves out secret and unknown values.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,7 +20,7 @@ _AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringE
 
 @dataclass(frozen=True, eq=False)
 class Container:
-    """One container of a pod; ``first`` for those that run before the others. ``document`` is as it was given."""
+    """A container of a pod. ``first`` marks an init container. ``document`` is as given."""
 
     document: Any
     first: bool = False
@@ -38,22 +39,22 @@ class Container:
 
     @cached_property
     def command(self) -> tuple[str, ...]:
-        """Words of its command and arguments, with what stands for those that are not known."""
+        """The words of its command and arguments. Unknown ones are their tokens."""
         return (*_words(self.document, "command"), *_words(self.document, "args"))
 
     @property
     def has_own_command(self) -> bool:
-        """Whether it runs something else than its image would by itself."""
+        """Whether it overrides the entry point of its image."""
         return any(True for _ in _words(self.document, "command"))
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Words of its command and arguments that are known."""
+        """The known words of its command and arguments."""
         return tuple(word for word in self.command if not is_token(word))
 
     @cached_property
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """Names and literal values of its variables."""
+        """The names and values of its variables with literal values."""
         return tuple(
             (text(at(variable, "name")), value)
             for variable in items(at(self.document, "env"))
@@ -62,58 +63,57 @@ class Container:
 
     @cached_property
     def ports(self) -> tuple[tuple[str, int | None], ...]:
-        """Names and numbers of its ports."""
+        """The names and numbers of its ports."""
         return tuple((text(at(port, "name")), whole(at(port, "containerPort"))) for port in items(at(self.document, "ports")))
 
     @cached_property
     def limits(self) -> Mapping[str, Any]:
-        """Limits as they are given, by resource."""
+        """Limits by resource, as given."""
         return table(at(self.document, "resources", "limits"))
 
     @cached_property
     def asked(self) -> Mapping[str, Any]:
-        """Requests as they are given, by resource; what only has a limit requests that."""
+        """Requests by resource, as given. A resource with only a limit requests that limit."""
         return {**self.limits, **self.own_requests}
 
     @cached_property
     def own_requests(self) -> Mapping[str, Any]:
-        """Requests as they are given, without what only has a limit."""
+        """Requests by resource, as given, without those implied by limits."""
         return table(at(self.document, "resources", "requests"))
 
     @cached_property
     def requests(self) -> Mapping[str, Decimal]:
-        """What it asks for; quantities that are not known are left out."""
+        """Requests as numbers, without unknown quantities."""
         return quantities(self.asked)
 
 
 @dataclass(frozen=True, eq=False)
 class PodSpec:
-    """The ``spec`` of a pod or of its template. ``document`` is as it was given, and may be anything."""
+    """The ``spec`` of a pod or of a pod template. ``document`` is as given and may have any type."""
 
     document: Any
 
     @cached_property
     def containers(self) -> tuple[Container, ...]:
-        """Those that run first first."""
+        """Its init containers, then the others."""
         first = (Container(one, first=True) for one in items(at(self.document, "initContainers")))
         return (*first, *(Container(one) for one in items(at(self.document, "containers"))))
 
     @cached_property
     def requests(self) -> Mapping[str, Decimal]:
-        """What the scheduler reserves for one pod: its containers together, or more where an init container needs more.
+        """What the scheduler reserves for one pod: the sum of its containers, or more if an init container needs more.
 
-        Init containers that stay (sidecars) count with the others (Kubernetes, "Sidecar containers").
+        Sidecars, which are init containers that keep running, count as containers (Kubernetes, "Sidecar containers").
         """
-        total: dict[str, Decimal] = {}
-        most: dict[str, Decimal] = {}
+        total, most = defaultdict[str, Decimal](Decimal), defaultdict[str, Decimal](Decimal)
         for container in self.containers:
-            if container.first and at(container.document, "restartPolicy") != "Always":
-                for name, value in container.requests.items():
-                    most[name] = max(most.get(name, Decimal()), value + total.get(name, Decimal()))
-            else:
-                for name, value in container.requests.items():
-                    total[name] = total.get(name, Decimal()) + value
-        return {name: max(total.get(name, Decimal()), most.get(name, Decimal())) for name in sorted({*total, *most})}
+            ends_first = container.first and at(container.document, "restartPolicy") != "Always"
+            for name, value in container.requests.items():
+                if ends_first:
+                    most[name] = max(most[name], value + total[name])
+                else:
+                    total[name] += value
+        return {name: max(total[name], most[name]) for name in sorted({*total, *most})}
 
     @cached_property
     def node_selector(self) -> Mapping[str, str]:
@@ -121,11 +121,11 @@ class PodSpec:
 
     @cached_property
     def affinity_terms(self) -> tuple[tuple[Expression, ...], ...]:
-        """Terms of the required node affinity, of which one has to match."""
+        """The terms of the required node affinity. A node has to match one of them."""
         return tuple(expressions(at(term, "matchExpressions")) for term in items(at(self.document, *_AFFINITY)))
 
     def chosen_labels(self) -> Iterator[tuple[str, str]]:
-        """Node labels and values that the selector names, and those of every term of the affinity."""
+        """The node labels and values in the node selector and in every term of the affinity."""
         yield from self.node_selector.items()
         for term in self.affinity_terms:
             for expression in term:
@@ -138,7 +138,7 @@ class PodSpec:
 
     @cached_property
     def scheduler(self) -> str:
-        """The scheduler it names; empty for Kubernetes' own."""
+        """Its ``schedulerName``. Empty when it is left out."""
         return text(at(self.document, "schedulerName"))
 
     @cached_property
@@ -151,12 +151,12 @@ class PodSpec:
 
     @cached_property
     def claims(self) -> tuple[str, ...]:
-        """Names of the volume claims that it mounts."""
+        """The names of its PersistentVolumeClaims."""
         return tuple(text(name) for one in self.volumes if (name := at(one, "persistentVolumeClaim", "claimName")))
 
     @cached_property
     def ephemeral_volumes(self) -> tuple[str, ...]:
-        """Names of the volumes whose claims come and go with the pod."""
+        """The names of its generic ephemeral volumes, whose claims live as long as the pod."""
         return tuple(text(at(one, "name")) for one in self.volumes if at(one, "ephemeral"))
 
 

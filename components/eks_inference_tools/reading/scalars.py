@@ -1,4 +1,4 @@
-"""Numbers, quantities and switches as programs, providers and API servers write them. Pure; what is no such value is None."""
+"""Reads numbers, quantities and booleans as programs, providers and API servers write them. Pure."""
 
 from decimal import Decimal
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from eks_inference.kubernetes.quantity import amount
 from stackgraph.graph.values import table, text, unique
 
-# Quantities are 64-bit numbers; longer texts are none.
+# Quantities are 64-bit numbers, so a longer text is no quantity.
 _LONGEST_QUANTITY = 24
 
 
 def whole(value: Any) -> int | None:
-    """A whole number; None for anything else, tokens included."""
+    """The value as a whole number. None for anything else, including tokens."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -22,7 +22,7 @@ def whole(value: Any) -> int | None:
 
 
 def quantity(value: Any) -> Decimal | None:
-    """A quantity as a number; None for what is none or not known."""
+    """A Kubernetes quantity as a number. None for anything else, including tokens."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     shown = str(value)
@@ -33,20 +33,20 @@ def quantity(value: Any) -> Decimal | None:
 
 
 def quantities(value: Any) -> dict[str, Decimal]:
-    """A table of quantities as numbers, e.g. ``allocatable`` of a node; without those that are none or not known."""
+    """A table of quantities, such as ``allocatable`` of a node, as numbers. Leaves out anything else."""
     return {name: found for name, given in table(value).items() if (found := quantity(given)) is not None}
 
 
 def number(value: Decimal) -> str:
-    """A number for people, with three places at most."""
+    """A number for display, with at most three decimal places."""
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def span(low: Any, high: Any) -> str:
-    """``1–4``, or just one of them when they are the same."""
+    """``1–4``, or ``4`` when both are the same or one is missing."""
     return "–".join(unique((text(low), text(high))))
 
 
 def is_true(value: Any) -> bool:
-    """Whether a switch is on: providers take texts, too."""
+    """Whether a boolean is true. Providers accept texts as well."""
     return value is True or value == "true"

@@ -1,4 +1,4 @@
-"""What a platform engineer looks for beside the resources of a stack: clusters, capacity, workloads, models, endpoints."""
+"""Builds the sections that views show beside the resources of a stack: clusters, capacity, workloads, models, endpoints."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,7 +16,7 @@ from stackgraph.views.lines import GAP, Row
 
 
 def sections(graph: Graph) -> Iterator[Section]:
-    """The sections of a graph, in the order in which a view shows them."""
+    """The sections of a graph, in the order in which views show them."""
     facts = overview_of(graph)
     yield _clusters(facts.clusters)
     yield _capacity(facts.capacity)
@@ -65,9 +65,9 @@ def _workloads(workloads: tuple[Workload, ...]) -> Section:
             )
         )
     amounts = ", ".join(f"{amount} {resource}" for resource, amount in requested(workloads).items())
-    columns = ("Workload", "Pods", "Each asks for", "Image, and nodes it insists on")
-    listings = [Listing(("WORKLOAD", "PODS", "EACH ASKS FOR"), listed)]
-    return Section("Workloads", listings, columns, rows, ("all together, to begin with", amounts))
+    columns = ("Workload", "Pods", "Requests per pod", "Images and required nodes")
+    listings = [Listing(("WORKLOAD", "PODS", "REQUESTS PER POD"), listed)]
+    return Section("Workloads", listings, columns, rows, ("initial total", amounts))
 
 
 def _models(models: Sequence[ModelFact]) -> Section:
@@ -89,10 +89,10 @@ def _endpoints(endpoints: Sequence[Endpoint]) -> Section:
     outside = _listed(endpoint for endpoint in endpoints if endpoint.outside)
     inside = _listed(endpoint for endpoint in endpoints if not endpoint.outside)
     listings = [
-        Listing(("REACHED FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), outside, "warning"),
-        Listing(("REACHED BY PODS ONLY", "TYPE", "PORTS"), inside),
+        Listing(("REACHABLE FROM OUTSIDE THE CLUSTER", "TYPE", "PORTS"), outside, "warning"),
+        Listing(("REACHABLE BY PODS ONLY", "TYPE", "PORTS"), inside),
     ]
-    return Section("Endpoints", listings, ("Endpoint", "Type", "Ports", "Reached by"), rows)
+    return Section("Endpoints", listings, ("Endpoint", "Type", "Ports", "Reachable from"), rows)
 
 
 def _listed(endpoints: Iterable[Endpoint]) -> list[Row]:
@@ -109,7 +109,7 @@ def _listed(endpoints: Iterable[Endpoint]) -> list[Row]:
 
 
 def _name(name: str, urn: str, kind: str = "") -> Cell:
-    """The first cell of a row: the name of a resource, with what it is below."""
+    """The first cell of a row: the name of a resource, with its kind below."""
     return (Part((name,), urn=urn), Part((kind,), "note"))
 
 

@@ -1,4 +1,4 @@
-"""What user data of a launch template changes in what pods can use of a node. Pure.
+"""Reads from the user data of a launch template the settings that affect what pods can use of a node. Pure.
 
 Sources: awslabs/amazon-eks-ami, nodeadm/doc (NodeConfig, MIME documents); Neuron documentation, "EKS prerequisites".
 """
@@ -22,9 +22,9 @@ _HUGE_PAGES = re.compile(r"vm[./]nr_hugepages\s*=\s*(\d+)")
 
 @dataclass(frozen=True)
 class UserData:
-    """``kubelet``: fields of KubeletConfiguration; ``raid``: pods' disk is the instance store; ``logical_cores``: physical
-    NeuronCores in a schedulable one; ``huge_pages``: those of 2 MiB that are set aside. ``read`` is False when the text is not
-    known or could not be made sense of.
+    """``kubelet`` has fields of KubeletConfiguration. ``raid``: pods use the instance store as their disk. ``logical_cores`` is
+    the number of physical NeuronCores in a logical one, ``huge_pages`` the number of reserved pages of 2 MiB. ``read`` is False
+    when the user data is unknown or cannot be parsed.
     """
 
     kubelet: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class UserData:
 
 
 def user_data(encoded: Any) -> UserData:
-    """What base64 user data says; nothing when there is none."""
+    """Reads user data in base64. None and an empty text have no settings."""
     if encoded is None or encoded == "":
         return UserData()
     try:
@@ -47,22 +47,19 @@ def user_data(encoded: Any) -> UserData:
 
 
 def _read(content: str) -> UserData:
-    kubelet: dict[str, Any] = {}
-    raid, logical_cores, huge_pages = False, None, None
-    for media_type, part in _parts(content):
-        if media_type == _NODE_CONFIG:
-            spec = at(yaml.safe_load(part), "spec")
-            kubelet |= table(at(spec, "kubelet", "config"))
-            raid = raid or at(spec, "instance", "localStorage", "strategy") == "RAID0"
-        if found := _LOGICAL_CORES.search(part):
-            logical_cores = int(found[1])
-        if found := _HUGE_PAGES.search(part):
-            huge_pages = int(found[1])
-    return UserData(kubelet, raid, logical_cores, huge_pages)
+    parts = list(_parts(content))
+    specs = [at(yaml.safe_load(part), "spec") for media_type, part in parts if media_type == _NODE_CONFIG]
+    cores, pages = ([int(n) for _, part in parts for n in pattern.findall(part)[:1]] for pattern in (_LOGICAL_CORES, _HUGE_PAGES))
+    return UserData(
+        kubelet={key: value for spec in specs for key, value in table(at(spec, "kubelet", "config")).items()},
+        raid=any(at(spec, "instance", "localStorage", "strategy") == "RAID0" for spec in specs),
+        logical_cores=cores[-1] if cores else None,
+        huge_pages=pages[-1] if pages else None,
+    )
 
 
 def _parts(content: str) -> Iterator[tuple[str, str]]:
-    """Parts as (media type, text). A document that is no MIME is one script, or one NodeConfig."""
+    """The parts as (media type, text). A document that is not MIME is a single script or NodeConfig."""
     if not content.lstrip().lower().startswith(("mime-version:", "content-type:")):
         yield (_NODE_CONFIG if "node.eks.aws/" in content and not content.startswith("#!") else "text/x-shellscript"), content
         return

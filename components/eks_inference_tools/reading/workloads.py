@@ -1,14 +1,17 @@
-"""What runs on the nodes, as a person reads it: replicas, images, accelerators, requests and models of each kind of pod. Pure."""
+"""Describes the workloads of a graph for display: replicas, images, accelerators, requests and models. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from eks_inference_tools.reading.autoscalers import autoscalers
-from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates, title_of
+from eks_inference_tools.reading.objects import title
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.pods import Container, PodSpec
+from eks_inference_tools.reading.scalars import quantity
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, text, unique
@@ -16,12 +19,11 @@ from stackgraph.graph.values import at, text, unique
 
 @dataclass(frozen=True)
 class Workload:
-    """Pods of one template.
+    """The pods of one template.
 
-    ``part`` tells the templates of one object apart (``head``, ``worker inf2-group``). ``replicas`` is what a person reads
-    (``1–4 by HPA``, ``each node``); ``pods`` is their number to begin with, None when only a cluster knows it. ``accelerators``
-    are the extended resources that one pod asks for; ``cpu`` and ``memory`` its requests. ``models`` are those that its command
-    line or environment names.
+    ``part`` distinguishes the templates of one object (``head``, ``worker inf2-group``). ``replicas`` is for display (``1–4 by
+    HPA``, ``each node``). ``pods`` is the initial number of pods, None when only a cluster knows it. ``accelerators`` are the
+    extended resources that one pod requests, ``models`` those in its command line or environment.
     """
 
     urn: str
@@ -40,24 +42,23 @@ class Workload:
 
     @property
     def title(self) -> str:
-        """``Deployment demo/server`` or ``RayService demo/llama (head)``."""
-        return title_of(self.kind, self.namespace, self.name, self.part)
+        return title(self.kind, self.namespace, self.name, self.part)
 
 
 def workloads(graph: Graph) -> tuple[Workload, ...]:
-    """Everything that makes pods; what asks for accelerators comes first."""
+    """The workloads of a graph, those that request accelerators first."""
     scaled = {scaler.target: f"{scaler.bounds} by {scaler.by}" for scaler in autoscalers(graph)}
     found = [_workload(pods, scaled.get((pods.given_namespace, pods.kind, pods.name), "")) for pods in pod_templates(graph)]
     return tuple(sorted(found, key=lambda w: (not w.accelerators, w.namespace, w.name, w.kind, w.part, w.urn)))
 
 
 def requested(found: tuple[Workload, ...]) -> Mapping[str, int]:
-    """Extended resources that all pods of known number ask for together."""
-    total: dict[str, int] = {}
+    """The total of extended resources that all workloads with a known number of pods request."""
+    total: Counter[str] = Counter()
     for workload in found:
         for resource, amount in workload.accelerators.items():
             if workload.pods is not None and amount.isdecimal():
-                total[resource] = total.get(resource, 0) + workload.pods * int(amount)
+                total[resource] += workload.pods * int(amount)
     return dict(sorted(total.items()))
 
 
@@ -86,7 +87,7 @@ def _workload(pods: PodTemplate, by_autoscaler: str) -> Workload:
 
 
 def _accelerators(containers: Sequence[Container]) -> dict[str, str]:
-    """Extended resources: their names have a domain, which those of Kubernetes itself have not."""
+    """The extended resources. Unlike resources of Kubernetes itself, their names have a domain."""
     found: dict[str, list[Any]] = {}
     for container in containers:
         for resource, amount in container.asked.items():
@@ -99,27 +100,23 @@ def _request(containers: Sequence[Container], resource: str) -> str:
     return _sum([amount for container in containers if (amount := container.asked.get(resource)) is not None])
 
 
-# Suffixes of quantities in the order in which a sum is written (Kubernetes, apimachinery, resource.Quantity).
+# Binary suffixes of quantities, in the order in which a sum tries them (Kubernetes, apimachinery, resource.Quantity).
 _BINARY = {"Ti": 2**40, "Gi": 2**30, "Mi": 2**20, "Ki": 2**10}
-_SUFFIXES = {**_BINARY, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1, "m": Decimal("0.001")}
-_QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([TGMK]i|[TGMkm]|)", re.ASCII)
 
 
 def _sum(amounts: list[Any]) -> str:
-    """The sum of quantities; a single one as it is given, and all of them where one is no quantity."""
+    """The sum of quantities. A single one is returned as given; so are all, joined by +, when any is not a quantity."""
     shown = [text(amount) for amount in amounts]
-    parsed = [_QUANTITY.fullmatch(amount) for amount in shown]
-    known = [Decimal(match[1]) * _SUFFIXES[match[2]] for match in parsed if match]
+    known = [found for amount in amounts if (found := quantity(amount)) is not None]
     if len(shown) < 2 or len(known) < len(shown):
         return " + ".join(shown)
-    total = sum(known, Decimal())
-    binary = any(match and match[2] in _BINARY for match in parsed)
+    total, binary = sum(known, Decimal()), any(amount.endswith("i") for amount in shown)
     suffix = next((suffix for suffix, unit in _BINARY.items() if binary and total % unit == 0), "")
-    return f"{(total / _SUFFIXES[suffix]).normalize():f}{suffix}"
+    return f"{(total / _BINARY.get(suffix, 1)).normalize():f}{suffix}"
 
 
 def _node_selector(pod: PodSpec) -> dict[str, str]:
-    """Node labels a pod insists on, those of its affinity's first term included."""
+    """The node labels that a pod requires by its selector and the first term of its affinity."""
     selector = at(pod.document, "nodeSelector")
     found = {"nodes": text(selector)} if is_token(selector) else dict(pod.node_selector)
     for expression in pod.affinity_terms[0] if pod.affinity_terms else ():
@@ -132,7 +129,7 @@ def _node_selector(pod: PodSpec) -> dict[str, str]:
 
 _MODEL_VARIABLES = ("HF_MODEL", "HF_MODEL_ID", "MODEL", "MODEL_ID", "MODEL_NAME")
 _MODEL_ARGUMENT = re.compile(r"(?:^|\s)(?:--model(?:-id)?[=\s]|vllm\s+serve\s)\s*[\"']?([^\s\"'$\\-][^\s\"'\\]*)")
-# Ray Serve's configuration is a text inside the object; one line of it names the model.
+# The configuration of Ray Serve is a text in the object, with a line that names the model.
 _SERVE_VARIABLE = re.compile(
     rf"^[\s\-{{]*[\"']?(?:{'|'.join(_MODEL_VARIABLES)})[\"']?\s*:\s*[\"']?([^\s\"'#,{{}}]+)", re.MULTILINE
 )

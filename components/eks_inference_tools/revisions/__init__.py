@@ -1,1 +1,1 @@
-"""Two revisions of a repository, recorded and compared."""
+"""Records and compares the stacks of two revisions of a repository."""

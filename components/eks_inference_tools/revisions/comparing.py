@@ -1,4 +1,4 @@
-"""Compares the stacks of two revisions: which sides there are, what is recorded of each, and what a reader must know besides."""
+"""Compares the stacks of two revisions: checks them out, records every stack of each and reports the differences."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ def compare(
     link: str | None = None,
     debug: bool = False,
 ) -> Report:
-    """What changes from one revision to another, stack by stack; all stacks of either side when none is named.
+    """Reports the changes from ``base`` to ``head`` for the named stacks, or for all stacks of either revision.
 
-    Without ``base`` it is where the main branch was left, without ``head`` the working tree as it is, without ``program`` the
-    project around the working folder. ``link`` is what source files are below. With ``debug`` the tracebacks of programs that
-    fail are shown. Raises ``ProblemsFound`` when there is nothing to compare; a program that fails fails its stack only.
+    ``base`` defaults to the merge base with the main branch, ``head`` to the working tree, ``program`` to the project in or
+    above the working directory. ``link`` is the URL prefix of source files. ``debug`` prints the tracebacks of failing programs.
+    Raises ``ProblemsFound`` when there is nothing to compare. A failing program fails only its own stack.
     """
     project = project_in(program)
     repo = repository(project.root)
@@ -76,20 +76,20 @@ def _wanted(named: Sequence[str], known: Sequence[str], folder: Path) -> list[st
 
 def _notes(repo: Repository, sides: Sequence[Side], stacks: Sequence[StackReport]) -> Iterator[str]:
     if sides[1].revision.dirty:
-        yield "the head is the working tree as it is, with changes that are not committed"
+        yield "the head is the working tree, with uncommitted changes"
     base, head = (repo.text("" if side.tree == repo.root else side.revision.commit, "constraints.txt") for side in sides)
     if base is not None and head is not None and base != head:
         changed = sorted({*base.splitlines()} ^ {*head.splitlines()})
         names = sorted({line.partition("==")[0] for line in changed if line and not line.startswith("#")})
         yield (
-            f"constraints.txt changes ({', '.join(names[:8])}{' …' if len(names) > 8 else ''}), but both sides ran with what is "
-            "installed here: what other versions of these packages register is not shown"
+            f"constraints.txt changes ({', '.join(names[:8])}{' …' if len(names) > 8 else ''}), but both sides ran with the "
+            "packages that are installed here: what other versions of them register is not shown"
         )
     for stack in stacks:
         if stack.base is None:
-            yield f"stack {stack.stack} is new: it has no file at the base"
+            yield f"stack {stack.stack} is new: the base has no file for it"
         elif stack.head is None:
-            yield f"stack {stack.stack} has no file any more; what it deployed stays until `pulumi destroy`"
+            yield f"stack {stack.stack} no longer has a file; its resources stay until `pulumi destroy`"
     for side, recorded in (("base", [stack.base for stack in stacks]), ("head", [stack.head for stack in stacks])):
         if any(one and one.graph and one.findings is None for one in recorded):
-            yield f"findings of check are not compared: the {side} has no rules that can be run from here"
+            yield f"findings of check are not compared: the rules of the {side} cannot be run from here"

@@ -1,7 +1,8 @@
-"""One process of ``eks-inference diff``: records one stack at one revision, and says on standard output what it found.
+"""A child process of ``eks-inference diff`` that records one stack at one revision.
 
-The recorder is that of the running command. All else that comes from the repository (the program, and packages that are installed
-from folders of it, this library included) is taken from the revision. What is asked stands on standard input, as JSON.
+It reads its request from standard input and writes its answer to standard output, both as JSON. The recorder is that of the
+running command. Everything else in the repository is imported from the revision: the program, and packages that are installed
+from folders of the repository, including this library.
 """
 
 import contextlib
@@ -17,26 +18,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from eks_inference_tools.program import REGION_KEY, STACK_KEY, StackProgram, program
+from eks_inference_tools.program import REGION_KEY, StackProgram, program
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
 
 
 def main() -> int:
     asked = json.loads(sys.stdin.read())
-    # What a program prints is none of the answer.
+    # Keep what the program prints out of the answer.
     answer, sys.stdout = sys.stdout, sys.stderr
     json.dump(record(asked), answer)
     answer.flush()
-    # Whatever a program left running must not keep the comparison waiting.
+    # Threads that the program left running must not delay the comparison.
     os._exit(0)
 
 
 def record(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """``root`` is the repository, ``tree`` the revision's files, ``folder`` the project's folder in it.
+    """Records one stack and returns ``graph``, ``findings``, ``places`` and ``sealedConfig``, or only ``problems``.
 
-    ``own`` tells that no other program was named, ``debug`` that tracebacks are wanted, on standard error; ``key`` is
-    what secrets are told apart with. The answer has ``graph`` or ``problems``, and ``findings``, ``places``, ``sealedConfig``.
+    ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
+    ``stack``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; and ``key``, the
+    hexadecimal HMAC key of secrets.
     """
     root, tree = Path(asked["root"]), Path(asked["tree"])
     folder = tree / asked["folder"]
@@ -65,7 +67,7 @@ def record(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _use_revision(root: Path, tree: Path) -> None:
-    """Import from the revision what is installed from folders of the repository, but for the recorder, which stays."""
+    """Redirects imports of packages installed from the repository to the revision. Modules of the recorder stay loaded."""
     site = Path(sys.prefix).resolve()
     for number, entry in enumerate(sys.path):
         path = Path(entry).resolve()
@@ -78,7 +80,7 @@ def _use_revision(root: Path, tree: Path) -> None:
 
 
 def _stack(asked: Mapping[str, Any], folder: Path) -> StackProgram:
-    """The stack as the revision's own library reads it, or as any program's where a library of another layout is there."""
+    """Loads the stack with the revision's library, or as any other project when that library has another layout."""
     try:
         return program(asked["stack"], None if asked["own"] else folder, debug=asked["debug"])
     except ImportError:
@@ -86,12 +88,12 @@ def _stack(asked: Mapping[str, Any], folder: Path) -> StackProgram:
 
 
 def _is_ignored(root: Path, path: Path) -> bool:
-    """Whether git ignores a folder: then no revision has it, and it is one of installed packages."""
+    """Whether git ignores a folder. It then holds installed packages, and no revision has it."""
     return subprocess.run(["git", "-C", str(root), "check-ignore", "--quiet", str(path)], check=False).returncode == 0
 
 
 def _encrypted(stack: StackProgram) -> dict[str, str]:
-    """The encrypted texts of the stack file by configuration key."""
+    """The encrypted values of the stack file by configuration key."""
 
     def texts(value: Any) -> list[str]:
         if isinstance(value, dict):
@@ -107,9 +109,10 @@ def _encrypted(stack: StackProgram) -> dict[str, str]:
 
 
 def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:
-    """Tells secrets apart without holding them. The key lives as long as one comparison, and only in its processes.
+    """Returns the function that makes HMAC digests of secrets, so that they can be compared without being stored.
 
-    A configuration secret is a placeholder here: its encrypted value stands for it.
+    The key exists only in the processes of one comparison. A configuration secret is recorded as a placeholder, so its encrypted
+    value enters the digest instead.
     """
 
     def digest(value: Any) -> str:
@@ -121,12 +124,12 @@ def _digest(key: bytes, encrypted: Mapping[str, str]) -> Callable[[Any], str]:
 
 
 def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
-    """What the revision's own rules have against the stack; None where it has none, or they cannot judge it."""
+    """The findings of the revision's own rules about the stack. None when it has no rules or they fail."""
     try:
         from eks_inference.stack.check import check_spec
         from eks_inference_tools.check.registry import check_graph
 
-        spec = stack.spec() if STACK_KEY in stack.config.values else None
+        spec = stack.spec()
         region = stack.config.values.get(REGION_KEY)
         verdict = check_graph(graph, spec.silenced if spec else {})
         if spec and region:
@@ -135,7 +138,7 @@ def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
             {
                 "rule": finding.rule.id,
                 "severity": finding.severity,
-                "place": _place(finding.judgement),
+                "place": ".".join(map(str, finding.judgement.path)) or finding.judgement.resource.rpartition("::")[2],
                 "message": finding.judgement.message,
             }
             for finding in verdict.findings
@@ -145,12 +148,8 @@ def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
         return None
 
 
-def _place(judgement: Any) -> str:
-    return ".".join(map(str, judgement.path)) or judgement.resource.rpartition("::")[2]
-
-
 def _places(sources: set[str], tree: Path, project: Path) -> dict[str, str]:
-    """The path in the repository of each source file that lies in it."""
+    """Maps source files to their paths in the repository. Leaves out files that are not in it."""
     bases = [project, *(Path(entry) for entry in sys.path if entry)]
     found = {}
     for source in sources:

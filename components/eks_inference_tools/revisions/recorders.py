@@ -1,4 +1,4 @@
-"""Processes that record, one for each stack of each revision: they run at the same time, and all of them can be ended."""
+"""Records stacks of revisions in parallel child processes, one for each stack and revision, and keeps the answers in a cache."""
 
 import contextlib
 import json
@@ -22,25 +22,25 @@ from stackgraph.problems import Problem
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _RECORDING = (Path(__file__).with_name("recorder.py"), _PACKAGE / "program.py")
-"""Besides ``stackgraph``, what an answer depends on."""
+"""Files besides ``stackgraph`` that an answer depends on. A change of them invalidates the cache."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One revision with its files. ``problems`` say why it has no project that can be recorded."""
+    """A revision and its files. ``problems`` say why it has no project that can be recorded."""
 
     revision: Revision
     tree: Path
     stacks: tuple[str, ...]
     problems: tuple[Problem, ...] = ()
     here: bool = False
-    """The working tree: what git ignores there may matter, so that its answers are never kept."""
+    """Whether this is the working tree. Its answers are never cached, because they may depend on files that git ignores."""
 
 
 def record_all(
     sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool
 ) -> list[dict[str, Recorded]]:
-    """What each side says of each stack that it has; one process for each."""
+    """Returns for each side the recorded stacks by name."""
     kept, recorders = Store(user_cache("diff")), _Recorders(debug)
     common = {"root": str(repo.root), "folder": str(folder), "own": own, "debug": debug, "key": secrets.token_hex(32)}
     fingerprint = key_of(str(folder), str(own), *(file.read_text(encoding="utf-8") for file in _RECORDING))
@@ -57,7 +57,7 @@ def record_all(
         return read_answer(answer)
 
     found: list[dict[str, Recorded]] = [{}, {}]
-    # More than there are cores, so that none of these is idle while the last process runs.
+    # More processes than cores, so that no core idles while the last processes run.
     with ThreadPoolExecutor(max_workers=3 * (os.cpu_count() or 2)) as pool:
         waiting = {
             pool.submit(answered, side, stack): (number, stack)
@@ -76,7 +76,7 @@ def record_all(
 
 
 class _Recorders:
-    """The processes that are running. With ``debug`` what one says on standard error is shown, once it has ended."""
+    """The running child processes. With ``debug``, the standard error of each is shown after it ends."""
 
     def __init__(self, debug: bool) -> None:
         self._debug = debug
@@ -85,9 +85,9 @@ class _Recorders:
         self._ended = False
 
     def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer of a process of its own, which imports what the revision has."""
+        """Starts a process with the revision's imports and returns its answer."""
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
-        # The same package as here, also where it is not installed but only on the path.
+        # Let the child find this package, even where it is not installed but only on the path.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH", ""))))
         with self._lock:
             if self._ended:
@@ -100,7 +100,7 @@ class _Recorders:
                 text=True,
                 errors="replace",
                 env=environment,
-                # Ctrl-C is for this process, which then ends those.
+                # Ctrl-C must reach this process only, which then ends its children.
                 start_new_session=True,
             )
             self._running.add(process)
@@ -115,10 +115,10 @@ class _Recorders:
             return json.loads(out)
         except ValueError:
             last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-            return {"problems": [{"message": f"the process that records it ended: {last}"}]}
+            return {"problems": [{"message": f"the recording process failed: {last}"}]}
 
     def end(self) -> None:
-        """Ends every process, and lets none begin."""
+        """Kills every process and prevents new ones."""
         with self._lock:
             self._ended = True
             for process in self._running:

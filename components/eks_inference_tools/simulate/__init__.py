@@ -1,1 +1,1 @@
-"""A stack on a real control plane with simulated nodes."""
+"""Runs a stack on a real control plane with simulated nodes."""

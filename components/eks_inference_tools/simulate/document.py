@@ -1,16 +1,16 @@
-"""A simulation as one JSON document."""
+"""Renders the report of a simulation as JSON."""
 
 import json
 from typing import Any
 
 from eks_inference_tools.simulate.report import Phase, Report
-from eks_inference_tools.simulate.world.landing import Amounts, LandedNode
+from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods
 
 SCHEMA = 1
 
 
 def render_json(report: Report) -> str:
-    """Everything that was found; quantities are numbers, memory in bytes, times in seconds."""
+    """Returns the whole report; quantities are numbers, memory is in bytes, times are in seconds."""
     admission = report.admission
     document = {
         "schema": SCHEMA,
@@ -21,13 +21,13 @@ def render_json(report: Report) -> str:
             "objects": admission.objects,
             "podTemplates": admission.templates,
             "origins": admission.origins,
-            "unchecked": list(admission.unchecked),
+            "unchecked": admission.unchecked,
             "refusals": [
                 {"object": refusal.title, "source": refusal.source, "reason": refusal.reason, "message": refusal.message}
                 for refusal in admission.refusals
             ],
         },
-        "nodes": [_node_document(node) for node in report.landing.nodes],
+        "nodes": [_node_document(node) for node in report.scheduled.nodes],
         "pending": [
             {
                 "owner": pod.owner,
@@ -36,24 +36,24 @@ def render_json(report: Report) -> str:
                 "requests": _amounts(pod.requests),
                 "said": pod.said,
             }
-            for pod in report.landing.pending
+            for pod in report.scheduled.pending
         ],
-        "idleDevices": report.landing.idle_devices(),
+        "idleDevices": report.scheduled.idle_devices(),
         "rollout": [_phase_document(phase) for phase in report.phases],
         "verify": [
             {"subject": check.subject, "verdict": check.verdict, "found": check.finding.found, "expected": check.finding.expected}
             for check in report.checks
         ],
-        "schedulers": list(report.schedulers),
-        "complaints": list(report.complaints),
-        "notReal": list(report.stands_in),
-        "differs": list(report.differs),
+        "schedulers": report.schedulers,
+        "complaints": report.complaints,
+        "notReal": report.stands_in,
+        "differs": report.differs,
         "seconds": report.seconds,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _node_document(node: LandedNode) -> dict[str, Any]:
+def _node_document(node: NodeWithPods) -> dict[str, Any]:
     return {
         "name": node.name,
         "pool": node.pool,
@@ -67,12 +67,12 @@ def _node_document(node: LandedNode) -> dict[str, Any]:
                 "name": pod.name,
                 "owner": pod.owner,
                 "requests": _amounts(pod.requests),
-                "devices": list(pod.devices),
+                "devices": pod.devices,
                 "standsInFor": pod.stands_in_for,
             }
             for pod in node.pods
         ],
-        "ended": list(node.ended),
+        "ended": node.ended,
     }
 
 
@@ -90,11 +90,11 @@ def _phase_document(phase: Phase) -> dict[str, Any]:
             {"object": one.title, "reason": one.reason, "message": one.message} for part in phase.parts for one in part.refusals
         ],
         "stalls": [
-            {"object": one.title, "waitsFor": one.waits_for, "words": list(one.words), "behind": list(one.behind)}
+            {"object": one.title, "waitsFor": one.waits_for, "words": one.words, "behind": one.behind}
             for part in phase.parts
             for one in part.stalls
         ],
-        "unreached": list(phase.outcome.unreached),
+        "unreached": phase.outcome.unreached,
     }
 
 

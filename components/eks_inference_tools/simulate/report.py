@@ -1,11 +1,11 @@
-"""What a simulation found."""
+"""The results of a simulation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.world.admit import Admission
-from eks_inference_tools.simulate.world.landing import Landing
+from eks_inference_tools.simulate.world.scheduled_pods import ScheduledPods
 from eks_inference_tools.verify.verdicts import Check
 
 
@@ -13,7 +13,7 @@ from eks_inference_tools.verify.verdicts import Check
 class Phase:
     """One rollout of a simulation: ``create``, ``update`` or ``delete``.
 
-    ``settled`` is what came after Pulumi was done: pods and endpoints it does not wait for. None where nothing is left to come.
+    ``settled`` is the wait for pods and endpoints after Pulumi was done; None if there was none.
     """
 
     name: str
@@ -31,17 +31,17 @@ class Phase:
 
 @dataclass(frozen=True)
 class Report:
-    """What a simulation found.
+    """The results of a simulation.
 
-    ``kubernetes`` is the version that was spoken, in words; ``stands_in`` says what was not real, ``differs`` how the nodes may
-    differ from real ones, ``complaints`` what the stack's own schedulers complained of. ``seconds`` are those of its parts.
+    ``kubernetes`` is the version of the API, in words. ``stands_in`` lists what was not real, ``differs`` how nodes and
+    objects may differ from real ones, ``complaints`` the faults of the stack's own schedulers. ``seconds`` is by part.
     """
 
     stack: str
     kubernetes: str
     admission: Admission
     phases: tuple[Phase, ...]
-    landing: Landing
+    scheduled: ScheduledPods
     checks: tuple[Check, ...]
     schedulers: tuple[str, ...]
     complaints: tuple[str, ...]
@@ -51,15 +51,15 @@ class Report:
 
     @property
     def is_well(self) -> bool:
-        """Whether all was admitted, every pod landed, every rollout went through and ``verify`` is content."""
+        """Whether everything was admitted, every pod was scheduled, every rollout completed and ``verify`` passed."""
         return not any(self.faults().values())
 
     def faults(self) -> Mapping[str, int]:
-        """What is wrong, counted in words."""
+        """Returns how many faults there are of each kind."""
         return {
             "refused by the API server": len(self.admission.refusals),
-            "Pending": len(self.landing.pending),
-            "forbidden to the stack's own schedulers": len(self.complaints),
+            "Pending": len(self.scheduled.pending),
+            "faults of the stack's own schedulers": len(self.complaints),
             "of the rollouts unfinished": sum(not phase.is_complete for phase in self.phases),
             "not as `verify` expects": sum(check.verdict != "ok" for check in self.checks),
         }

@@ -1,4 +1,4 @@
-"""A simulation as a person reads it."""
+"""Renders the report of a simulation for a terminal."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from eks_inference_tools.reading.scalars import number
 from eks_inference_tools.simulate.report import Phase, Report
 from eks_inference_tools.simulate.world.admit import Admission
 from eks_inference_tools.simulate.world.device_sets import spans
-from eks_inference_tools.simulate.world.landing import Amounts, LandedNode, LandedPod, Landing, PendingPod
+from eks_inference_tools.simulate.world.scheduled_pods import Amounts, NodeWithPods, PendingPod, ScheduledPod, ScheduledPods
 from eks_inference_tools.verify.report import counted as verdicts
 from stackgraph.graph.values import joined, unique
 from stackgraph.graph.wording import counted
@@ -30,26 +30,26 @@ Lines = Iterator[RenderableType]
 
 
 def render_text(report: Report, *, colour: bool = False) -> str:
-    """The whole report for a terminal, in lines of 120 columns as far as its words allow."""
+    """Returns the report in lines of 120 columns; only words without a break make a line longer."""
     return drawn(_lines(report), width=_WIDTH, colour=colour)
 
 
 def _lines(report: Report) -> Lines:
-    about = f" on a simulated cluster of {report.kubernetes}; nothing ran, on AWS or elsewhere"
+    about = f" on a simulated cluster of {report.kubernetes}; no container ran"
     yield from (Paragraph(words(report.stack, "bold").append_text(words(about))), "")
     yield from _admitted(report.admission)
     yield ""
     yield from _placed(report)
-    yield from _pending(report.landing.pending)
+    yield from _pending(report.scheduled.pending)
     yield ""
-    yield from _phases(report.phases, report.landing.pending)
+    yield from _phases(report.phases, report.scheduled.pending)
     yield from _block("Verify", [verdicts(report.checks) or "nothing to look at"])
     for check in report.checks:
         if check.verdict != "ok":
             finding = check.finding
             expected = f"; expected: {finding.expected}" if finding.expected else ""
             yield _more(f"{check.verdict:<9}{check.subject}: {finding.found}{expected}")
-    yield from _block("Denied", report.complaints)
+    yield from _block("Faults", report.complaints)
     yield ""
     yield from _block("Not real", report.stands_in, "dim")
     yield from _block("Differs", report.differs, "dim")
@@ -74,45 +74,42 @@ def _admitted(admission: Admission) -> Lines:
         source = f" ({refusal.source})" if refusal.source else ""
         yield _more(f"refused  {refusal.title}{source}: {refusal.message}")
     if admission.unchecked:
-        yield _more(words("not checked, no schema at hand: ").append_text(listed(admission.unchecked)))
+        yield _more(words("not checked for want of a schema: ").append_text(listed(admission.unchecked)))
 
 
 def _placed(report: Report) -> Lines:
-    landing = report.landing
+    scheduled = report.scheduled
     schedulers = " and ".join(report.schedulers)
-    yield from _block("Placed", [f"{counted(landing.placed, 'pod')} on {counted(len(landing.nodes), 'node')} by {schedulers}"])
-    for node in landing.nodes:
+    yield from _block(
+        "Placed", [f"{counted(scheduled.placed, 'pod')} on {counted(len(scheduled.nodes), 'node')} by {schedulers}"]
+    )
+    for node in scheduled.nodes:
         yield ""
         yield words(_MARGIN + joined(node.name, node.type_name, node.zone, by="  "), "bold")
         yield Paragraph(listed(_shares(node)), _MARGIN)
         yield from _pods_of(node)
     yield ""
-    yield from _block("Idle", ["; ".join(_idle(landing)) or _no_idle(landing)])
+    nothing = "no device" if any(node.devices for node in scheduled.nodes) else "there are no devices"
+    yield from _block("Idle", ["; ".join(_idle(scheduled)) or nothing])
 
 
-def _idle(landing: Landing) -> Iterator[str]:
-    """``1 nvidia.com/gpu on each of gpu-1, gpu-2``"""
-    for resource, counts in landing.idle_devices().items():
+def _idle(scheduled: ScheduledPods) -> Iterator[str]:
+    """Yields ``1 nvidia.com/gpu on each of gpu-1, gpu-2`` for every resource and count."""
+    for resource, counts in scheduled.idle_devices().items():
         for count in sorted(set(counts.values()), reverse=True):
             nodes = [node for node, idle in counts.items() if idle == count]
             yield f"{count} {resource} on {'each of ' if len(nodes) > 1 else ''}{', '.join(nodes)}"
 
 
-def _no_idle(landing: Landing) -> str:
-    return "no device" if any(node.devices for node in landing.nodes) else "there are no devices"
-
-
-def _shares(node: LandedNode) -> Iterator[str]:
-    """``cpu 190 of 191.45``, for everything that can run out."""
+def _shares(node: NodeWithPods) -> Iterator[str]:
+    """Yields ``cpu 190 of 191.45`` for every resource that can run out."""
     for name in ("cpu", "memory", "pods", *node.devices):
-        taken, most = node.taken.get(name, Decimal()), node.allocatable.get(name, Decimal())
-        if name == "memory":
-            yield f"memory {number(taken / _GIB)} of {number(most / _GIB)} GiB"
-        else:
-            yield f"{name} {number(taken)} of {number(most)}"
+        scale, unit = (_GIB, " GiB") if name == "memory" else (1, "")
+        taken, most = (amounts.get(name, Decimal()) / scale for amounts in (node.taken, node.allocatable))
+        yield f"{name} {number(taken)} of {number(most)}{unit}"
 
 
-def _pods_of(node: LandedNode) -> Lines:
+def _pods_of(node: NodeWithPods) -> Lines:
     servers = Counter(
         (pod.owner, _asked(pod.requests, pod.devices).plain)
         for pod in node.pods
@@ -127,7 +124,7 @@ def _pods_of(node: LandedNode) -> Lines:
         yield _more(words("ran here and ended: ").append_text(listed(unique(node.ended))), indent=2)
 
 
-def _together(what: str, pods: Sequence[LandedPod]) -> Lines:
+def _together(what: str, pods: Sequence[ScheduledPod]) -> Lines:
     if not pods:
         return
     names = Counter(pod.owner.rpartition("/")[2] for pod in pods)
@@ -141,7 +138,7 @@ def _times(count: int, what: str) -> str:
 
 
 def _asked(requests: Amounts, devices: Sequence[int] = (), *, disk: bool = False) -> Text:
-    """What a pod asks for, in the order of ``_shares``; which devices it has; its disk space only where that matters."""
+    """Lists a pod's requests in the order of ``_shares``, and which devices it has; its disk space only with ``disk``."""
     parts = []
     for name in sorted(requests, key=lambda name: ("/" in name, name not in ("cpu", "memory"), name)):
         value = requests[name]
@@ -153,10 +150,10 @@ def _asked(requests: Amounts, devices: Sequence[int] = (), *, disk: bool = False
 
 
 def _pending(pending: Sequence[PendingPod]) -> Lines:
-    """Pods that are the same to a reader are told of once."""
+    """Shows pods that look the same as one entry with their number."""
     alike = Counter((pod.owner, bool(pod.name), _asked(pod.requests, disk=True).plain, pod.said) for pod in pending)
     for (owner, made, asked, said), count in alike.items():
-        title = _times(count, owner) if made else f"{owner}: no further pod could be made"
+        title = _times(count, owner) if made else f"{owner}: no further pod could be created"
         yield ""
         yield from _block("Pending", [title], "red")
         if asked:
@@ -165,8 +162,8 @@ def _pending(pending: Sequence[PendingPod]) -> Lines:
 
 
 def _phases(phases: Sequence[Phase], pending: Sequence[PendingPod]) -> Lines:
-    # What keeps pods off nodes was said of them already.
-    told = tuple(f"{f'Pod {pod.namespace}/{pod.name}' if pod.name else pod.owner}: " for pod in pending)
+    # The report shows above why pods are Pending.
+    shown = tuple(f"{f'Pod {pod.namespace}/{pod.name}' if pod.name else pod.owner}: " for pod in pending)
     for phase in phases:
         yield from _block(phase.name.capitalize(), [_went(phase)])
         for outcome in phase.parts:
@@ -174,7 +171,7 @@ def _phases(phases: Sequence[Phase], pending: Sequence[PendingPod]) -> Lines:
                 yield _more(f"refused  {refusal.title}: {refusal.message}")
             for stall in outcome.stalls:
                 yield _more(f"waits    {stall.title}: {stall.waits_for}")
-                yield from (_more(said, indent=9) for said in stall.words if not said.startswith(told))
+                yield from (_more(said, indent=9) for said in stall.words if not said.startswith(shown))
                 if stall.behind:
                     yield _more(words("behind it: ").append_text(_first_of(stall.behind)), indent=9)
             behind = {title for stall in outcome.stalls for title in stall.behind}
@@ -188,7 +185,7 @@ def _went(phase: Phase) -> str:
         return f"unfinished after {took} done"
     if phase.settled is None:
         return f"done in {took}"
-    what = "every pod and endpoint" if phase.settled.is_complete else "not every pod and endpoint was there"
+    what = "every pod and endpoint ready" if phase.settled.is_complete else "some pods or endpoints still not ready"
     return f"done in {took}; {what} {phase.settled.duration_s:.1f} s later"
 
 
@@ -198,7 +195,7 @@ def _first_of(titles: Sequence[str]) -> Text:
 
 
 def _block(heading: str, paragraphs: Iterable[str], style: str = "") -> Lines:
-    """Paragraphs beside a heading."""
+    """Yields the paragraphs, with the heading beside the first."""
     first = f"{heading:<{len(_MARGIN)}}"
     for paragraph in paragraphs:
         yield Paragraph(words(paragraph, style), words(first, style))

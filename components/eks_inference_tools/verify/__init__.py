@@ -1,1 +1,1 @@
-"""A deployed stack compared with its recorded graph, read with kubectl."""
+"""Compares a deployed stack, read with kubectl, with its recorded graph."""

@@ -1,12 +1,13 @@
-"""From what a stack should be and what a cluster holds to verdicts. Pure: the same two always give the same checks."""
+"""Compares the expected state of a stack with the observed state of a cluster. Pure: equal inputs give equal checks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from eks_inference_tools.reading.expected import Expected, ExpectedObject
 from eks_inference_tools.reading.kinds import (
     DAEMON_SETS,
     JOBS,
+    NAMESPACES,
     NODE_CLASSES,
     NODE_POOLS,
     NODES,
@@ -22,7 +23,7 @@ from eks_inference_tools.reading.live_objects import Object, identity_of, is_lea
 from eks_inference_tools.verify import nodes, ray, releases, services
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Check, Finding, failed, ok, unknown, wait
-from eks_inference_tools.verify.workloads import pods_of, strays, strays_finding, workload
+from eks_inference_tools.verify.workloads import other_pods, pods_of, workload
 from stackgraph.graph.values import text
 
 CLUSTER_AREA = "Cluster"
@@ -31,12 +32,12 @@ PODS_AREA = "Other pods"
 
 
 def judge(expected: Expected, observed: Observed) -> list[Check]:
-    """Every check of a stack, in the order of a report."""
+    """Returns every check of a stack, in report order."""
     found = [*_cluster(expected, observed), *_nodes(expected, observed)]
     parts = [*_objects(expected, observed), *_packages(expected, observed)]
     order = {area: number for number, area in enumerate(expected.areas)}
     found += sorted(parts, key=lambda check: order[check.area])
-    found += _strays(expected, observed)
+    found += _other_pods(expected, observed)
     return found
 
 
@@ -52,11 +53,7 @@ def _cluster(expected: Expected, observed: Observed) -> Iterator[Check]:
 
 def _nodes(expected: Expected, observed: Observed) -> Iterator[Check]:
     for pool in expected.pools:
-        subject = f"nodes of pool {pool.name}"
-        if blocked := observed.unreadable.get(NODES):
-            yield Check(NODES_AREA, subject, unknown(blocked.message, blocked.next))
-        else:
-            yield Check(NODES_AREA, subject, nodes.pool_nodes(pool, observed))
+        yield Check(NODES_AREA, f"nodes of pool {pool.name}", observed.gap(NODES) or nodes.pool_nodes(pool, observed))
 
 
 # -- objects of the graph --------------------------------------------------------------------------------------------------------
@@ -65,12 +62,13 @@ def _nodes(expected: Expected, observed: Observed) -> Iterator[Check]:
 def _objects(expected: Expected, observed: Observed) -> Iterator[Check]:
     for wanted in expected.objects:
         if not wanted.name:
-            yield Check(wanted.area, f"{wanted.subject}?", unknown("only the deployment knows its name"))
+            yield Check(wanted.area, f"{wanted.subject}?", unknown("its name is only known after deployment"))
             continue
         item = observed.find(wanted.resource, wanted.namespace, wanted.name)
         yield Check(wanted.area, wanted.subject, _object(wanted, item, observed))
         if wanted.resource == STORAGE_CLASSES and services.is_default_class(wanted.manifest):
-            yield Check(wanted.area, "default StorageClass", _default_class(wanted, observed))
+            default = observed.gap(STORAGE_CLASSES) or services.default_storage_class(wanted.name, observed)
+            yield Check(wanted.area, "default StorageClass", default)
         elif wanted.resource == DAEMON_SETS and item and nodes.is_neuron_plugin(wanted.namespace, wanted.name):
             yield from _neuron(expected, wanted, item, observed)
         elif wanted.resource == RAY_SERVICES and item:
@@ -81,46 +79,36 @@ def _object(wanted: ExpectedObject, item: Object | None, observed: Observed) -> 
     if blocked := observed.unreadable.get(wanted.resource):
         if blocked.reason == "forbidden":
             return unknown(blocked.message, blocked.next)
-        return failed("the cluster does not know this kind", "its CustomResourceDefinition", blocked.next)
+        return failed("the cluster does not have this kind", "its CustomResourceDefinition", blocked.next)
     if item is None:
         return _absent(wanted)
     if is_leaving(item):
         return failed("it is being deleted", "there", f"kubectl get {wanted.resource} --all-namespaces")
-    return _state(wanted, item, observed)
+    return _CHECKS[wanted.resource](wanted, item, observed)
 
 
 def _absent(wanted: ExpectedObject) -> Finding:
     lifetime = (wanted.manifest.get("spec") or {}).get("ttlSecondsAfterFinished") if wanted.resource == JOBS else None
     if lifetime is not None:
-        return ok(f"not there: it removes itself {text(lifetime)} s after its end")
+        return ok(f"not there: it removes itself {text(lifetime)} s after completion")
     return failed("not there", "there", "pulumi up --refresh")
 
 
-def _state(wanted: ExpectedObject, item: Object, observed: Observed) -> Finding:
-    if wanted.resource in WORKLOADS:
-        return workload(wanted.resource, wanted.manifest, item, observed)
-    if wanted.resource in (NODE_CLASSES, NODE_POOLS):
-        return nodes.karpenter_object(wanted.resource, item)
-    if wanted.resource == RAY_SERVICES:
-        return ray.ray_service(wanted.manifest, item)
-    if wanted.resource == SERVICES:
-        return services.service(wanted.manifest, item, observed)
-    if wanted.resource == VOLUME_CLAIMS:
-        return services.volume_claim(item)
-    if wanted.resource == STORAGE_CLASSES:
-        return services.storage_class(wanted.manifest, item)
-    return services.namespace(item)
-
-
-def _default_class(wanted: ExpectedObject, observed: Observed) -> Finding:
-    if blocked := observed.unreadable.get(STORAGE_CLASSES):
-        return unknown(blocked.message, blocked.next)
-    return services.default_storage_class(wanted.name, observed)
+_CHECKS: Mapping[str, Callable[[ExpectedObject, Object, Observed], Finding]] = {
+    **dict.fromkeys(WORKLOADS, lambda wanted, item, observed: workload(wanted.resource, wanted.manifest, item, observed)),
+    **dict.fromkeys((NODE_CLASSES, NODE_POOLS), lambda wanted, item, _: nodes.karpenter_object(wanted.resource, item)),
+    NAMESPACES: lambda _, item, __: services.namespace(item),
+    RAY_SERVICES: lambda wanted, item, _: ray.ray_service(wanted.manifest, item),
+    SERVICES: lambda wanted, item, observed: services.service(wanted.manifest, item, observed),
+    STORAGE_CLASSES: lambda wanted, item, _: services.storage_class(wanted.manifest, item),
+    VOLUME_CLAIMS: lambda _, item, __: services.volume_claim(item),
+}
+"""The check of an object that exists, by resource."""
 
 
 def _neuron(expected: Expected, wanted: ExpectedObject, plugin: Object, observed: Observed) -> Iterator[Check]:
-    if blocked := observed.unreadable.get(NODES):
-        yield Check(wanted.area, "Neuron devices", unknown(blocked.message, blocked.next))
+    if gap := observed.gap(NODES):
+        yield Check(wanted.area, "Neuron devices", gap)
         return
     yield Check(wanted.area, "Neuron plugin on nodes", nodes.plugin_coverage(plugin, observed))
     ready = workload(DAEMON_SETS, wanted.manifest, plugin, observed).verdict == "ok"
@@ -134,17 +122,11 @@ def _ray(wanted: ExpectedObject, item: Object, observed: Observed) -> Iterator[C
     for part, finding in ray.ray_groups(wanted.manifest, item, observed):
         yield Check(wanted.area, f"{wanted.namespace}/{wanted.name} {part}", finding)
     for name in generated_services(wanted.name):
-        yield Check(wanted.area, subject_of(SERVICES, wanted.namespace, name), _generated_service(wanted, name, observed))
-
-
-def _generated_service(wanted: ExpectedObject, name: str, observed: Observed) -> Finding:
-    if blocked := observed.unreadable.get(SERVICES):
-        return unknown(blocked.message, blocked.next)
-    item = observed.find(SERVICES, wanted.namespace, name)
-    if item is None:
+        service = observed.find(SERVICES, wanted.namespace, name)
         describe = f"kubectl -n {wanted.namespace} describe rayservice {wanted.name}"
-        return wait("not there yet", "KubeRay makes it when the Ray cluster is ready", describe)
-    return services.service({}, item, observed)
+        absent = wait("not there yet", "KubeRay creates it when the Ray cluster is ready", describe)
+        finding = observed.gap(SERVICES) or (services.service({}, service, observed) if service else absent)
+        yield Check(wanted.area, subject_of(SERVICES, wanted.namespace, name), finding)
 
 
 # -- charts and add-ons ----------------------------------------------------------------------------------------------------------
@@ -157,15 +139,14 @@ def _packages(expected: Expected, observed: Observed) -> Iterator[Check]:
         yield Check(addon.area, f"add-on {addon.name}", releases.addon(addon, expected.cluster, observed))
 
 
-# -- pods that controllers made --------------------------------------------------------------------------------------------------
+# -- other pods ------------------------------------------------------------------------------------------------------------------
 
 
-def _strays(expected: Expected, observed: Observed) -> Iterator[Check]:
-    """Pods in the stack's own namespaces that no check above looks at: of operators, or of somebody's hand."""
+def _other_pods(expected: Expected, observed: Observed) -> Iterator[Check]:
+    """Checks pods in the stack's namespaces that no other check covers: those that operators or people created."""
     claimed = {identity_of(pod) for pod in _claimed(expected, observed)}
     for namespace in expected.namespaces():
-        finding = strays_finding(strays(namespace, claimed, observed))
-        if finding is not None:
+        if finding := other_pods(namespace, claimed, observed):
             yield Check(PODS_AREA, f"namespace {namespace}", finding)
 
 

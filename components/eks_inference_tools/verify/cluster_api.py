@@ -1,11 +1,11 @@
-"""The cluster as ``kubectl`` shows it. Reads only: ``kubectl get`` and ``kubectl config view``, nothing else."""
+"""Reads a cluster with ``kubectl get`` and ``kubectl config view``; runs no other command."""
 
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,23 @@ from stackgraph.graph.values import at, items, text, texts
 from stackgraph.problems import Problem, ProblemsFound
 
 _REQUEST_TIMEOUT_S = 20
-_COMMAND_TIMEOUT_S = 60  # credentials come from another command, which may ask a server of its own
-_AT_ONCE = 6
+_COMMAND_TIMEOUT_S = 60  # kubectl gets credentials from another command, which may contact another server
+_PARALLEL_REQUESTS = 6
 
 _VERSION = "/version"
-# Helm's own record of each revision: a Secret named after release and revision, with the status as a label.
+# Helm's record of each revision: a Secret named after release and revision, with the status as a label.
 _RELEASE_SECRET = re.compile(r"sh\.helm\.release\.v1\.(?P<name>.+)\.v(?P<revision>\d+)")
 
 
 class AccessError(ProblemsFound):
-    """The cluster cannot be looked at at all."""
+    """The cluster cannot be inspected at all."""
 
 
 class Kubectl:
     """Lists objects of one cluster through the ``kubectl`` on PATH, or through ``program``.
 
-    ``kubeconfig`` and ``context`` are kubectl's own choice (``KUBECONFIG``, ``~/.kube/config``, current context) when left out.
-    ``access_command`` is what makes a kubeconfig, for messages.
+    ``kubeconfig`` and ``context`` have kubectl's defaults (``KUBECONFIG``, ``~/.kube/config``, current context).
+    ``access_command`` creates a kubeconfig; messages mention it.
     """
 
     def __init__(
@@ -43,27 +43,25 @@ class Kubectl:
         program: Path | None = None,
     ) -> None:
         self._get_access = access_command or "aws eks update-kubeconfig --region REGION --name CLUSTER"
-        self._kubeconfig = kubeconfig
         self._context = context
         command = str(program) if program else shutil.which("kubectl")
         if command is None:
-            raise _problem(
-                "there is no kubectl on PATH", hint="`pulumi up` needs it too: https://kubernetes.io/docs/tasks/tools/"
-            )
+            hint = "`pulumi up` needs it too: https://kubernetes.io/docs/tasks/tools/"
+            raise _problem("there is no kubectl on PATH", hint=hint)
         self._command = [command]
         if kubeconfig is not None:
             if not kubeconfig.is_file():
                 raise self._no_kubeconfig("there is no such kubeconfig", str(kubeconfig))
             self._command += ["--kubeconfig", str(kubeconfig)]
         elif not any(path.is_file() for path in _default_kubeconfigs()) and "KUBERNETES_SERVICE_HOST" not in os.environ:
-            raise self._no_kubeconfig("there is no kubeconfig", " or ".join(str(path) for path in _default_kubeconfigs()))
+            raise self._no_kubeconfig("there is no kubeconfig", " or ".join(map(str, _default_kubeconfigs())))
         if context is not None:
             self._command += ["--context", context]
 
     def check_cluster(self, cluster: str) -> str:
-        """The context in use. Raises ``AccessError`` when the kubeconfig says that it leads to another cluster than ``cluster``.
+        """Returns the context in use. Raises ``AccessError`` if the kubeconfig points to another cluster than ``cluster``.
 
-        A kubeconfig tells by the arguments of its credential command or by the cluster's ARN; one that does not is trusted.
+        The arguments of its credential command or the cluster's ARN identify the cluster; a kubeconfig with neither is trusted.
         """
         config = self._json("config", "view", "-o", "json")
         context = self._context or text(at(config, "current-context"))
@@ -74,17 +72,19 @@ class Kubectl:
             raise self._wrong_context("the kubeconfig has no current context", "", contexts, cluster)
         named = contexts.get(context, "")
         if named and cluster and named != cluster:
-            raise self._wrong_context(f"this context is of cluster {named}, the stack's is {cluster}", context, contexts, cluster)
+            raise self._wrong_context(
+                f"this context is for cluster {named}, the stack's cluster is {cluster}", context, contexts, cluster
+            )
         return context
 
     def read(self, resources: Sequence[str], *, releases: bool = False) -> Observed:
-        """Everything that checks need, in one go; raises ``AccessError`` when the cluster does not answer or shows nothing."""
-        # First one request alone: where it fails, so would all others, each with the same words.
+        """Reads everything that checks need. Raises ``AccessError`` if the cluster does not answer or forbids everything."""
+        # A single request goes first: if it fails, all others would fail with the same message.
         try:
-            version = _spoken(self._json("get", "--raw", _VERSION))
-        except _NotShown as error:
+            version = _api_version(self._json("get", "--raw", _VERSION))
+        except _Unlisted as error:
             raise _problem(error.why.said, hint=_ACCESS_HINT) from error
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_PARALLEL_REQUESTS) as threads:
             noted = threads.submit(self._releases) if releases else None
             listed = dict(zip(resources, threads.map(self._list, resources), strict=True))
         unreadable = {resource: found for resource, found in listed.items() if isinstance(found, Unreadable)}
@@ -101,17 +101,15 @@ class Kubectl:
     def _list(self, resource: str) -> list[Mapping[str, Any]] | Unreadable:
         try:
             found = self._json("get", resource, "--all-namespaces", "-o", "json")
-        except _NotShown as error:
+        except _Unlisted as error:
             return error.why
         return [item for item in items(at(found, "items")) if isinstance(item, Mapping)]
 
     def _releases(self) -> dict[tuple[str, str], ReleaseRecord] | None:
-        """Helm's records. As a table: kubectl then asks for names and labels only, and the values in the Secrets stay where
-        they are.
-        """
+        """Returns Helm's records, read as a table: kubectl then fetches only names and labels, not the values of the Secrets."""
         try:
             table = self._run("get", "secrets", "--all-namespaces", "-l", "owner=helm", "-L", "status", "--no-headers")
-        except _NotShown:
+        except _Unlisted:
             return None
         found: dict[tuple[str, str], ReleaseRecord] = {}
         for line in table.splitlines():
@@ -129,7 +127,7 @@ class Kubectl:
         try:
             return json.loads(answer)
         except ValueError as error:
-            raise _problem(f"kubectl {' '.join(arguments)} gave no JSON", given=text(answer[:80]) or "nothing") from error
+            raise _problem(f"kubectl {' '.join(arguments)} did not return JSON", given=text(answer[:80]) or "nothing") from error
 
     def _run(self, *arguments: str) -> str:
         command = [*self._command, f"--request-timeout={_REQUEST_TIMEOUT_S}s", *arguments]
@@ -146,14 +144,14 @@ class Kubectl:
         return done.stdout
 
     def _failure(self, message: str, arguments: Sequence[str]) -> Exception:
-        """What kubectl's words mean. Its client library logs every attempt before the last line says what came of it."""
+        """Interprets kubectl's message. Its client library logs every attempt before the line with the outcome."""
         lines = [line for line in message.splitlines() if line.strip() and not re.match(r"[EWI]\d{4} |\t| >$", line)]
-        said = next((line for line in lines if _SAYS.search(line)), lines[0] if lines else "kubectl said nothing")
+        said = next((line for line in lines if _OUTCOME.search(line)), lines[0] if lines else "kubectl said nothing")
         said = text(said.removeprefix("error: "))
         if "(Forbidden)" in said:
-            return _NotShown(Unreadable(arguments[1], "forbidden", said))
+            return _Unlisted(Unreadable(arguments[1], "forbidden", said))
         if "the server doesn't have a resource type" in said:
-            return _NotShown(Unreadable(arguments[1], "not installed", said))
+            return _Unlisted(Unreadable(arguments[1], "not installed", said))
         hint = next((hint for words, hint in _HINTS if re.search(words, said)), "")
         return _problem(said, given=f"kubectl {' '.join(arguments)}", hint=hint.format(access=self._get_access))
 
@@ -166,29 +164,32 @@ class Kubectl:
         return _problem(message, given=context, allowed=", ".join(fitting or sorted(contexts)), hint=hint)
 
 
-class _NotShown(Exception):
-    """One resource cannot be listed; others may."""
+class _Unlisted(Exception):
+    """One resource cannot be listed; others might."""
 
     def __init__(self, why: Unreadable) -> None:
         super().__init__(why.said)
         self.why = why
 
 
-_SAYS = re.compile(r"^(error: |Error from server|Unable to connect|The connection to the server|Error in configuration)")
+_OUTCOME = re.compile(r"^(error: |Error from server|Unable to connect|The connection to the server|Error in configuration)")
 _ACCESS_HINT = "your IAM principal needs an access entry: cluster.admins of the stack (viewers see neither nodes nor node pools)"
 _HINTS = (
-    (r"executable \S+ not found", "it fetches your credentials: install it, or make a kubeconfig for one you have"),
+    (r"executable \S+ not found", "it fetches your credentials: install it, or create a kubeconfig for a command you have"),
     (r"getting credentials|executable \S+ failed", "your AWS credentials are missing or expired: aws sts get-caller-identity"),
-    (r"Unauthorized|must be logged in", f"{_ACCESS_HINT}; or the credentials are of another account"),
+    (r"Unauthorized|must be logged in", f"{_ACCESS_HINT}; or the credentials belong to another account"),
     (r"no such host", "the cluster is gone, or the kubeconfig is old: {access}"),
-    (r"refused|timeout|timed out|deadline|unreachable|no route", "is its endpoint public to you, or are you in its network?"),
-    (r"x509|certificate", "the kubeconfig is of another cluster: {access}"),
-    (r"onfiguration|loading config|no context", "make a new kubeconfig: {access}"),
+    (
+        r"refused|timeout|timed out|deadline|unreachable|no route",
+        "check that the endpoint is public to you, or that you are in its network",
+    ),
+    (r"x509|certificate", "the kubeconfig is for another cluster: {access}"),
+    (r"onfiguration|loading config|no context", "create a new kubeconfig: {access}"),
 )
 
 
-def _spoken(version: Any) -> str:
-    """The version the API server speaks, which may be an older one than its own (``--emulated-version``)."""
+def _api_version(version: Any) -> str:
+    """Returns the version of the API, which may be older than the server's own version (``--emulated-version``)."""
     own, major, minor = (text(at(version, key)) for key in ("gitVersion", "emulationMajor", "emulationMinor"))
     emulates = minor and not own.startswith(f"v{major}.{minor}.")
     return f"v{major}.{minor}, spoken by {own}" if emulates else own
@@ -198,14 +199,14 @@ def _problem(message: str, **details: str) -> AccessError:
     return AccessError([Problem(message, **details)])  # type: ignore[arg-type]
 
 
-def _default_kubeconfigs() -> Iterator[Path]:
-    """Where kubectl looks when nobody tells it (Kubernetes documentation, "Organizing cluster access using kubeconfig files")."""
+def _default_kubeconfigs() -> list[Path]:
+    """Returns kubectl's default files (Kubernetes documentation, "Organizing cluster access using kubeconfig files")."""
     named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    yield from (Path(path) for path in named or [Path.home() / ".kube" / "config"])
+    return list(map(Path, named or [Path.home() / ".kube" / "config"]))
 
 
 def _cluster_of(config: Any, context: Any) -> str:
-    """The EKS cluster that a context leads to, where it says so; else ``""``."""
+    """Returns the EKS cluster of a context; empty if the kubeconfig does not say."""
     user = next((item for item in items(at(config, "users")) if at(item, "name") == at(context, "user")), None)
     arguments = texts(at(user, "user", "exec", "args"))
     for option in ("--cluster-name", "--cluster-id", "-i"):

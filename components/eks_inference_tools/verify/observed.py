@@ -1,19 +1,17 @@
-"""What a cluster holds, as read at one moment."""
+"""The state of a cluster at one moment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from eks_inference_tools.reading.live_objects import Object, identity_of, labels_of
+from eks_inference_tools.verify.verdicts import Finding, unknown
 from stackgraph.graph.values import at, table
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Why objects of one resource could not be listed: the API server does not know it, or does not show it.
-
-    ``said`` is what it said.
-    """
+    """Why a resource could not be listed: the API server does not have it, or forbids it. ``said`` is the server's message."""
 
     resource: str
     reason: Literal["not installed", "forbidden"]
@@ -21,11 +19,11 @@ class Unreadable:
 
     @property
     def message(self) -> str:
-        return f"you may not list {self.resource}" if self.reason == "forbidden" else f"there are no {self.resource} here"
+        return f"you may not list {self.resource}" if self.reason == "forbidden" else f"the cluster has no {self.resource}"
 
     @property
     def next(self) -> str:
-        """A command that tells more."""
+        """A command that shows more."""
         if self.reason == "forbidden":
             return f"kubectl auth can-i list {self.resource} --all-namespaces"
         return f"kubectl get crd {self.resource}"
@@ -33,7 +31,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """What Helm itself noted about the latest revision of a release."""
+    """Helm's record of the latest revision of a release."""
 
     status: str
     revision: int
@@ -41,7 +39,7 @@ class ReleaseRecord:
 
 @dataclass(frozen=True)
 class Observed:
-    """Objects by resource, as kubectl names it. ``releases`` are by namespace and name; None where they could not be read."""
+    """Objects by kubectl's resource name. ``releases`` are by namespace and name; None if they could not be read."""
 
     server_version: str
     objects: Mapping[str, Sequence[Object]]
@@ -51,12 +49,17 @@ class Observed:
     def all(self, resource: str) -> Sequence[Object]:
         return self.objects.get(resource, ())
 
+    def gap(self, resource: str) -> Finding | None:
+        """Returns the finding for a resource that could not be listed; None if it could."""
+        blocked = self.unreadable.get(resource)
+        return unknown(blocked.message, blocked.next) if blocked else None
+
     def find(self, resource: str, namespace: str, name: str) -> Object | None:
-        """The object of that name; ``namespace`` is empty for objects of the cluster."""
+        """Returns one object; ``namespace`` is empty for cluster-scoped objects."""
         return next((item for item in self.all(resource) if identity_of(item) == (namespace, name)), None)
 
     def selected(self, resource: str, namespace: str, selector: Mapping[str, Any]) -> list[Object]:
-        """Objects of a namespace whose labels are those of the selector (``matchLabels``); none for an empty selector."""
+        """Returns objects of a namespace that match a selector (``matchLabels``); none for an empty selector."""
         wanted = table(selector).items()
         return [
             item

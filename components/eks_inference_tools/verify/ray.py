@@ -1,4 +1,4 @@
-"""A RayService: what KubeRay and Ray Serve say of it, its pods, and the Services that KubeRay makes for it.
+"""Checks a RayService: the status from KubeRay and Ray Serve, and its pods.
 
 Sources: KubeRay 1.7.0, RayServiceStatuses and the names it generates; Ray 2.52.1, ``serve.schema`` (states of applications and
 deployments).
@@ -13,47 +13,40 @@ from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD
 from eks_inference_tools.reading.live_objects import Object, condition_of, identity_of, is_leaving, is_ready, is_stale
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wait, worst
-from eks_inference_tools.verify.workloads import pods_finding
+from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait, worst
+from eks_inference_tools.verify.workloads import holds, pods_finding
 from stackgraph.graph.values import at, items, table, text
+from stackgraph.graph.wording import counted
 
-_GONE_WRONG = ("DEPLOY_FAILED", "UNHEALTHY")
-# Scaling by itself is what a deployment that serves does.
-_DEPLOYMENT_SERVES = ("HEALTHY", "UPSCALING", "DOWNSCALING")
-_INITIALIZING = "Initializing"
+_BROKEN = ("DEPLOY_FAILED", "UNHEALTHY")
+# A serving deployment may scale at any time.
+_SERVING = ("HEALTHY", "UPSCALING", "DOWNSCALING")
 
 
 def ray_service(wanted: Mapping[str, Any], item: Object) -> Finding:
-    """Ready, every application of the stack's Serve configuration RUNNING, every deployment HEALTHY."""
+    """Whether it is Ready, every application of the Serve configuration RUNNING and every deployment HEALTHY."""
     namespace, name = identity_of(item)
     describe = f"kubectl -n {namespace} describe rayservice {name}"
     if is_stale(item):
-        return wait("KubeRay has not taken up its latest change", "Ready", describe)
+        return wait("KubeRay has not observed its latest change", "Ready", describe)
     findings = [_readiness(item, describe), *_applications(wanted, item, describe)]
-    upgrade = condition_of(item, "UpgradeInProgress")
-    if upgrade is not None and upgrade.get("status") == "True":
+    if holds(item, "UpgradeInProgress"):
         findings.append(wait("an upgrade is in progress", "one cluster", describe))
-    verdict = worst(findings)
-    if verdict.verdict != "ok":
-        return verdict
-    return ok(", ".join(finding.found for finding in findings))
+    finding = worst(findings)
+    return finding if finding.verdict != "ok" else ok(", ".join(one.found for one in findings))
 
 
 def _readiness(item: Object, describe: str) -> Finding:
-    """KubeRay's own judgement: the condition Ready, before 1.3 ``serviceStatus`` alone."""
+    """KubeRay's status: the condition Ready; before KubeRay 1.3, only ``serviceStatus``."""
     ready = condition_of(item, "Ready")
-    running = at(item, "status", "serviceStatus") == "Running"
-    if ready is None and running:
-        return ok("Running")
     if ready is None:
-        return wait("KubeRay has not judged it yet", "Running", describe)
+        running = at(item, "status", "serviceStatus") == "Running"
+        return ok("Running") if running else wait("KubeRay has not reported a status yet", "Running", describe)
     if ready.get("status") == "True":
-        endpoints = whole(at(item, "status", "numServeEndpoints")) or 0
-        return ok(f"Running, {endpoints} serve {'endpoint' if endpoints == 1 else 'endpoints'}")
-    reason, message = text(ready.get("reason")), text(ready.get("message"))
-    if reason == _INITIALIZING:
-        return wait(f"{reason}: {message}", "Running", describe)
-    return failed(f"{reason}: {message}", "Running", describe)
+        return ok(f"Running, {counted(whole(at(item, 'status', 'numServeEndpoints')) or 0, 'serve endpoint')}")
+    reason = text(ready.get("reason"))
+    judge = wait if reason == "Initializing" else failed
+    return judge(f"{reason}: {text(ready.get('message'))}", "Running", describe)
 
 
 def _applications(wanted: Mapping[str, Any], item: Object, describe: str) -> Iterator[Finding]:
@@ -65,22 +58,22 @@ def _applications(wanted: Mapping[str, Any], item: Object, describe: str) -> Ite
         state, message = text(at(status, "status")), text(at(status, "message"))
         if state != "RUNNING":
             words = f"application {application} {state or 'is not deployed yet'}" + (f": {message}" if message else "")
-            yield _unwell(state, words, f"application {application} RUNNING", namespace, describe)
+            yield _not_serving(state, words, f"application {application} RUNNING", namespace, describe)
             continue
         known = table(at(status, "serveDeploymentStatuses"))
         names = tuple(text(at(one, "name")) for one in deployments) or tuple(known)
         states = {name: text(at(known.get(name), "status")) for name in names}
-        unwell = {name: state for name, state in states.items() if state not in _DEPLOYMENT_SERVES}
-        for name, state in unwell.items():
+        not_serving = {name: state for name, state in states.items() if state not in _SERVING}
+        for name, state in not_serving.items():
             said = text(at(known.get(name), "message"))
             words = f"deployment {name} {state or 'is not there'}" + (f": {said}" if said else "")
-            yield _unwell(state, words, f"deployment {name} HEALTHY", namespace, describe)
-        if not unwell:
+            yield _not_serving(state, words, f"deployment {name} HEALTHY", namespace, describe)
+        if not not_serving:
             yield ok(", ".join((f"application {application} RUNNING", *(f"{name} {state}" for name, state in states.items()))))
 
 
-def _unwell(state: str, words: str, expected: str, namespace: str, describe: str) -> Finding:
-    if state in _GONE_WRONG:
+def _not_serving(state: str, words: str, expected: str, namespace: str, describe: str) -> Finding:
+    if state in _BROKEN:
         logs = f"kubectl -n {namespace} logs -l {NODE_TYPE_LABEL}=worker --tail=100 --prefix"
         return failed(words, expected, logs)
     return wait(words, expected, describe)
@@ -90,7 +83,7 @@ def _unwell(state: str, words: str, expected: str, namespace: str, describe: str
 
 
 def ray_pods(item: Object, observed: Observed) -> list[Object]:
-    """The pods of the clusters that a RayService has: the active one, and during an upgrade the next one."""
+    """Returns the pods of a RayService's clusters: the active one and, during an upgrade, the pending one."""
     namespace, _ = identity_of(item)
     return [
         pod
@@ -101,27 +94,24 @@ def ray_pods(item: Object, observed: Observed) -> list[Object]:
 
 
 def ray_groups(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Iterator[tuple[str, Finding]]:
-    """The head and every worker group, each as subject and finding."""
+    """Yields subject and finding of the head and of every worker group."""
     pods = ray_pods(item, observed)
     namespace, _ = identity_of(item)
     cluster = at(wanted, "spec", "rayClusterConfig")
     groups = [(HEAD_GROUP, "head", 1)]
     for group in items(at(cluster, "workerGroupSpecs")):
-        # The autoscaler may take a group down to its minimum, whatever it began with.
+        # The autoscaler may shrink a group to its minimum, below the initial size.
         scaled = at(cluster, "enableInTreeAutoscaling") is True
         least = whole(at(group, "minReplicas" if scaled else "replicas"))
-        groups.append((text(at(group, "groupName")), f"workers of {text(at(group, 'groupName'))}", 1 if least is None else least))
+        name = text(at(group, "groupName"))
+        groups.append((name, f"workers of {name}", 1 if least is None else least))
     for group, subject, least in groups:
-        if blocked := observed.unreadable.get(PODS):
-            yield subject, unknown(blocked.message, blocked.next)
-            continue
         mine = [pod for pod in pods if at(pod, "metadata", "labels", GROUP_LABEL) == group and not is_leaving(pod)]
-        yield subject, _group(mine, least, f"kubectl -n {namespace} get pods -l {GROUP_LABEL}={group}")
+        listing = f"kubectl -n {namespace} get pods -l {GROUP_LABEL}={group}"
+        yield subject, observed.gap(PODS) or _group(mine, max(least, len(mine)), listing)
 
 
-def _group(pods: list[Object], least: int, listing: str) -> Finding:
+def _group(pods: list[Object], want: int, listing: str) -> Finding:
     ready = sum(is_ready(pod) for pod in pods)
-    count = f"{ready} of {max(least, len(pods))} ready"
-    if ready >= max(least, len(pods)):
-        return ok(count)
-    return pods_finding(count, f"{max(least, len(pods))} ready", pods, listing)
+    count = f"{ready} of {want} ready"
+    return ok(count) if ready >= want else pods_finding(count, f"{want} ready", pods, listing)

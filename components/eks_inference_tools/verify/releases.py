@@ -1,6 +1,7 @@
-"""What arrives as one thing and consists of many: Helm releases and EKS add-ons."""
+"""Checks Helm releases and EKS add-ons, each with its workloads."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from eks_inference_tools.reading.expected import ExpectedAddon, ExpectedRelease
 from eks_inference_tools.reading.kinds import KINDS, WORKLOADS, subject_of
@@ -10,23 +11,19 @@ from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wa
 from eks_inference_tools.verify.workloads import workload
 from stackgraph.graph.values import text
 
-_GOING_ON = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
+_IN_PROGRESS = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 
 
 def release(wanted: ExpectedRelease, observed: Observed) -> Finding:
-    """Helm's own record, the chart's version, and every workload that Helm marked as made by this release."""
+    """Checks Helm's record, the chart version, and every workload that Helm annotated as part of this release."""
     made = list(release_workloads(wanted, observed))
     findings = [_recorded(wanted, made, observed), *_chart(wanted, made)]
-    findings += [unknown(blocked.message, blocked.next) for kind in WORKLOADS if (blocked := observed.unreadable.get(kind))]
-    for resource, item in made:
-        state = workload(resource, item, item, observed)
-        found = f"{KINDS[resource]} {name_of(item)} {state.found}"
-        findings.append(Finding(state.verdict, found, state.expected, state.next))
-    return worst(findings)
+    findings += [gap for kind in WORKLOADS if (gap := observed.gap(kind))]
+    return worst([*findings, *(_part(resource, item, observed) for resource, item in made)])
 
 
 def release_workloads(wanted: ExpectedRelease, observed: Observed) -> Iterator[tuple[str, Object]]:
-    """Workloads with the annotations that Helm puts on everything it makes."""
+    """Yields workloads with the annotations that Helm sets on all objects of a release."""
     mark = {"meta.helm.sh/release-name": wanted.name, "meta.helm.sh/release-namespace": wanted.namespace}
     for resource in WORKLOADS:
         for item in observed.all(resource):
@@ -37,44 +34,44 @@ def release_workloads(wanted: ExpectedRelease, observed: Observed) -> Iterator[t
 def _recorded(wanted: ExpectedRelease, made: list[tuple[str, Object]], observed: Observed) -> Finding:
     history = f"helm -n {wanted.namespace} history {wanted.name}"
     if observed.releases is None:
-        if made:
-            return ok("its record is a Secret you may not read")
-        return unknown("its record is a Secret you may not read", history)
+        found = "its record is a Secret you may not read"
+        return ok(found) if made else unknown(found, history)
     record = observed.releases.get((wanted.namespace, wanted.name))
     if record is None:
         return failed("not installed", f"{wanted.chart} {wanted.version}", "pulumi up --refresh")
     if record.status == "deployed":
         return ok(f"deployed, revision {record.revision}")
     found = f"revision {record.revision} is {record.status}"
-    return wait(found, "deployed", history) if record.status in _GOING_ON else failed(found, "deployed", history)
+    return wait(found, "deployed", history) if record.status in _IN_PROGRESS else failed(found, "deployed", history)
 
 
 def _chart(wanted: ExpectedRelease, made: list[tuple[str, Object]]) -> Iterator[Finding]:
-    """The version on the label ``helm.sh/chart``, which charts put on their objects by convention; subcharts name themselves."""
+    """Checks the version in the label ``helm.sh/chart``, a convention of charts. Subcharts have their own name in it."""
     for resource, item in made:
         name, _, version = text(labels_of(item).get("helm.sh/chart")).rpartition(f"{wanted.chart}-")
-        # A label takes no plus sign, so Helm's convention writes an underscore.
+        # Labels cannot contain a plus sign, so Helm's convention replaces it by an underscore.
         if not name and version[:1].isdigit() and version != wanted.version.replace("+", "_"):
-            found = f"{KINDS[resource]} {name_of(item)} is of chart version {version}"
+            found = f"{KINDS[resource]} {name_of(item)} has chart version {version}"
             yield failed(found, wanted.version, f"helm -n {wanted.namespace} history {wanted.name}")
 
 
 def addon(wanted: ExpectedAddon, cluster: str, observed: Observed) -> Finding:
-    """The workloads that an add-on is known to run."""
+    """Checks the workloads that an add-on is known to run."""
     findings = []
     for resource, namespace, name in wanted.workloads:
-        subject = f"{KINDS[resource]} {name}"
-        if blocked := observed.unreadable.get(resource):
-            findings.append(unknown(blocked.message, blocked.next))
-            continue
-        item = observed.find(resource, namespace, name)
-        if item is None:
+        if gap := observed.gap(resource):
+            findings.append(gap)
+        elif item := observed.find(resource, namespace, name):
+            findings.append(_part(resource, item, observed))
+        else:
             describe = f"aws eks describe-addon --cluster-name {cluster} --addon-name {wanted.name}"
             findings.append(failed(f"there is no {subject_of(resource, namespace, name)}", "the add-on's workloads", describe))
-            continue
-        state = workload(resource, item, item, observed)
-        findings.append(Finding(state.verdict, f"{subject} {state.found}", state.expected, state.next))
     return worst(findings)
+
+
+def _part(resource: str, item: Object, observed: Observed) -> Finding:
+    state = workload(resource, item, item, observed)
+    return replace(state, found=f"{KINDS[resource]} {name_of(item)} {state.found}")
 
 
 def addon_workloads(wanted: ExpectedAddon, observed: Observed) -> Iterator[tuple[str, Object]]:

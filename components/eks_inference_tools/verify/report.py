@@ -1,4 +1,4 @@
-"""Checks counted, and as a JSON document."""
+"""Counts checks and renders them as JSON."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ def counted(checks: Iterable[Check]) -> str:
 
 
 def render_json(expected: Expected, checks: Sequence[Check], *, context: str = "") -> str:
-    """All checks, with what was expected of them."""
+    """Returns the JSON document with all checks."""
     document = {
         "schema": SCHEMA,
         "stack": expected.stack,

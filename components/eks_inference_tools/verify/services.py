@@ -1,4 +1,4 @@
-"""Services and what answers behind them, volume claims and storage classes."""
+"""Checks Services and their endpoints, volume claims, storage classes and namespaces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,15 @@ from eks_inference_tools.reading.kinds import ENDPOINT_SLICES, PODS, STORAGE_CLA
 from eks_inference_tools.reading.live_objects import Object, annotations_of, identity_of, is_ready, name_of
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.verify.observed import Observed
-from eks_inference_tools.verify.verdicts import Finding, failed, ok, unknown, wait
+from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait
 from stackgraph.graph.values import at, items, table, text
+from stackgraph.graph.wording import counted
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def service(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Finding:
-    """The ports of the stack, and at least one pod that answers behind them."""
+    """Whether the Service has the stack's ports and at least one ready endpoint."""
     namespace, name = identity_of(item)
     describe = f"kubectl -n {namespace} describe service {name}"
     have = {whole(at(port, "port")) for port in items(at(item, "spec", "ports"))}
@@ -25,15 +26,13 @@ def service(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Find
         return wait("its load balancer has no address yet", "an address", describe)
     if at(item, "spec", "type") == "ExternalName" or not at(item, "spec", "selector"):
         return ok("there; it selects no pods")
-    return _endpoints(item, observed)
+    return observed.gap(ENDPOINT_SLICES) or _endpoints(item, observed)
 
 
 def _endpoints(item: Object, observed: Observed) -> Finding:
     namespace, name = identity_of(item)
-    if blocked := observed.unreadable.get(ENDPOINT_SLICES):
-        return unknown(blocked.message, blocked.next)
     slices = observed.selected(ENDPOINT_SLICES, namespace, {"kubernetes.io/service-name": name})
-    # An endpoint that does not say whether it is ready is (EndpointConditions of the API).
+    # An endpoint without a readiness condition counts as ready (EndpointConditions in the API).
     ready = {
         address
         for slice_ in slices
@@ -42,15 +41,15 @@ def _endpoints(item: Object, observed: Observed) -> Finding:
         for address in items(at(endpoint, "addresses"))
     }
     if ready:
-        return ok(f"{len(ready)} {'endpoint' if len(ready) == 1 else 'endpoints'}")
+        return ok(counted(len(ready), "endpoint"))
     selector = table(at(item, "spec", "selector"))
     pods = observed.selected(PODS, namespace, selector)
     labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     listing = f"kubectl -n {namespace} get pods -l {labels}"
     if pods and all(text(at(pod, "status", "phase")) == "Succeeded" for pod in pods):
-        return ok("its pods have done their work")
+        return ok("its pods have completed")
     if any(is_ready(pod) for pod in pods):
-        found = "no endpoint although its pods are ready: they may lack the port it names"
+        found = "no endpoint although its pods are ready: they may lack the named port"
         return failed(found, "at least one endpoint", f"kubectl -n {namespace} describe service {name}")
     why = f"none of its {len(pods)} pods is ready" if pods else "no pod has its labels"
     return wait(f"no endpoint: {why}", "at least one endpoint", listing)
@@ -69,20 +68,18 @@ def volume_claim(item: Object) -> Finding:
 
 def storage_class(wanted: Mapping[str, Any], item: Object) -> Finding:
     provisioner, stacks = text(item.get("provisioner")), text(wanted.get("provisioner"))
-    if provisioner != stacks:
-        return failed(f"made by {provisioner}", stacks, "pulumi up --refresh")
-    return ok(provisioner)
+    return ok(provisioner) if provisioner == stacks else failed(f"provisioner {provisioner}", stacks, "pulumi up --refresh")
 
 
 def default_storage_class(wanted: str, observed: Observed) -> Finding:
-    """The stack's default class is the only one: of two, Kubernetes takes the newer."""
+    """Whether the stack's default class is the only default: Kubernetes would choose the newest of several."""
     classes = observed.all(STORAGE_CLASSES)
     defaults = sorted(name_of(item) for item in classes if annotations_of(item).get(_DEFAULT_CLASS) == "true")
     if defaults == [wanted]:
         return ok(wanted)
-    others = [name for name in defaults if name != wanted]
-    take_away = f"kubectl annotate storageclass {' '.join(others)} {_DEFAULT_CLASS}-" if others else "pulumi up --refresh"
-    return failed(", ".join(defaults) or "none", f"{wanted} and no other", take_away)
+    others = " ".join(name for name in defaults if name != wanted)
+    remedy = f"kubectl annotate storageclass {others} {_DEFAULT_CLASS}-" if others else "pulumi up --refresh"
+    return failed(", ".join(defaults) or "none", f"{wanted} and no other", remedy)
 
 
 def is_default_class(manifest: Mapping[str, Any]) -> bool:

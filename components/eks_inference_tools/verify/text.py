@@ -1,4 +1,4 @@
-"""Checks as a person reads them."""
+"""Renders checks as text."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -12,9 +12,9 @@ from stackgraph.graph.values import text
 from stackgraph.presentation.terminal import WIDTH, Paragraph, drawn, words
 
 _STYLES = {"ok": "green", "wait": "yellow", "unknown": "magenta", "failed": "red"}
-_LEAST_WIDTH = 60
-_LEAST_FOUND = 24
-_WIDEST_SUBJECT = 48
+_MIN_WIDTH = 60
+_MIN_FOUND_WIDTH = 24
+_MAX_SUBJECT_WIDTH = 48
 _VERDICT_WIDTH = max(map(len, VERDICTS))
 _MARGIN = " " * (_VERDICT_WIDTH + 4)
 
@@ -22,12 +22,12 @@ _MARGIN = " " * (_VERDICT_WIDTH + 4)
 def render_text(
     expected: Expected, checks: Sequence[Check], *, context: str = "", colour: bool = False, width: int = WIDTH
 ) -> str:
-    """What is well in one line each; whatever is not also with what was expected and a command that tells more.
+    """Returns one line per ok check; other checks also show the expected state and a command that shows more.
 
-    ``context`` is the kubeconfig's. Commands are never cut or wrapped: they are there to be copied.
+    ``context`` is the kubeconfig's. Commands are never cut or wrapped, so that users can copy them.
     """
-    width = max(width, _LEAST_WIDTH)
-    column = min(max((len(check.subject) for check in checks), default=0), _WIDEST_SUBJECT, width // 2)
+    width = max(width, _MIN_WIDTH)
+    column = min(max((len(check.subject) for check in checks), default=0), _MAX_SUBJECT_WIDTH, width // 2)
     where = [f"cluster {expected.cluster}" if expected.cluster else "", f"context {text(context)}" if context else ""]
     head = words(text(expected.stack), "bold").append("  ").append(", ".join(filter(None, where)), "dim")
     lines: list[RenderableType] = [head, counted(checks)]
@@ -42,7 +42,7 @@ def render_text(
 def _lines(check: Check, column: int, width: int) -> Iterator[RenderableType]:
     finding, subject = check.finding, text(check.subject)
     head = words("  ").append(f"{check.verdict:{_VERDICT_WIDTH}}", _STYLES[check.verdict]).append(f"  {subject:<{column}}  ")
-    if check.verdict == "ok" and width - head.cell_len >= _LEAST_FOUND:
+    if check.verdict == "ok" and width - head.cell_len >= _MIN_FOUND_WIDTH:
         yield Paragraph(words(text(finding.found)), head)
         return
     yield head

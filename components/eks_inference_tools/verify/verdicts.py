@@ -1,18 +1,18 @@
-"""What a check says."""
+"""Results of checks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["ok", "wait", "failed", "unknown"]
-"""``wait``: not there yet, and nothing says that it will not come. ``unknown``: could not be looked at."""
+"""``wait``: not ready yet, but nothing prevents it. ``unknown``: could not be inspected."""
 
-_GRAVITY: Mapping[Verdict, int] = {"ok": 0, "unknown": 1, "wait": 2, "failed": 3}
+_SEVERITY: Mapping[Verdict, int] = {"ok": 0, "unknown": 1, "wait": 2, "failed": 3}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """``found`` says what is there; unless all is well, ``expected`` what should be and ``next`` a command that tells more."""
+    """``found`` is the actual state; unless ok, ``expected`` is the desired state and ``next`` a command that shows more."""
 
     verdict: Verdict
     found: str
@@ -22,7 +22,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A finding about one subject, under one heading of the report."""
+    """A finding on one subject, under one heading of the report."""
 
     area: str
     subject: str
@@ -50,9 +50,9 @@ def unknown(found: str, next: str = "") -> Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Finding:
-    """All findings as one: the gravest decides, and the words are of all that are as grave."""
+    """Combines findings: the highest severity decides, and the texts are those of all findings with it."""
     found = list(findings)
-    verdict: Verdict = max((item.verdict for item in found), key=lambda verdict: _GRAVITY[verdict])
+    verdict: Verdict = max((item.verdict for item in found), key=lambda verdict: _SEVERITY[verdict])
     alike = [item for item in found if item.verdict == verdict]
     return Finding(
         verdict,
@@ -63,6 +63,6 @@ def worst(findings: Iterable[Finding]) -> Finding:
 
 
 def overall(checks: Iterable[Check]) -> Verdict:
-    """The verdict on a whole stack: its gravest check."""
+    """The verdict on a whole stack: that of its most severe check."""
     verdicts: list[Verdict] = ["ok", *(check.verdict for check in checks)]
-    return max(verdicts, key=lambda verdict: _GRAVITY[verdict])
+    return max(verdicts, key=lambda verdict: _SEVERITY[verdict])

@@ -1,4 +1,4 @@
-"""What changes between two recorded graphs, for people who review it.
+"""Compares two recorded graphs and reports the changes to reviewers.
 
-Imports nothing of the library outside ``preview``, and never pulumi: graphs come in as documents, findings as texts.
+Never imports pulumi: graphs arrive as documents, findings as text.
 """

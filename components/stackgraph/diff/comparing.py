@@ -1,4 +1,4 @@
-"""Which properties differ between two values, regardless of how numbers, quantities and lists are written."""
+"""Finds the properties that differ between two values. Equivalent spellings of numbers, quantities and lists count as equal."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,23 +8,24 @@ from typing import Any
 
 from stackgraph.diff import lists
 from stackgraph.graph.tokens import Sealed
+from stackgraph.graph.values import mapped
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__bool__": lambda self: False})()
-"""Stands where a property is not there: ``None`` may be a value."""
+"""Marks a missing property, since ``None`` may be a value."""
 
 Step = str | int | lists.Key
-"""A property's name, an item's place in a list, or the key of an item."""
+"""The name of a property, or the index or key of a list item."""
 
 Path = tuple[Step, ...]
 
 
 class JsonText(dict[str, Any]):
-    """What a text in JSON holds, below ``""``, so that a change inside it has a path."""
+    """A parsed JSON string: ``""`` holds its content, so that changes inside have a path."""
 
 
 @dataclass(frozen=True)
 class PropertyChange:
-    """One property that is another one now. ``before`` or ``after`` is ``ABSENT`` where it is new or gone."""
+    """One changed property. ``before`` or ``after`` is ``ABSENT`` if the property is new or removed."""
 
     path: Path
     before: Any
@@ -36,7 +37,7 @@ class PropertyChange:
 
 
 def path_text(path: Path) -> str:
-    """``spec.template.spec.containers[server].image``."""
+    """The path as text: ``spec.template.spec.containers[server].image``."""
     shown = ""
     for step in path:
         if isinstance(step, lists.Key | int):
@@ -48,61 +49,61 @@ def path_text(path: Path) -> str:
 
 
 def opened(value: Any) -> Any:
-    """The value with texts in JSON as what they hold."""
-    if isinstance(value, Mapping):
-        return {key: opened(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [opened(item) for item in value]
-    if isinstance(value, str) and value[:1] in ("{", "[") and value[-1:] in ("}", "]"):
+    """The value with its JSON strings parsed (``JsonText``)."""
+    return mapped(value, _parsed)
+
+
+def _parsed(leaf: Any) -> Any:
+    if isinstance(leaf, str) and leaf[:1] in ("{", "[") and leaf[-1:] in ("}", "]"):
         try:
-            found = json.loads(value)
+            return JsonText({"": json.loads(leaf)})
         except ValueError:
-            return value
-        return JsonText({"": found})
-    return value
+            return leaf
+    return leaf
 
 
 def differences(before: Any, after: Any, path: Path = ()) -> Iterator[PropertyChange]:
-    """What differs between two opened values, each as deep down as it can be said."""
+    """The differences of two opened values, each with the deepest path that names it."""
     if alike(before, after, path):
         return
-    name = next((step for step in reversed(path) if isinstance(step, str) and step), "")
-    both = (before, after)
+    name = _last_name(path)
+    pairs: Mapping[Any, tuple[Any, Any]] | None = None
     if isinstance(before, JsonText) != isinstance(after, JsonText):
-        yield PropertyChange(path, before, after)
+        pass
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in sorted({*before, *after}):
-            yield from differences(_get(before, key), _get(after, key), (*path, key))
-    elif isinstance(before, list) and isinstance(after, list) and (found := lists.keyed(name, *both)):
-        old, new = found
-        if lists.is_ordered(name) and [key for key in old if key in new] != [key for key in new if key in old]:
-            yield PropertyChange(path, before, after)
-            return
-        for key in sorted({*old, *new}):
-            yield from differences(_get(old, key), _get(new, key), (*path, key))
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after) and _holds_tables(before, after):
-        for number, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from differences(one, other, (*path, number))
-    else:
+        pairs = _paired(before, after)
+    elif isinstance(before, list) and isinstance(after, list):
+        if found := lists.keyed(name, before, after):
+            old, new = found
+            if not lists.is_ordered(name) or [key for key in old if key in new] == [key for key in new if key in old]:
+                pairs = _paired(old, new)
+        elif len(before) == len(after) and all(isinstance(item, Mapping | list) for item in (*before, *after)):
+            pairs = dict(enumerate(zip(before, after, strict=True)))
+    if pairs is None:
         yield PropertyChange(path, before, after)
+    else:
+        for step, (one, other) in pairs.items():
+            yield from differences(one, other, (*path, step))
 
 
-def _get(table: Mapping[Any, Any], key: Any) -> Any:
-    found = table.get(key, ABSENT)
-    return ABSENT if found is None else found
+def _last_name(path: Path) -> str:
+    names = [step for step in path if isinstance(step, str) and step]
+    return names[-1] if names else ""
 
 
-def _holds_tables(*both: list[Any]) -> bool:
-    return all(isinstance(item, Mapping | list) for items in both for item in items)
+def _paired(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, tuple[Any, Any]]:
+    """By key of either mapping, both values. A property that is null is the same as none."""
+    values = ((key, [table.get(key) for table in (before, after)]) for key in sorted({*before, *after}))
+    return {key: (ABSENT if old is None else old, ABSENT if new is None else new) for key, (old, new) in values}
 
 
 def alike(before: Any, after: Any, path: Path = ()) -> bool:
-    """Whether two opened values mean the same at a path."""
+    """Whether two opened values at a path mean the same."""
     return identical(before, after) or normal(before, path) == normal(after, path)
 
 
 def identical(before: Any, after: Any) -> bool:
-    """Whether two values are written alike, too. Takes a fraction of the time, and nearly all of two graphs is."""
+    """Whether two values are also spelled the same. Much faster than ``normal``, and true for nearly all of two graphs."""
     if type(before) is not type(after):
         return False
     if isinstance(before, dict):
@@ -115,17 +116,16 @@ def identical(before: Any, after: Any) -> bool:
 
 
 def normal(value: Any, path: Path = ()) -> Any:
-    """A form that is equal for values that mean the same: only for comparing."""
-    names = [step for step in path if isinstance(step, str)]
-    name = next((name for name in reversed(names) if name), "")
-    if "" in names:
+    """A form that is equal for values with the same meaning. Only for comparison."""
+    name = _last_name(path)
+    if "" in path:
         return _strict(value, name)
-    return _normal(value, name, any(map(lists.holds_quantities, names)))
+    return _normal(value, name, any(isinstance(step, str) and lists.holds_quantities(step) for step in path))
 
 
 def _normal(value: Any, name: str, quantity: bool) -> Any:
     if isinstance(value, JsonText):
-        # Inside a text, 1 and "1" are not the same to whoever reads it.
+        # Whoever parses the string tells 1 from "1".
         return ("json", _strict(value[""], name))
     if isinstance(value, Mapping):
         return {

@@ -1,7 +1,8 @@
-"""What a reviewer must not miss: what is deleted, replaced, opened or unprotected; and what a domain finds."""
+"""Finds the changes that a reviewer must not miss: deletions, replacements, new exposure, lost protection, and a domain's own."""
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from stackgraph.diff import replacements
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger, Weight
@@ -9,18 +10,25 @@ from stackgraph.diff.graphs import Kind, ResourceChange, StackDiff
 from stackgraph.graph.describe import identity, short_type
 from stackgraph.graph.document import Resource
 from stackgraph.graph.values import at, items, texts
+from stackgraph.graph.wording import counted
 
-# IPv4 networks as large as a carrier's, or larger; IPv6 alike.
+# Prefix lengths up to which a network counts as the whole Internet: as large as one carrier's.
 _WIDE_V4, _WIDE_V6 = 8, 32
+
+_PROTECTIVE_OPTIONS = {"protect": "its protection from deletion", "retainOnDelete": "its retention on deletion"}
+_PROTECTIVE_INPUTS = (
+    *("deletionProtection", "enableDeletionProtection", "disableApiTermination"),
+    *("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"),
+)
 
 
 def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger, ...]:
-    """What is dangerous about the changes of a stack, worst first. A stack that is new as a whole has none."""
+    """The dangers of a stack's changes, worst first. A new stack has none."""
     if diff.base is None:
         return ()
     if diff.head is None:
         gone = len(diff.of_kind("delete"))
-        what = f"the stack file is gone: {gone} resources are no longer described by anything"
+        what = f"the stack file was deleted: {counted(gone, 'resource')} would no longer be managed"
         return (Danger("stack-deleted", what, weight=Weight.DELETED),) if gone else ()
     found = list(domain.dangers(diff))
     found += [
@@ -33,11 +41,8 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
     return tuple(dict.fromkeys(sorted(found, key=lambda danger: danger.weight)))
 
 
-# -- resources -------------------------------------------------------------------------------------------------------------------
-
-
 def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) -> Iterator[Danger]:
-    """Data stores one by one, and in one line all others that nothing was found about."""
+    """One danger for each data store, and one for all other resources that ``found`` does not name."""
     said = {danger.urn for danger in found if danger.weight == weight}
     others = []
     for change in diff.of_kind(kind):
@@ -47,60 +52,41 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
             others.append(change)
         elif kind == "replace":
             because = ", ".join(change.because[:3])
-            yield Danger("data-replaced", f"{_named(change)} is replaced, what it holds is lost ({because})", change.urn, weight)
+            yield Danger("data-replaced", f"{_named(change)} is replaced and its data is lost ({because})", change.urn, weight)
         else:
             kept = change.resource.options.get("retainOnDelete")
-            ending = "leaves the stack but is kept" if kept else "is deleted, with what it holds"
+            ending = "leaves the stack but is kept" if kept else "is deleted together with its data"
             yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight)
     if others:
         word = "replaced" if kind == "replace" else "deleted"
-        yield Danger(word, f"{_several(others)} {word}", weight=weight)
-
-
-def _several(changes: list[ResourceChange]) -> str:
-    """``Deployment a/b, Service a/c and 4 more are``."""
-    names = [_named(change) for change in changes]
-    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return f"{shown} {'is' if len(names) == 1 else 'are'}"
+        names = ", ".join(map(_named, others[:4])) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
+        yield Danger(word, f"{names} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
 
 
 def _named(change: ResourceChange) -> str:
-    resource = change.resource
-    return f"{short_type(resource.type)} {identity(resource)}"
+    return f"{short_type(change.resource.type)} {identity(change.resource)}"
 
 
 def _refused(diff: StackDiff) -> Iterator[Danger]:
     for change in diff.changes:
         if change.refused:
-            what = f"{_named(change)}: the service refuses another {', '.join(change.refused)}"
+            what = f"{_named(change)}: the service refuses to change {', '.join(change.refused)}"
             yield Danger("refused", what, change.urn, Weight.REFUSED)
 
 
 def _unprotected(diff: StackDiff) -> Iterator[Danger]:
     for change in diff.changes:
-        for what in _lost_protection(change):
-            yield Danger("protection-removed", f"{_named(change)} {what}", change.urn, Weight.UNPROTECTED)
-
-
-def _lost_protection(change: ResourceChange) -> Iterator[str]:
-    if change.before is None or change.after is None:
-        return
-    for option, words in (("protect", "protection from deletion"), ("retainOnDelete", "retention on deletion")):
-        if change.before.options.get(option) and not change.after.options.get(option):
-            yield f"loses its {words}"
-    for key in ("deletionProtection", "enableDeletionProtection", "disableApiTermination"):
-        if change.before.inputs.get(key) is True and change.after.inputs.get(key) is not True:
-            yield "loses its deletion protection"
-    for key in ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"):
-        if change.before.inputs.get(key) is True and change.after.inputs.get(key) is not True:
-            yield f"no longer has {key}"
-
-
-# -- reach -----------------------------------------------------------------------------------------------------------------------
+        before, after = change.before, change.after
+        if before is None or after is None:
+            continue
+        lost = [words for key, words in _PROTECTIVE_OPTIONS.items() if before.options.get(key) and not after.options.get(key)]
+        lost += [key for key in _PROTECTIVE_INPUTS if before.inputs.get(key) is True and after.inputs.get(key) is not True]
+        for what in lost:
+            yield Danger("protection-removed", f"{_named(change)} loses {what}", change.urn, Weight.UNPROTECTED)
 
 
 def newly_reached(diff: StackDiff, reach: Callable[[Resource], Iterator[str]]) -> Iterator[Danger]:
-    """Networks that reach a resource now and could not before. ``reach`` tells which those of a resource are."""
+    """Resources that become reachable from further networks. ``reach`` returns the networks that reach a resource."""
     for change in diff.changes:
         if change.after is None:
             continue
@@ -111,23 +97,22 @@ def newly_reached(diff: StackDiff, reach: Callable[[Resource], Iterator[str]]) -
 
 
 def _who_comes_in(resource: Resource) -> Iterator[str]:
-    """Wide networks that may come in."""
-    inputs, type_ = resource.inputs, resource.type
-    if type_.rpartition(":")[2] in ("SecurityGroup", "DefaultSecurityGroup"):
-        for rule in items(at(inputs, "ingress")):
-            yield from filter(is_wide, (*texts(at(rule, "cidrBlocks")), *texts(at(rule, "ipv6CidrBlocks"))))
-    elif type_.endswith("SecurityGroupIngressRule"):
-        yield from filter(is_wide, texts([inputs.get("cidrIpv4"), inputs.get("cidrIpv6")]))
-    elif type_.endswith(":SecurityGroupRule") and inputs.get("type") == "ingress":
-        yield from filter(is_wide, (*texts(inputs.get("cidrBlocks")), *texts(inputs.get("ipv6CidrBlocks"))))
-    elif type_.endswith(":NetworkPolicy"):
-        for rule in items(at(inputs, "spec", "ingress")):
-            for peer in items(at(rule, "from")):
-                yield from filter(is_wide, texts(at(peer, "ipBlock", "cidr")))
+    """Wide networks that a security group, its rule or a NetworkPolicy lets in."""
+    inputs, kind = resource.inputs, resource.type.rpartition(":")[2]
+    rules: Iterable[Any] = ()
+    if kind in ("SecurityGroup", "DefaultSecurityGroup"):
+        rules = items(at(inputs, "ingress"))
+    elif kind == "SecurityGroupIngressRule" or (kind == "SecurityGroupRule" and inputs.get("type") == "ingress"):
+        rules = [inputs]
+    elif kind == "NetworkPolicy":
+        rules = [at(peer, "ipBlock") for rule in items(at(inputs, "spec", "ingress")) for peer in items(at(rule, "from"))]
+    for rule in rules:
+        for key in ("cidrBlocks", "ipv6CidrBlocks", "cidrIpv4", "cidrIpv6", "cidr"):
+            yield from filter(is_wide, texts(at(rule, key)))
 
 
 def is_wide(cidr: str) -> bool:
-    """Whether a network is so wide that it may as well be everybody."""
+    """Whether a network is so wide that it amounts to the whole Internet."""
     try:
         network = ipaddress.ip_network(cidr, strict=False)
     except ValueError:

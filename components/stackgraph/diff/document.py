@@ -1,20 +1,21 @@
-"""The report for programs."""
+"""Renders the report as JSON, for programs."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.markdown import marker
-from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
+from stackgraph.diff.report import Recorded, Report, Revision, StackReport
 from stackgraph.graph.values import plain
 
 SCHEMA = 1
 
 
 def render_json(report: Report) -> str:
-    """The whole report. Secrets read ``[secret]``; where one is another than before, that is all there is to see."""
+    """The whole report. Secrets read ``[secret]``; of a changed secret, the report shows only that it changed."""
     return json.dumps(document(report), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -48,13 +49,13 @@ def _stack(stack: StackReport) -> dict[str, Any]:
     diff = stack.diff
     return {
         "stack": stack.stack,
-        "status": "failed" if stack.failed else "new" if stack.base is None else "gone" if stack.head is None else "both",
+        "status": "failed" if stack.failed else stack.side or "both",
         "changed": stack.changed,
         "problems": {name: _problems(side) for name, side in (("base", stack.base), ("head", stack.head))},
         "summary": dict(diff.counts) if diff else {},
-        "facts": [{"about": row.about, "before": row.before, "after": row.after} for row in stack.facts],
-        "newFindings": [_finding(finding) for finding in stack.new_findings],
-        "curedFindings": [_finding(finding) for finding in stack.cured_findings],
+        "facts": [asdict(row) for row in stack.facts],
+        "newFindings": [asdict(finding) for finding in stack.new_findings],
+        "curedFindings": [asdict(finding) for finding in stack.cured_findings],
         "rotatedConfig": list(stack.rotated),
         "outputs": [_property(change) for change in diff.outputs] if diff else [],
         "resources": [_change(change, stack) for change in diff.changes if change.kind != "same"] if diff else [],
@@ -63,10 +64,6 @@ def _stack(stack: StackReport) -> dict[str, Any]:
 
 def _problems(side: Recorded | None) -> list[str]:
     return [problem.render() for problem in side.problems] if side else []
-
-
-def _finding(finding: FindingText) -> dict[str, str]:
-    return {"rule": finding.rule, "severity": finding.severity, "place": finding.place, "message": finding.message}
 
 
 def _change(change: ResourceChange, stack: StackReport) -> dict[str, Any]:
@@ -93,17 +90,12 @@ def _change(change: ResourceChange, stack: StackReport) -> dict[str, Any]:
 
 
 def _property(change: PropertyChange) -> dict[str, Any]:
-    return {"path": change.name, **dict(_values(change))}
-
-
-def _values(change: PropertyChange) -> Iterator[tuple[str, Any]]:
-    """``before`` and ``after``, where there are any."""
-    for name, value in (("before", change.before), ("after", change.after)):
-        if value is not ABSENT:
-            yield name, plain(_closed(value))
+    values = {"before": change.before, "after": change.after}
+    return {"path": change.name} | {key: plain(_closed(value)) for key, value in values.items() if value is not ABSENT}
 
 
 def _closed(value: Any) -> Any:
+    """The value with the content of JSON strings in place of ``JsonText``."""
     if isinstance(value, JsonText):
         return _closed(value[""])
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a caller who knows what resources are for adds to a comparison, beside what it adds to the views."""
+"""What a caller can add to a comparison, on top of what it adds to the views."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from stackgraph.graph.document import Graph
 
 
 class Weight(IntEnum):
-    """What a danger is about, worst first."""
+    """The category of a danger, worst first."""
 
     REPLACED = 1
     DELETED = 2
@@ -22,7 +22,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True)
 class Danger:
-    """One thing to look at. ``kind`` is a word for programs, ``what`` a line for people, ``urn`` the resource it is about."""
+    """One change that a reviewer must see. ``kind`` is an identifier for programs, ``what`` a line for people."""
 
     kind: str
     what: str
@@ -32,14 +32,17 @@ class Danger:
 
 @dataclass(frozen=True)
 class ComparedDomain(Domain):
-    """A domain that compares. ``facts`` are what somebody compares in two graphs: texts by what they are about, under the title
-    ``facts_title``. ``dangers`` are findings about a change of a stack that is on both sides; a replaced or deleted resource that
-    one of them names is not listed among the others.
+    """A domain for comparisons.
+
+    ``facts`` returns texts of a graph to compare, by subject. ``dangers`` returns dangers of a stack that is in both revisions; a
+    replaced or deleted resource that one of them names is not listed again. The titles are those of the sections with facts and
+    with findings of the caller's rules.
     """
 
     facts_title: str = "Facts"
     facts: Callable[[Graph], Mapping[str, str]] = lambda graph: {}
     dangers: Callable[[StackDiff], Iterable[Danger]] = lambda diff: ()
+    findings_title: str = "Findings"
 
 
 NO_DOMAIN = ComparedDomain()

@@ -1,4 +1,4 @@
-"""What changes from one recorded graph to another: resource by resource, and with what a replacement pulls along."""
+"""Compares two recorded graphs resource by resource, including the replacements that follow from other replacements."""
 
 import hashlib
 import json
@@ -10,25 +10,26 @@ from typing import Any, Literal
 from stackgraph.diff import replacements
 from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import Sealed, redacted
-from stackgraph.graph.values import plain
+from stackgraph.graph.tokens import UNKNOWN, Sealed, redacted
+from stackgraph.graph.values import mapped, plain
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")
 
-# Options that a reviewer need not see: aliases show as a move.
-_SILENT_OPTIONS = ("aliases",)
+# Pairs every resource with itself.
+_IDENTITY = Pairing({})
 
 
 @dataclass(frozen=True)
 class ResourceChange:
-    """What happens to one resource. ``before`` and ``after`` are as recorded; None where it is not there.
+    """What happens to one resource. ``before`` and ``after`` are the recorded resources, or None where it does not exist.
 
-    ``properties`` are changes of inputs, ``options`` of resource options, both by path. ``dependencies`` says that it waits for
-    others than before. ``because`` names what replaces it: paths, or resources that are replaced. ``ignored`` are changes that
-    ``ignoreChanges`` leaves out. ``certain`` is False where the type is not in the table: replacement is not ruled out.
+    ``properties`` are changes of inputs, ``options`` changes of resource options. ``dependencies`` is True if the dependencies
+    differ. ``because`` names what causes a replacement: paths, or other replaced resources. ``refused`` are the paths that the
+    service does not update. ``ignored`` are changes excluded by ``ignoreChanges``. ``certain`` is False if the type is not in the
+    table of replacements, so that a replacement is possible.
     """
 
     kind: Kind
@@ -44,7 +45,7 @@ class ResourceChange:
 
     @property
     def resource(self) -> Resource:
-        """As it will be; as it was when it goes."""
+        """The resource as it will be; a deleted one as it was."""
         found = self.after or self.before
         assert found is not None
         return found
@@ -59,37 +60,31 @@ class ResourceChange:
 
     @property
     def counts(self) -> bool:
-        """Whether it is something to be made: no component, default provider, stack, or resource that is only read."""
+        """Whether a deployment creates the resource: no component, default provider, stack, or resource that is only read."""
         resource = self.resource
-        apart = is_component(resource) or resource.type == STACK_TYPE or resource.is_default_provider or is_read(resource)
-        return not apart
-
-    @property
-    def opaque(self) -> bool:
-        return is_opaque(self.resource)
+        return not (is_component(resource) or resource.type == STACK_TYPE or resource.is_default_provider or is_read(resource))
 
     def forces(self, change: PropertyChange) -> bool:
-        """Whether a change is among what replaces the resource."""
+        """Whether a property change is a reason for the replacement."""
         return any(replacements.covers(replacements.pattern_of(path), change.path) for path in self.because)
 
 
 @dataclass(frozen=True)
 class StackDiff:
-    """Everything that differs between two graphs of one stack. Either may be None: then the stack is on one side only."""
+    """The differences between two graphs of one stack. A graph is None if its revision does not have the stack."""
 
     stack: str
     base: Graph | None
     head: Graph | None
     changes: tuple[ResourceChange, ...]
     outputs: tuple[PropertyChange, ...] = ()
-    names: Mapping[str, str] | None = None
 
     @cached_property
     def by_urn(self) -> Mapping[str, ResourceChange]:
         return {change.urn: change for change in self.changes}
 
     def of_kind(self, kind: Kind) -> list[ResourceChange]:
-        """Changes of one kind, of what counts."""
+        """The changes of one kind to resources that count."""
         return [change for change in self.changes if change.kind == kind and change.counts]
 
     @property
@@ -101,37 +96,43 @@ class StackDiff:
         """Whether a deployment would do anything, or outputs differ."""
         return bool(self.outputs) or any(change.kind not in ("same", "dependencies") for change in self.changes)
 
+    @cached_property
+    def components(self) -> Mapping[str, tuple[Resource, ...]]:
+        """By URN of a change, the components around its resource, outermost first."""
+        found: dict[str, tuple[Resource, ...]] = {}
+        for graph, side in ((self.base, "before"), (self.head, "after")):
+            if graph is None:
+                continue
+            structure = Structure(graph)
+            for change in self.changes:
+                resource = getattr(change, side)
+                if resource is not None and resource.urn in structure.parent:
+                    around = (graph.by_urn[urn] for urn in structure.above(resource.urn)[:-1])
+                    found[change.urn] = tuple(one for one in around if not one.custom)
+        return found
+
 
 def compare(base: Graph | None, head: Graph | None) -> StackDiff:
-    """The differences of two graphs of a stack; None stands for a stack that is not there."""
+    """The differences between two graphs of a stack. None stands for a stack that does not exist; one graph must be given."""
     present = head or base
     assert present is not None
     before = base or Graph(present.project, present.stack, ())
     after = head or Graph(present.project, present.stack, ())
     pairs = pairing(before, after)
-    changes = [*_kept(before, after, pairs), *_deleted(before, pairs)]
-    changes = _pulled_along(changes, after)
+    changes = [
+        _compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
+        if resource.urn in pairs.old_of
+        else ResourceChange("create", None, resource)
+        for resource in after.resources
+    ]
+    changes += [ResourceChange("delete", resource, None) for resource in before.resources if resource.urn not in pairs.new_of]
     outputs = differences(opened(pairs.translated(before.outputs)), opened(after.outputs)) if base and head else ()
-    order = sorted(changes, key=lambda change: change.urn)
-    return StackDiff(after.stack, base, head, tuple(order), tuple(outputs), dict(pairs.names))
-
-
-def _kept(base: Graph, head: Graph, pairs: Pairing) -> Iterator[ResourceChange]:
-    for resource in head.resources:
-        if resource.urn in pairs.old_of:
-            yield _compared(base.by_urn[pairs.old_of[resource.urn]], resource, base, head, pairs)
-        else:
-            yield ResourceChange("create", None, resource)
-
-
-def _deleted(base: Graph, pairs: Pairing) -> Iterator[ResourceChange]:
-    for resource in base.resources:
-        if resource.urn not in pairs.new_of:
-            yield ResourceChange("delete", resource, None)
+    order = sorted(_with_consequences(changes, after), key=lambda change: change.urn)
+    return StackDiff(after.stack, base, head, tuple(order), tuple(outputs))
 
 
 def inputs_of(resource: Resource) -> dict[str, Any]:
-    """The inputs as they are compared: texts in JSON opened, what a Kubernetes Secret holds sealed."""
+    """The inputs in the form to compare: JSON strings parsed, the data of a Kubernetes Secret sealed."""
     return redacted(resource.type, opened(resource.inputs), _sealed)
 
 
@@ -146,23 +147,21 @@ def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs
     if pairs.names or not identical(before.inputs, after.inputs):
         old = pairs.translated(inputs_of(before))
     found = list(differences(old, new))
-    # As the engine: a change at a path that is ignored is none.
+    # Like the engine, disregard changes at or below an ignored path.
     patterns = [replacements.pattern_of(path) for path in after.options.get("ignoreChanges", ())]
-    ignored = [change for change in found if any(_within(pattern, change.path) for pattern in patterns)]
+    ignored = [c for c in found if any(len(c.path) >= len(p) and replacements.covers(p, c.path) for p in patterns)]
     properties = [change for change in found if change not in ignored]
-    options = list(differences(_options(before, pairs), _options(after)))
+    options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     because = _because(before, after, old, new, properties, head) if after.custom or after.remote else ()
     refused = tuple(path_text(path) for path in replacements.refused(after.type, old, new))
-    kind: Kind = "same"
+    dependencies = _dependencies(before, base, pairs) != _dependencies(after, head, _IDENTITY)
+    kind: Kind = "dependencies" if dependencies else "same"
     if because:
         kind = "replace"
     elif properties or options:
         kind = "update"
     elif before.urn != after.urn:
         kind = "move"
-    dependencies = _dependencies(before, base, pairs) != _dependencies(after, head)
-    if kind == "same" and dependencies:
-        kind = "dependencies"
     return ResourceChange(
         kind,
         before,
@@ -177,66 +176,58 @@ def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs
     )
 
 
-def _within(pattern: Path, path: Path) -> bool:
-    return len(path) >= len(pattern) and replacements.covers(pattern, path)
-
-
 def _because(
     before: Resource, after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange], head: Graph
 ) -> tuple[str, ...]:
-    """What replaces the resource: paths of the table that changed, then what its own options say."""
+    """The reasons for a replacement: changed paths of the table, then those that the resource's own options name."""
     if is_read(after):
         return ()
-    provider = head.by_urn.get(after.provider)
-    paths = [*replacements.replacing(after.type, old, new, provider.inputs if provider else {})]
     if after.type != before.type and properties:
         return ("type",)
+    changed = [change.path for change in properties]
+    paths = [*_replacing(after, old, new, head)]
     for text in after.options.get("replaceOnChanges", ()):
         pattern = replacements.pattern_of(text)
-        paths += [change.path for change in properties if text == "*" or replacements.covers(pattern, change.path)]
-    changed = [change.path for change in properties]
-    kept = [path for path in paths if any(replacements.covers(path, one) for one in changed)]
-    found = [path_text(path) for path in kept]
+        paths += [path for path in changed if text == "*" or replacements.covers(pattern, path)]
+    found = [path_text(path) for path in paths if any(replacements.covers(path, one) for one in changed)]
     if not alike(before.options.get("replacementTrigger"), after.options.get("replacementTrigger")):
         found.append("replacementTrigger")
     return tuple(dict.fromkeys(found))
 
 
-def _options(resource: Resource, pairs: Pairing | None = None) -> Any:
-    options = {key: value for key, value in resource.options.items() if key not in _SILENT_OPTIONS}
-    if pairs:
-        for key in ("deletedWith", "replaceWith"):
-            if key in options:
-                given = options[key]
-                options[key] = [pairs.urn(urn) for urn in given] if isinstance(given, list) else pairs.urn(given)
-    return options
+def _replacing(resource: Resource, old: Any, new: Any, head: Graph) -> Iterator[Path]:
+    provider = head.by_urn.get(resource.provider)
+    return replacements.replacing(resource.type, old, new, provider.inputs if provider else {})
 
 
-def _dependencies(resource: Resource, graph: Graph, pairs: Pairing | None = None) -> Any:
-    """Dependencies, property by property, and the provider; a default provider of another version is no other provider."""
+def _options(resource: Resource, pairs: Pairing) -> Any:
+    """The options with URNs of the head, without aliases, which show as a move."""
+    urns = {key: mapped(value, pairs.urn) for key, value in resource.options.items() if key in ("deletedWith", "replaceWith")}
+    return {key: value for key, value in {**resource.options, **urns}.items() if key != "aliases"}
+
+
+def _dependencies(resource: Resource, graph: Graph, pairs: Pairing) -> Any:
+    """Dependencies, also by property, and provider, as URNs of the head. All versions of a default provider are equal."""
 
     def named(urn: str) -> str:
         known = graph.by_urn.get(urn)
-        if known is not None and known.is_default_provider:
-            return known.type
-        return pairs.urn(urn) if pairs else urn
+        return known.type if known and known.is_default_provider else pairs.urn(urn)
 
-    by_property = {key: {named(urn) for urn in urns} for key, urns in resource.property_dependencies.items()}
-    return ({named(urn) for urn in resource.dependencies}, by_property, named(resource.provider))
+    by_property = {key: set(map(named, urns)) for key, urns in resource.property_dependencies.items()}
+    return (set(map(named, resource.dependencies)), by_property, named(resource.provider))
 
 
-def _pulled_along(changes: Sequence[ResourceChange], head: Graph) -> list[ResourceChange]:
-    """The changes, with the replacements that follow from others.
+def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[ResourceChange]:
+    """The changes, including replacements that follow from others.
 
-    As the engine's preview: the outputs of a replaced resource are not known, and a value that is not known where a change
-    replaces does so. All that is made through a provider that is replaced is replaced, too.
+    Like the engine's preview: outputs of a replaced resource are unknown, and an unknown value replaces its user where a change
+    of that value would. Replacing a provider replaces every resource that it manages.
     """
     found = {change.urn: change for change in changes}
-    replaced = {urn: change for urn, change in found.items() if change.kind == "replace"}
-    waiting = list(replaced)
+    waiting = [urn for urn, change in found.items() if change.kind == "replace"]
     users: dict[str, set[str]] = {}
     for resource in head.resources:
-        for urn in (resource.provider, *(urn for urns in resource.property_dependencies.values() for urn in urns)):
+        for urn in {resource.provider}.union(*resource.property_dependencies.values()):
             users.setdefault(urn, set()).add(resource.urn)
     while waiting:
         origin = head.by_urn.get(waiting.pop())
@@ -244,46 +235,22 @@ def _pulled_along(changes: Sequence[ResourceChange], head: Graph) -> list[Resour
             change = found[urn]
             if origin is None or change.before is None or change.kind == "replace" or is_read(change.resource):
                 continue
-            if reasons := _reasons(change, origin, head):
-                found[urn] = replaced[urn] = replace(change, kind="replace", because=reasons)
+            if reasons := _reasons(change.resource, origin, head):
+                found[urn] = replace(change, kind="replace", because=reasons)
                 waiting.append(urn)
     return list(found.values())
 
 
-def _reasons(change: ResourceChange, origin: Resource, head: Graph) -> tuple[str, ...]:
-    resource = change.resource
+def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[str, ...]:
+    """Why replacing ``origin`` replaces a resource that uses it."""
     if resource.provider == origin.urn:
         return (f"provider {origin.name}",)
+
+    def outdated(leaf: Any) -> Any:
+        refers = isinstance(leaf, str) and (f"<{origin.name}." in leaf or leaf == UNKNOWN)
+        return f"{leaf} anew" if refers else leaf
+
     inputs = inputs_of(resource)
-    provider = head.by_urn.get(resource.provider)
-    waits = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
-    given = {key: _without(inputs[key], origin.name) for key in waits}
-    paths = replacements.replacing(resource.type, inputs, {**inputs, **given}, provider.inputs if provider else {})
+    uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
+    paths = _replacing(resource, inputs, inputs | {key: mapped(inputs[key], outdated) for key in uses}, head)
     return tuple(f"{path_text(path)} of {origin.name}" for path in paths)
-
-
-def _without(value: Any, name: str) -> Any:
-    """The value with another one wherever it refers to the resource of that name."""
-    if isinstance(value, Mapping):
-        table = {key: _without(item, name) for key, item in value.items()}
-        return type(value)(table) if isinstance(value, dict) else table
-    if isinstance(value, list):
-        return [_without(item, name) for item in value]
-    if isinstance(value, str) and (f"<{name}." in value or value == "<unknown>"):
-        return f"{value} anew"
-    return value
-
-
-def components(diff: StackDiff) -> Mapping[str, tuple[Resource, ...]]:
-    """By URN of a change, the components around it, outermost first."""
-    found: dict[str, tuple[Resource, ...]] = {}
-    for graph, side in ((diff.base, "before"), (diff.head, "after")):
-        if graph is None:
-            continue
-        structure = Structure(graph)
-        for change in diff.changes:
-            resource = getattr(change, side)
-            if resource is not None and resource.urn in structure.parent:
-                chain = [graph.by_urn[urn] for urn in structure.above(resource.urn)]
-                found[change.urn] = tuple(one for one in chain[:-1] if not one.custom)
-    return found

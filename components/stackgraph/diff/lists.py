@@ -1,4 +1,4 @@
-"""How lists are compared (``lists.toml``): by keys, as sets, or place by place."""
+"""How to compare lists (``lists.toml``): by key, as sets, or position by position."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from stackgraph.graph.values import at
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What tells an item of a list from the others: its key properties, and their texts."""
+    """The key of a list item: the names of its key properties, and their values as text."""
 
     by: tuple[str, ...]
     values: tuple[str, ...]
@@ -33,22 +33,22 @@ def _names(section: str, key: str) -> frozenset[str]:
 
 
 def is_set(name: str) -> bool:
-    """Whether the order of the texts in a list of that name means nothing."""
+    """Whether the order of strings in lists of that name is irrelevant."""
     return name in _names("order", "sets")
 
 
 def is_ordered(name: str) -> bool:
-    """Whether items with keys must keep their order in a list of that name."""
+    """Whether the order of items with keys matters in lists of that name."""
     return name in _names("order", "ordered")
 
 
 def holds_quantities(name: str) -> bool:
-    """Whether texts at or below a property of that name are quantities of Kubernetes."""
+    """Whether strings at or below a property of that name are Kubernetes quantities."""
     return name in _names("quantities", "below")
 
 
 def keyed(name: str, *lists: Sequence[Any]) -> tuple[Mapping[Key, Any], ...] | None:
-    """The items of each list by key; None where no choice of keys tells all items of each list apart."""
+    """The items of each list by key; None if no choice of keys is unique within each list."""
     if not any(lists) or not all(isinstance(item, Mapping) for items in lists for item in items):
         return None
     for choice in _data()["keys"].get(name, ()):

@@ -1,59 +1,62 @@
-"""The report as one comment of a pull request: what matters first, all else folded, never longer than the limit."""
+"""Renders the report as a pull request comment: what matters first, details folded, never longer than a limit."""
 
 import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from stackgraph.diff import merging
-from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report, StackReport
-from stackgraph.graph.values import text
-from stackgraph.graph.wording import shorten
+from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Report
+from stackgraph.graph.values import grouped, text, unique
+from stackgraph.graph.wording import shorten, utf16_length
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 40
 _LINE = 240
 _ROOM = 400
-"""Characters kept for the line that says what was cut."""
+"""Characters reserved for the line that says what was cut."""
 
 
 def marker(report: Report) -> str:
-    """The hidden line by which the comment is found again."""
+    """The hidden first line that identifies the comment."""
     project = "" if report.project == report.tool else f": {_plain(report.project)}"
     return f"<!-- {report.tool} diff{project} -->"
 
 
 def render_markdown(report: Report, limit: int) -> str:
-    """The comment, at most ``limit`` UTF-16 code units long. What does not fit is cut section by section, and said."""
-    always = [marker(report), f"### {_escaped(report.headline)}", _revisions(report)]
-    always += [f"> **Note:** {_escaped(note)}" for note in report.notes]
-    parts = [*_failures(report), *_danger(report), *_table(report), *_facts(report), *_findings(report)]
-    details = [_settings(report), *(_section(report, section) for section in merging.sections(report)), *_outputs(report)]
-    ending = [f"<sub>{_escaped(words)}</sub>" for words in (*_left_out(report), NO_STATE)]
-    return _fitted([part for part in always if part], parts, [part for part in details if part], ending, limit)
+    """The comment, at most ``limit`` UTF-16 code units long. Sections that do not fit are cut, and the comment says so."""
+    revisions = f"`{_plain(report.project)}`, {_code(report.base.shown)} → {_code(report.head.shown)}"
+    notes = [f"> **Note:** {_escaped(note)}" for note in report.notes]
+    always = [marker(report), f"### {_escaped(report.headline)}", revisions, *notes]
+    parts = [*_failures(report), *_danger(report), *_table(report), *_facts(report), *_findings(report), *_settings(report)]
+    parts += [*(_section(report, section) for section in merging.sections(report)), *_outputs(report)]
+    hidden = merging.hidden(report)
+    said = [f"Not shown: {'; '.join(hidden)}."] if hidden else []
+    ending = [f"<sub>{_escaped(words)}</sub>" for words in (*said, NO_STATE)]
+    return _fitted(always, parts, ending, limit)
 
 
-def _fitted(always: Sequence[str], parts: Sequence[str], details: Sequence[str], ending: Sequence[str], limit: int) -> str:
-    room = limit - _length("\n\n".join((*always, *ending))) - _ROOM
+def _fitted(always: Sequence[str], parts: Sequence[str], ending: Sequence[str], limit: int) -> str:
+    room = limit - utf16_length("\n\n".join((*always, *ending))) - _ROOM
     shown: list[str] = []
     cut = 0
-    for part in (*parts, *details):
-        # A section that is too long loses its folded content before it is left out.
+    for part in parts:
+        # Fold away the content of a section that is too long before leaving the section out.
         for form in (part, _folded(part)):
-            if form and (size := _length(form) + 2) <= room:
+            if form and (size := utf16_length(form) + 2) <= room:
                 shown.append(form)
                 room -= size
                 cut += form is not part
                 break
         else:
             cut += 1
-    words = f"{cut} sections are shortened or left out to fit {limit:,} characters; the full report has all of it."
+    words = f"{cut} sections are shortened or left out to fit {limit:,} characters; the full report has them all."
     said = [f"> **Cut:** {words}"] if cut else []
     found = "\n\n".join((*always, *shown, *said, *ending)) + "\n"
-    return found if _length(found) <= limit else _units(found, limit)
+    return found if utf16_length(found) <= limit else _units(found, limit)
 
 
 def _folded(part: str) -> str:
-    """A folded section with as much of its head as says what it is about."""
+    """A folded section reduced to its title and the first lines of its entries; empty if the part cannot be folded."""
     if not part.startswith("<details"):
         return ""
     summary = part[: part.index("</summary>") + len("</summary>")]
@@ -61,15 +64,10 @@ def _folded(part: str) -> str:
     return "\n\n".join((summary, *bullets[:20], "_Its properties are left out here._", "</details>"))
 
 
-def _length(value: str) -> int:
-    """Code units of UTF-16, which are never fewer than what GitHub counts."""
-    return len(value) + sum(ord(letter) > 0xFFFF for letter in value)
-
-
 def _units(value: str, limit: int) -> str:
     ending = "\n…\n"
     kept = value[: max(limit - len(ending), 0)]
-    while _length(kept) + len(ending) > limit and kept:
+    while utf16_length(kept) + len(ending) > limit and kept:
         kept = kept[:-1]
     return (kept + ending)[:limit]
 
@@ -77,28 +75,18 @@ def _units(value: str, limit: int) -> str:
 # -- parts -----------------------------------------------------------------------------------------------------------------------
 
 
-def _revisions(report: Report) -> str:
-    return f"`{_plain(report.project)}`, {_code(report.base.shown)} → {_code(report.head.shown)}"
-
-
 def _failures(report: Report) -> Iterator[str]:
     lines = []
-    for stack in report.stacks:
-        for side, name in ((stack.base, "base"), (stack.head, "head")):
-            for problem in side.problems if side else ():
-                lines += [
-                    f"**{_escaped(stack.stack)}** cannot be compared, its {name} failed:",
-                    _fence(problem.render().splitlines()[:20], ""),
-                ]
+    for stack, side, problem in report.failures:
+        lines += [f"**{_escaped(stack)}** cannot be compared, its {side} failed:", _fence(problem.render().splitlines()[:20], "")]
     if lines:
         yield "\n\n".join(lines)
 
 
 def _danger(report: Report) -> Iterator[str]:
-    found: dict[str, list[str]] = {}
-    for stack in report.stacks:
-        for danger in stack.dangers:
-            found.setdefault(merging.without_stack(danger.what, stack.stack), []).append(stack.stack)
+    found = grouped(
+        (merging.without_stack(danger.what, stack.stack), stack.stack) for stack in report.stacks for danger in stack.dangers
+    )
     if not found:
         return
     lines = ["> [!CAUTION]", "> **Look at this first**"]
@@ -111,31 +99,26 @@ def _danger(report: Report) -> Iterator[str]:
 
 def _table(report: Report) -> Iterator[str]:
     changed = [stack for stack in report.stacks if stack.changed and stack.diff]
-    same = [stack.stack for stack in report.stacks if not stack.changed and not stack.failed]
     lines = []
     if changed:
         heads = [f"{SIGNS[kind]} {WORDS[kind].removeprefix('to ')}" for kind in COLUMNS]
         lines = [f"| stack | {' | '.join(heads)} |", f"|---|{'--:|' * len(COLUMNS)}"]
-        lines += [_row(stack) for stack in changed]
-    if same:
-        lines += ["", f"Unchanged: {', '.join(_code(name) for name in same)}"]
+    for stack in changed:
+        side = f" ({stack.side})" if stack.side else ""
+        lines.append(f"| {_code(stack.stack)}{side} | {' | '.join(stack.figures)} |")
+    if report.unchanged:
+        lines += ["", f"Unchanged: {', '.join(map(_code, report.unchanged))}"]
     if lines:
         yield "\n".join(lines).strip()
 
 
-def _row(stack: StackReport) -> str:
-    counts = stack.diff.counts if stack.diff else {}
-    ending = "" if stack.base and stack.head else " (new)" if stack.head else " (gone)"
-    return f"| {_code(stack.stack)}{ending} | {' | '.join(str(counts.get(kind, 0) or '·') for kind in COLUMNS)} |"
-
-
 def _facts(report: Report) -> Iterator[str]:
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for stack in report.stacks:
-        for row in stack.facts:
-            # A cluster is called as its stack is, nodes begin with its name: equal rows of several stacks are told once.
-            about = merging.without_stack(row.about, stack.stack)
-            rows.setdefault((about, row.before, row.after), []).append(stack.stack)
+    # Clusters and nodes are named after their stack. Without that name, equal rows of several stacks merge.
+    rows = grouped(
+        ((merging.without_stack(row.about, stack.stack), row.before, row.after), stack.stack)
+        for stack in report.stacks
+        for row in stack.facts
+    )
     if rows:
         lines = ["| stack | what | before | after |", "|---|---|---|---|"]
         for (about, before, after), stacks in rows.items():
@@ -154,17 +137,14 @@ def _findings(report: Report) -> Iterator[str]:
         for finding in stack.cured_findings:
             lines.append(f"- {name}: cured {_code(finding.rule)} {_escaped(finding.place)}")
         for key in stack.rotated:
-            lines.append(f"- {name}: the encrypted value of {_code(key)} is another: rotated, or encrypted again")
+            lines.append(f"- {name}: {ROTATED.format(_code(key))}")
     if lines:
-        yield "\n".join(("**Findings of `check`, and secrets**", "", *lines))
+        yield "\n".join((f"**{_escaped(report.domain.findings_title)}, and secrets**", "", *lines))
 
 
-def _settings(report: Report) -> str:
-    entries = merging.settings(report)
-    if not entries:
-        return ""
-    body = [_entry(report, entry) for entry in entries]
-    return "\n\n".join(("<details open><summary>Settings</summary>", *body, "</details>"))
+def _settings(report: Report) -> Iterator[str]:
+    if body := [_entry(report, entry) for entry in merging.settings(report)]:
+        yield "\n\n".join(("<details open><summary>Settings</summary>", *body, "</details>"))
 
 
 def _section(report: Report, section: merging.Section) -> str:
@@ -174,14 +154,9 @@ def _section(report: Report, section: merging.Section) -> str:
 
 
 def _entry(report: Report, entry: merging.Entry) -> str:
-    # Resources that one line of the program makes in several stacks stand before that line together.
-    by_source: dict[str, list[str]] = {}
-    for place in entry.places:
-        names = by_source.setdefault(_source(report, place), [])
-        name = _code(merging.without_stack(place.name, place.stack))
-        if name not in names:
-            names.append(name)
-    told = [f"{_listed(names)}{source}" for source, names in by_source.items()]
+    # One mention of a source line lists all resources that it creates, in whatever stack.
+    by_source = grouped((_source(report, place), _code(merging.without_stack(place.name, place.stack))) for place in entry.places)
+    told = [f"{_listed(unique(names))}{source}" for source, names in by_source.items()]
     stacks = f" in {', '.join(_escaped(name) for name in entry.stacks)}" if len(report.stacks) > 1 else ""
     head = f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"
     notes = [f"_{_escaped(note)}_" for note in entry.notes]
@@ -210,14 +185,9 @@ def _outputs(report: Report) -> Iterator[str]:
             yield "\n\n".join((f"<details><summary>Outputs of {_escaped(stack.stack)}</summary>", fence, "</details>"))
 
 
-def _left_out(report: Report) -> Iterator[str]:
-    if found := merging.hidden(report):
-        yield f"Not shown: {'; '.join(found)}."
-
-
 # -- text in markdown ------------------------------------------------------------------------------------------------------------
 
-# An underscore inside a word begins nothing.
+# An underscore inside a word starts no emphasis.
 _MARKS = re.compile(r"([\\`*\[\]<>|~#@&]|(?<!\w)_|_(?!\w))")
 
 
@@ -226,12 +196,12 @@ def _plain(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Text that is no markup, and mentions nobody."""
+    """Text without markup and without mentions of users."""
     return _MARKS.sub(lambda found: f"&#{ord(found[1])};", text(value))
 
 
 def _code(value: str) -> str:
-    """Code in one line, whatever the text has in it."""
+    """Inline code with any content."""
     shown = text(value).replace("|", "¦")
     fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
     space = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
@@ -239,7 +209,7 @@ def _code(value: str) -> str:
 
 
 def _fence(lines: Sequence[str], language: str) -> str:
-    """A block of code that no line of it can end."""
+    """A code block that none of its lines can end."""
     longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join((f"{fence}{language}", *map(merging.printable, lines), fence))

@@ -1,17 +1,17 @@
-"""The report as one page to look at and to share. It needs no network, no further file and no script."""
+"""Renders the report as one HTML page without scripts."""
 
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from stackgraph.diff import merging
-from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, WORDS, Report
+from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Report
 from stackgraph.graph.values import text
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
 
 
 def render_html(report: Report) -> str:
-    """The page of ``diff --format html``, with all that changes. Values of the programs are never markup in it."""
+    """The page of ``diff --format html`` with all changes. Values of the programs never become markup."""
     return render_page(
         title=f"{text(report.project)} · diff",
         header=[
@@ -32,8 +32,8 @@ def _sections(report: Report) -> Iterator[Section]:
     yield Section("failed", "Not compared", list(_failures(report)))
     yield Section("danger", "Look at this first", list(_danger(report)))
     yield Section("stacks", "Stacks", [_table(report)])
-    yield Section("facts", report.facts_title, list(_facts(report)))
-    yield Section("findings", "Findings of check", list(_findings(report)))
+    yield Section("facts", report.domain.facts_title, list(_facts(report)))
+    yield Section("findings", report.domain.findings_title, list(_findings(report)))
     yield Section("settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)])
     for number, section in enumerate(merging.sections(report)):
         yield Section(f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries])
@@ -42,11 +42,9 @@ def _sections(report: Report) -> Iterator[Section]:
 
 
 def _failures(report: Report) -> Iterator[Markup]:
-    for stack in report.stacks:
-        for side, name in ((stack.base, "base"), (stack.head, "head")):
-            for problem in side.problems if side else ():
-                yield element("p", f"{text(stack.stack)}: its {name} failed")
-                yield element("pre", problem.render())
+    for name, side, problem in report.failures:
+        yield element("p", f"{text(name)}: its {side} failed")
+        yield element("pre", problem.render())
 
 
 def _danger(report: Report) -> Iterator[Markup]:
@@ -59,9 +57,8 @@ def _table(report: Report) -> Markup:
     heads = [element("th", f"{SIGNS[kind]} {WORDS[kind]}", scope="col") for kind in COLUMNS]
     rows = []
     for stack in report.stacks:
-        counts = stack.diff.counts if stack.diff else {}
-        cells = [element("td", str(counts.get(kind, 0) or "·")) for kind in COLUMNS]
-        side = "" if stack.base and stack.head else " (new)" if stack.head else " (gone)"
+        cells = [element("td", number) for number in stack.figures]
+        side = f" ({stack.side})" if stack.side else ""
         rows.append(element("tr", element("th", text(stack.stack) + side, scope="row"), *cells))
     head = element("thead", element("tr", element("th", "stack", scope="col"), *heads))
     return element("div", element("table", head, element("tbody", *rows), class_="figures"), class_="wide")
@@ -90,11 +87,7 @@ def _findings(report: Report) -> Iterator[Markup]:
         for words, findings in (("new:", stack.new_findings), ("cured:", stack.cured_findings))
         for finding in findings
     ]
-    items += [
-        element("li", f"{text(stack.stack)}: the encrypted value of {key} is another: rotated, or encrypted again")
-        for stack in report.stacks
-        for key in stack.rotated
-    ]
+    items += [element("li", f"{text(stack.stack)}: {ROTATED.format(key)}") for stack in report.stacks for key in stack.rotated]
     if items:
         yield element("ul", *items)
 
@@ -108,10 +101,10 @@ def _entry(report: Report, entry: merging.Entry) -> Markup:
 
 def _place(report: Report, place: merging.Place) -> Markup:
     name = together(element("code", place.name), f" in {text(place.stack)}" if len(report.stacks) > 1 else "")
-    _, _, line = place.source.rpartition(":")
     if not place.source:
         return name
     if report.link and place.path:
+        line = place.source.rpartition(":")[2]
         return together(name, " (", element("a", place.source, href=f"{report.link}/{quote(place.path)}#L{line}"), ")")
     return together(name, element("span", f" ({place.source})", class_="quiet"))
 

@@ -1,4 +1,4 @@
-"""What a recording process answers, as data, and the store of answers that need not be asked for again."""
+"""Reads the answer of a recording process, and caches answers for committed revisions."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ _MOST_KEPT = 200
 
 
 def read_answer(answer: Mapping[str, Any]) -> Recorded:
-    """What a process found out about one stack at one revision."""
+    """The recorded stack of a process's answer."""
     findings = answer.get("findings")
     return Recorded(
         graph=read_graph(answer["graph"], "answer") if "graph" in answer else None,
@@ -35,15 +35,15 @@ def read_answer(answer: Mapping[str, Any]) -> Recorded:
 
 @dataclass(frozen=True)
 class Store:
-    """Answers for revisions that are committed, in a folder of a cache.
+    """A folder that caches answers for committed revisions.
 
-    An answer that tells secrets apart is never stored: those digests live as long as one comparison.
+    It never holds an answer with digests of secrets: those live no longer than one comparison.
     """
 
     folder: Path
 
     def get(self, key: str) -> Mapping[str, Any] | None:
-        """The answer for a key; None where there is none that can be read."""
+        """The answer for a key; None if there is none or it cannot be read."""
         file = self.folder / f"{key}.json"
         try:
             answer = json.loads(file.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ class Store:
         return answer
 
     def put(self, key: str, answer: Mapping[str, Any]) -> None:
-        """Keeps an answer, and only as many as are worth their space. A folder that cannot be written to keeps nothing."""
+        """Stores an answer and removes the least recently used ones. If the folder is not writable, does nothing."""
         written = json.dumps(answer)
         if "problems" in answer or json.dumps(SEAL)[:-1] in written:
             return
@@ -62,23 +62,23 @@ class Store:
             with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False, encoding="utf-8") as file:
                 file.write(written)
             os.replace(file.name, self.folder / f"{key}.json")
-            kept = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for old in kept[_MOST_KEPT:]:
+            newest_first = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in newest_first[_MOST_KEPT:]:
                 old.unlink(missing_ok=True)
         except OSError:
             return
 
 
 def key_of(*parts: str) -> str:
-    """A key for what an answer depends on: the parts, the interpreter, what is installed, and the recorder itself."""
-    digest = hashlib.sha256(_surroundings())
+    """A key made of everything an answer depends on: the parts, the interpreter, installed packages, and this package."""
+    digest = hashlib.sha256(_environment())
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode())
     return digest.hexdigest()
 
 
 @cache
-def _surroundings() -> bytes:
+def _environment() -> bytes:
     digest = hashlib.sha256(sys.version.encode())
     digest.update("\n".join(sorted(f"{found.metadata['Name']}=={found.version}" for found in distributions())).encode())
     for file in sorted(Path(__file__).resolve().parents[1].rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Which changes replace a resource (``replacements.toml``), and what is lost with it."""
+"""Which changes replace a resource (``replacements.toml``), and which resources lose data with it."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +13,15 @@ from stackgraph.graph.document import CHART_TYPE
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one resource type; see the head of the table. Patterns are paths with ``*`` for any item of a list."""
+    """What is known about one resource type; the head of the table explains the fields. In a path, ``*`` is any list item."""
 
-    type: str
     replace: Sequence[Path]
+    gone: Sequence[Path]
+    less: Sequence[Path]
+    refuse: Sequence[Path]
     source: str
-    gone: Sequence[Path] = ()
-    less: Sequence[Path] = ()
-    refuse: Sequence[Path] = ()
-    mutable_with: str = ""
-    store: bool = False
+    mutable_with: str
+    store: bool
 
 
 @cache
@@ -32,11 +31,7 @@ def table() -> Mapping[str, Row]:
     sources = data.pop("sources")
     return {
         type_: Row(
-            type_,
-            replace=_patterns(row["replace"]),
-            gone=_patterns(row.get("gone", ())),
-            less=_patterns(row.get("less", ())),
-            refuse=_patterns(row.get("refuse", ())),
+            *(tuple(map(pattern_of, row.get(key, ()))) for key in ("replace", "gone", "less", "refuse")),
             source=sources.get(row["source"], f"{sources['aws']}/{row['source']}"),
             mutable_with=row.get("mutable_with", ""),
             store=row.get("store", False),
@@ -46,24 +41,24 @@ def table() -> Mapping[str, Row]:
 
 
 def rows(type_: str) -> list[Row]:
-    """Every row that holds for a type; none when the table says nothing of it."""
-    # A chart is no object of Kubernetes' API.
+    """Every row that applies to a type, which may be none."""
+    # A chart is not an object of the Kubernetes API.
     whole_package = f"{type_.partition(':')[0]}:*"
     return [table()[name] for name in (type_, whole_package) if name in table() and (name == type_ or type_ != CHART_TYPE)]
 
 
 def is_known(type_: str) -> bool:
-    """Whether the table tells what replaces resources of the type."""
+    """Whether the table says which changes replace resources of the type."""
     return type_ in table() or (type_.startswith("kubernetes:") and bool(rows(type_)))
 
 
 def holds_data(type_: str) -> bool:
-    """Whether what is inside such a resource is lost with it."""
+    """Whether replacing or deleting such a resource loses data."""
     return any(row.store for row in rows(type_))
 
 
 def replacing(type_: str, before: Any, after: Any, provider: Mapping[str, Any]) -> Iterator[Path]:
-    """The paths of the table at which the two differ so that the resource is replaced. ``provider`` has its provider's inputs."""
+    """The paths of the table at which two inputs differ so that the resource is replaced. ``provider``: its provider's inputs."""
     for row in rows(type_):
         if row.mutable_with and str(provider.get(row.mutable_with, "")).lower() == "true":
             continue
@@ -73,23 +68,19 @@ def replacing(type_: str, before: Any, after: Any, provider: Mapping[str, Any]) 
 
 
 def refused(type_: str, before: Any, after: Any) -> Iterator[Path]:
-    """The paths at which the service takes no other value."""
+    """The changed paths that the service refuses to update."""
     for row in rows(type_):
         yield from (path for path in row.refuse if _differs(before, after, path))
 
 
 def covers(pattern: Path, path: Path) -> bool:
-    """Whether a change at ``path`` is one of what the pattern names."""
+    """Whether the pattern names a change at ``path``, above it or below it."""
     return all(mine == "*" or mine == other for mine, other in zip(pattern, path, strict=False))
 
 
 def pattern_of(text: str) -> Path:
     """The path of ``spec.containers.*.image`` or ``spec.containers[*].image``."""
     return tuple(step for step in text.replace("[", ".").replace("]", "").replace('"', "").split(".") if step)
-
-
-def _patterns(texts: Sequence[str]) -> Sequence[Path]:
-    return tuple(map(pattern_of, texts))
 
 
 def _differs(before: Any, after: Any, pattern: Path) -> bool:

@@ -1,14 +1,14 @@
-"""All stacks of two revisions side by side: what every format of the report shows."""
+"""The data of the report: all stacks of two revisions, independent of the output format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
-from stackgraph.diff.rows import FactRow, fact_rows
 from stackgraph.graph.document import Graph
+from stackgraph.graph.wording import counted
 from stackgraph.problems import Problem
 
 SIGNS: Mapping[Kind, str] = {
@@ -30,16 +30,17 @@ WORDS: Mapping[Kind, str] = {
     "same": "unchanged",
 }
 COLUMNS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move")
-"""What the table of stacks counts."""
+"""The columns of the table of stacks."""
+ROTATED = "the encrypted value of {} changed: a new secret, or the same one encrypted again"
 NO_STATE = (
-    "Two programs are compared, not a program with a deployment: there is no state and no cloud account behind this, so drift, "
-    "and what an earlier deployment left undone, is not shown."
+    "This compares two programs, not a program with a deployment. It uses no state and no cloud account, so it does not show "
+    "drift, or what an earlier deployment left undone."
 )
 
 
 @dataclass(frozen=True)
 class Revision:
-    """One side of the comparison. ``commit`` is empty for a file or for what is not committed."""
+    """One side of the comparison. ``commit`` is empty for a file and for uncommitted work."""
 
     name: str
     commit: str = ""
@@ -53,7 +54,7 @@ class Revision:
 
 @dataclass(frozen=True)
 class FindingText:
-    """What a rule has against a stack, as text. ``key`` tells it from others of the stack."""
+    """A finding of a rule, as text. ``key`` identifies it within its stack."""
 
     rule: str
     severity: str
@@ -66,11 +67,20 @@ class FindingText:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """What one revision says of one stack. ``problems`` say why it has no graph; ``findings`` is None where nothing was judged.
+class FactRow:
+    """One fact of the domain in both revisions; empty in one that does not have it."""
 
-    ``places`` has, by source file as the graph names it, the path in the repository. ``sealed_config`` has a digest of the
-    encrypted value by configuration key.
+    about: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One stack at one revision. ``problems`` explain why it has no graph. ``findings`` is None if no rules were run.
+
+    ``places`` maps source files, as the graph names them, to paths in the repository. ``sealed_config`` holds digests of
+    encrypted values by configuration key.
     """
 
     graph: Graph | None = None
@@ -86,7 +96,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class StackReport:
-    """One stack on both sides. A side is None where the stack is not there. ``domain`` is what the caller knows of resources."""
+    """One stack in both revisions; None stands for a revision without it. ``domain`` is what the caller knows about resources."""
 
     stack: str
     base: Recorded | None
@@ -97,9 +107,20 @@ class StackReport:
     def failed(self) -> bool:
         return any(side is not None and side.failed for side in (self.base, self.head))
 
+    @property
+    def side(self) -> str:
+        """``new`` or ``gone`` if only one revision has the stack, else empty."""
+        return "new" if self.base is None else "gone" if self.head is None else ""
+
+    @property
+    def figures(self) -> list[str]:
+        """The number of changes in each of ``COLUMNS``, as text."""
+        counts = self.diff.counts if self.diff else {}
+        return [str(counts.get(kind, 0) or "·") for kind in COLUMNS]
+
     @cached_property
     def diff(self) -> StackDiff | None:
-        """None where a side failed."""
+        """None if a revision failed."""
         if self.failed:
             return None
         base, head = (side.graph if side else None for side in (self.base, self.head))
@@ -111,8 +132,11 @@ class StackReport:
 
     @cached_property
     def facts(self) -> tuple[FactRow, ...]:
-        """What differs in the terms of the domain."""
-        return fact_rows(self.diff, self.domain) if self.diff else ()
+        """The facts that differ, in the order of the head. For a new stack, all of its facts."""
+        graphs = (self.diff.base, self.diff.head) if self.diff else (None, None)
+        before, after = (self.domain.facts(graph) if graph else {} for graph in graphs)
+        found = (FactRow(about, before.get(about, ""), after.get(about, "")) for about in {**after, **before})
+        return tuple(row for row in found if row.before != row.after)
 
     @property
     def changed(self) -> bool:
@@ -128,7 +152,7 @@ class StackReport:
 
     @property
     def rotated(self) -> tuple[str, ...]:
-        """Configuration keys whose encrypted value is another text: another secret, or the same encrypted again."""
+        """Configuration keys whose encrypted value changed: a new secret, or the same one encrypted again."""
         if self.base is None or self.head is None:
             return ()
         base, head = self.base.sealed_config, self.head.sealed_config
@@ -144,9 +168,7 @@ class StackReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole comparison. ``tool`` is the command that makes it; ``notes`` say what else a reader must know; ``link`` is what
-    source places are below, if anything.
-    """
+    """The whole comparison. ``tool`` is the name of the command, ``link`` the base URL of source files, or empty."""
 
     project: str
     base: Revision
@@ -157,8 +179,19 @@ class Report:
     tool: str = "stackgraph"
 
     @property
-    def facts_title(self) -> str:
-        return self.stacks[0].domain.facts_title if self.stacks else ""
+    def domain(self) -> ComparedDomain:
+        return self.stacks[0].domain if self.stacks else NO_DOMAIN
+
+    @property
+    def failures(self) -> Iterator[tuple[str, str, Problem]]:
+        """Every problem, after the stack it is in and ``base`` or ``head``."""
+        for stack in self.stacks:
+            for side, name in ((stack.base, "base"), (stack.head, "head")):
+                yield from ((stack.stack, name, problem) for problem in (side.problems if side else ()))
+
+    @property
+    def unchanged(self) -> list[str]:
+        return [report.stack for report in self.stacks if not report.changed and not report.failed]
 
     @cached_property
     def counts(self) -> Mapping[Kind, int]:
@@ -176,12 +209,11 @@ class Report:
     @property
     def headline(self) -> str:
         """``2 of 3 stacks change: +4 ~2 ±1 −1``."""
-        changed = [report for report in self.stacks if report.changed]
-        total = len(self.stacks)
-        stacks = "stack" if total == 1 else "stacks"
+        changed = sum(report.changed for report in self.stacks)
+        stacks = counted(len(self.stacks), "stack")
         failed = f", {len(self.failed)} could not be compared" if self.failed else ""
         if not changed:
-            return f"No change in {total} {stacks}{failed}"
+            return f"No change in {stacks}{failed}"
         numbers = " ".join(f"{SIGNS[kind]}{n}" for kind, n in self.counts.items() if n and kind not in ("same", "dependencies"))
-        verb = "changes" if len(changed) == 1 else "change"
-        return f"{len(changed)} of {total} {stacks} {verb}{': ' if numbers else ''}{numbers}{failed}"
+        verb = "changes" if changed == 1 else "change"
+        return f"{changed} of {stacks} {verb}{': ' if numbers else ''}{numbers}{failed}"

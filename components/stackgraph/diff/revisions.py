@@ -1,10 +1,10 @@
-"""Revisions of a git repository: what they are called, checked out beside the working tree, and gone again afterwards."""
+"""Resolves revisions of a git repository and checks them out temporarily, apart from the working tree."""
 
 import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from stackgraph.diff.report import Revision
 from stackgraph.problems import Problem, ProblemsFound
 
-# What git sets for hooks and aliases would point every command at one tree.
+# Git sets these for hooks and aliases; they would point every command at one working tree.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
 
 
@@ -23,36 +23,31 @@ class Repository:
     root: Path
 
     def resolve(self, name: str) -> Revision:
-        """The commit of a revision; raises ``ProblemsFound`` with what to do when there is none here."""
-        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-        if done.returncode == 0:
-            return Revision(name, done.stdout.strip())
-        shallow = self._git("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
+        """The commit of a revision. If it is unknown, raises ``ProblemsFound`` with a hint how to fetch it."""
+        if commit := self._output("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"):
+            return Revision(name, commit)
         remote, _, branch = name.partition("/")
-        fetch = f"git fetch {remote} {branch}" if branch and remote in self._git("remote").stdout.split() else "git fetch origin"
-        if shallow:
-            hint = "the clone is shallow and may not have it: git fetch --unshallow (actions/checkout: fetch-depth: 0)"
-        else:
-            hint = f"try `{fetch}`, or see `git log --oneline --all`"
+        fetch = f"git fetch {remote} {branch}" if branch and remote in self._output("remote").split() else "git fetch origin"
+        hint = f"try `{fetch}`, or see `git log --oneline --all`"
+        if self._output("rev-parse", "--is-shallow-repository") == "true":
+            hint = "the clone is shallow and may lack the commit: git fetch --unshallow (actions/checkout: fetch-depth: 0)"
         raise ProblemsFound([Problem("unknown revision", key="revision", given=name, hint=hint)])
 
     def working_tree(self) -> Revision:
-        """The working tree as it is; not dirty, it is the commit it stands on."""
-        head = self._git("rev-parse", "--verify", "--quiet", "HEAD")
-        commit = head.stdout.strip() if head.returncode == 0 else ""
-        return Revision("working tree", commit, bool(self._git("status", "--porcelain").stdout.strip()))
+        """The working tree, with the commit that is checked out."""
+        commit = self._output("rev-parse", "--verify", "--quiet", "HEAD")
+        return Revision("working tree", commit, bool(self._output("status", "--porcelain")))
 
     def merge_base(self, one: str, other: str) -> str:
-        """The commit both come from; empty where there is none here."""
-        done = self._git("merge-base", one, other)
-        return done.stdout.strip() if done.returncode == 0 else ""
+        """The nearest common ancestor of two commits; empty if this clone has none."""
+        return self._output("merge-base", one, other)
 
     def tree(self, commit: str) -> str:
-        """What names the content of a commit."""
-        return self._git("rev-parse", f"{commit}^{{tree}}").stdout.strip()
+        """The hash of a commit's tree, which identifies its content."""
+        return self._output("rev-parse", f"{commit}^{{tree}}")
 
     def text(self, commit: str, path: str) -> str | None:
-        """A file of a commit, or of the working tree for an empty commit; None where there is none."""
+        """A file of a commit, or of the working tree if the commit is empty; None if there is no such file."""
         if not commit:
             file = self.root / path
             return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
@@ -60,8 +55,8 @@ class Repository:
         return done.stdout if done.returncode == 0 else None
 
     def link(self, commit: str) -> str:
-        """What paths of a commit are below on the web; empty where the remote is not known to have such pages."""
-        url = self._git("remote", "get-url", "origin").stdout.strip().removesuffix(".git")
+        """The base URL of a commit's files on the web; empty if the remote is not on GitHub."""
+        url = self._output("remote", "get-url", "origin").removesuffix(".git")
         server = os.environ.get("GITHUB_SERVER_URL", "https://github.com").rstrip("/")
         host = server.partition("://")[2]
         for begin in (f"git@{host}:", f"ssh://git@{host}/", f"https://{host}/"):
@@ -71,7 +66,7 @@ class Repository:
 
     @contextlib.contextmanager
     def checked_out(self, commit: str) -> Iterator[Path]:
-        """A folder with the commit's files, removed again whatever happens."""
+        """A temporary folder with the files of a commit."""
         with tempfile.TemporaryDirectory(prefix="stackgraph-diff-", ignore_cleanup_errors=True) as folder:
             tree = Path(folder).resolve() / "tree"
             try:
@@ -84,24 +79,26 @@ class Repository:
                 self._git("worktree", "remove", "--force", str(tree))
                 self._git("worktree", "prune")
 
+    def _output(self, *arguments: str) -> str:
+        """The output of a git command; empty if it fails."""
+        done = self._git(*arguments)
+        return "" if done.returncode else done.stdout.strip()
+
     def _git(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return _run(["git", "-C", str(self.root), *arguments])
+        command = ["git", "-C", str(self.root), *arguments]
+        # A session of its own keeps Ctrl-C from git, which this process still needs for its cleanup.
+        try:
+            return subprocess.run(
+                command, capture_output=True, text=True, errors="replace", env=_ENVIRONMENT, start_new_session=True, check=False
+            )
+        except FileNotFoundError as error:
+            raise ProblemsFound([Problem("git is not installed", hint="install it, or compare two saved graphs")]) from error
 
 
 def repository(folder: Path) -> Repository:
-    """The repository around a folder. Raises ``ProblemsFound`` where there is none."""
-    done = _run(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
-    if done.returncode:
+    """The repository around a folder. Raises ``ProblemsFound`` if there is none."""
+    root = Repository(folder)._output("rev-parse", "--show-toplevel")
+    if not root:
         hint = "compare two saved graphs instead: BASE.json HEAD.json"
-        raise ProblemsFound([Problem("this is no git repository", file=str(folder), hint=hint)])
-    return Repository(Path(done.stdout.strip()).resolve())
-
-
-def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    # In a session of its own, so that Ctrl-C ends this process, which then cleans up with git.
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=_ENVIRONMENT, start_new_session=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise ProblemsFound([Problem("git is not installed", hint="or compare two saved graphs")]) from error
+        raise ProblemsFound([Problem("not a git repository", file=str(folder), hint=hint)])
+    return Repository(Path(root).resolve())

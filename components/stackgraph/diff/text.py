@@ -1,4 +1,4 @@
-"""The report for a terminal."""
+"""Renders the report for a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from stackgraph.diff import merging
-from stackgraph.diff.report import COLUMNS, NO_STATE, SIGNS, Report
+from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, Report
 from stackgraph.presentation.terminal import Columns, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
@@ -14,7 +14,7 @@ _MOST_NAMES = 6
 
 
 def render_text(report: Report, *, colour: bool = False) -> str:
-    """The whole report, one fact a line. Values of the programs have no control characters in it."""
+    """The whole report. It contains no control characters of the programs' values."""
     return drawn(_lines(report), colour=colour)
 
 
@@ -26,15 +26,13 @@ def _lines(report: Report) -> Iterator[RenderableType]:
     yield f"{report.project}: {report.base.shown} → {report.head.shown}"
     yield words(report.headline, "bold")
     yield from (f"note: {note}" for note in report.notes)
-    for stack in report.stacks:
-        for side, name in ((stack.base, "base"), (stack.head, "head")):
-            for problem in side.problems if side else ():
-                yield from (_line("!", line) for line in f"{stack.stack}: {name} failed: {problem.render()}".splitlines())
-    found = [(stack.stack, danger.what) for stack in report.stacks for danger in stack.dangers]
-    yield from _titled("Look at this first", [_line("!", f"  {name}: {what}") for name, what in found])
+    for name, side, problem in report.failures:
+        yield from (_line("!", line) for line in f"{name}: {side} failed: {problem.render()}".splitlines())
+    found = [_line("!", f"  {stack.stack}: {danger.what}") for stack in report.stacks for danger in stack.dangers]
+    yield from _titled("Look at this first", found)
     yield from _titled("Stacks", list(_table(report)))
-    yield from _titled(report.facts_title, list(_facts(report)))
-    yield from _titled("Findings of check", list(_findings(report)))
+    yield from _titled(report.domain.facts_title, list(_facts(report)))
+    yield from _titled(report.domain.findings_title, list(_findings(report)))
     yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(entry)])
     for section in merging.sections(report):
         yield from _titled(section.title, [line for entry in section.entries for line in _entry(entry)])
@@ -54,17 +52,12 @@ def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableT
 
 
 def _table(report: Report) -> Iterator[RenderableType]:
-    changed = [stack for stack in report.stacks if stack.changed and stack.diff]
-    rows = [("", *(SIGNS[kind] for kind in COLUMNS), "")]
-    for stack in changed:
-        counts = stack.diff.counts if stack.diff else {}
-        side = "" if stack.base and stack.head else "new" if stack.head else "gone"
-        rows.append((stack.stack, *(str(counts.get(kind, 0) or "·") for kind in COLUMNS), side))
-    if changed:
-        yield Columns(rows, indent=2, right=range(1, len(COLUMNS) + 1))
-    same = [stack.stack for stack in report.stacks if not stack.changed and not stack.failed]
-    if same:
-        yield f"  unchanged: {', '.join(same)}"
+    rows = [(stack.stack, *stack.figures, stack.side) for stack in report.stacks if stack.changed and stack.diff]
+    if rows:
+        head = ("", *(SIGNS[kind] for kind in COLUMNS), "")
+        yield Columns([head, *rows], indent=2, right=range(1, len(COLUMNS) + 1))
+    if report.unchanged:
+        yield f"  unchanged: {', '.join(report.unchanged)}"
 
 
 def _facts(report: Report) -> Iterator[RenderableType]:
@@ -84,7 +77,7 @@ def _findings(report: Report) -> Iterator[RenderableType]:
         for finding in stack.cured_findings:
             yield _line("+", f"  cured: {stack.stack}: {finding.rule}: {finding.place}: {finding.message}")
         for key in stack.rotated:
-            yield _line("~", f"  {stack.stack}: the encrypted value of {key} is another: rotated, or encrypted again")
+            yield _line("~", f"  {stack.stack}: {ROTATED.format(key)}")
 
 
 def _entry(entry: merging.Entry) -> Iterator[RenderableType]:

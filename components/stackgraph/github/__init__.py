@@ -1,1 +1,4 @@
-"""The comment that a workflow keeps on a pull request. Standard library only: it runs where nothing is installed."""
+"""Posts the report of a comparison as a comment on a GitHub pull request."""
+
+LONGEST_BODY = 65_536
+"""Characters in a comment. The API rejects more with "Body is too long (maximum is 65536 characters)"."""

@@ -1,4 +1,4 @@
-"""GitHub's REST API, as far as a comment needs it.
+"""A client for the parts of GitHub's REST API that a comment needs.
 
 Sources: GitHub's documents "Rate limits for the REST API", "Best practices for using the REST API" and "REST API endpoints for
 issue comments".
@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.message import Message
+from itertools import count
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,20 +24,20 @@ _TIMEOUT_S = 30
 _ATTEMPTS = 4
 _LONGEST_WAIT_S = 120
 _SECONDARY_LIMIT_WAIT_S = 60
-"""The least wait that GitHub asks for where an answer names none."""
+"""The shortest wait, in GitHub's documentation, after a response that names none."""
 
 _PAGE_SIZE = 100
 _JSON_BYTES = 16 << 20
 
 _HINTS = {
-    401: "the token is not valid, or no longer",
+    401: "the token is invalid or has expired",
     403: "the job needs `pull-requests: write` for comments and `actions: read` for artifacts",
-    404: "there is no such thing, or the token may not see it",
+    404: "it does not exist, or the token may not see it",
 }
 
 
 class GitHubError(ProblemsFound):
-    """GitHub refused, or could not be asked. ``status`` is that of the answer, 0 when there was none."""
+    """GitHub refused a request, or could not be reached. ``status`` is the HTTP status, 0 without a response."""
 
     def __init__(self, problem: Problem, status: int = 0) -> None:
         super().__init__([problem])
@@ -45,7 +46,7 @@ class GitHubError(ProblemsFound):
 
 @dataclass(frozen=True)
 class _Answer:
-    """``status`` 0: no answer came, and ``body`` says why."""
+    """A response. With ``status`` 0 there was none, and ``body`` says why."""
 
     status: int
     headers: Message
@@ -53,7 +54,7 @@ class _Answer:
 
     @property
     def said(self) -> str:
-        """What the answer says of itself, in one line."""
+        """The message of the response, on one line."""
         try:
             content = json.loads(self.body)
             details = (one.get("message") if isinstance(one, dict) else one for one in content.get("errors") or ())
@@ -66,8 +67,8 @@ class _Answer:
 class GitHub:
     """One repository. ``url`` is the base of the API (``GITHUB_API_URL``), ``repository`` its ``owner/name``.
 
-    What GitHub could not do at the moment (5xx, no connection) or puts off (rate limits) is asked again, at most three times and
-    with no wait beyond two minutes. ``sleep`` and ``clock`` are for tests. Raises ``GitHubError``; no error holds the token.
+    Retries after temporary failures (5xx, no connection) and rate limits, at most three times, waiting two minutes at most.
+    ``sleep`` and ``clock`` are for tests. Raises ``GitHubError``, which never contains the token.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class GitHub:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        # Anything else would break the header, and Python's complaint would show it.
+        # Any other character breaks the header, and Python's error message would show the token.
         if not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise GitHubError(Problem("not a token: empty, or with blanks in it", key="GITHUB_TOKEN"))
+            raise GitHubError(Problem("not a token: it is empty or contains blanks", key="GITHUB_TOKEN"))
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII):
             raise GitHubError(Problem("not a repository", key="GITHUB_REPOSITORY", given=repr(repository), allowed="OWNER/NAME"))
         if not url.startswith(("https://", "http://")):
@@ -92,58 +93,47 @@ class GitHub:
         self._clock = clock
 
     def get(self, path: str, **query: Any) -> Any:
-        """An object of the repository; ``path`` begins below it."""
-        return self._json("GET", f"{path}?{urlencode(query)}" if query else path)
+        """An object of the repository. ``path`` is relative to the repository's."""
+        return self.send("GET", f"{path}?{urlencode(query)}" if query else path)
 
     def pages(self, path: str) -> Iterator[Any]:
         """Every entry of a list, page after page."""
-        number = 1
-        while True:
+        for number in count(1):
             page = self.get(path, per_page=_PAGE_SIZE, page=number)
             yield from page
             if len(page) < _PAGE_SIZE:
                 return
-            number += 1
-
-    def post(self, path: str, content: Any) -> Any:
-        """Makes something. Not asked again when it is unclear whether it was made."""
-        return self._json("POST", path, content)
-
-    def patch(self, path: str, content: Any) -> Any:
-        """Changes something."""
-        return self._json("PATCH", path, content)
 
     def delete(self, path: str) -> None:
-        """Removes something; also done when it is gone already."""
+        """Deletes an object. Succeeds if it does not exist."""
         try:
-            self._send("DELETE", path)
+            self._exchange("DELETE", path)
         except GitHubError as error:
             if error.status != 404:
                 raise
 
     def download(self, path: str, *, limit: int) -> bytes:
-        """A file of at most ``limit`` bytes, also where the answer leads to another host."""
-        return self._send("GET", path, limit=limit)
+        """A file of at most ``limit`` bytes. Follows redirects to other hosts."""
+        return self._exchange("GET", path, limit=limit)
 
-    def _json(self, method: str, path: str, content: Any = None) -> Any:
-        body = self._send(method, path, content)
+    def send(self, method: str, path: str, content: Any = None) -> Any:
+        """The JSON of the response. Does not retry a POST if it is unclear whether GitHub carried it out."""
+        body = self._exchange(method, path, content)
         try:
             return json.loads(body)
         except ValueError as error:
-            raise GitHubError(Problem(f"{method} {path}: the answer is not JSON", key="GitHub")) from error
+            raise GitHubError(Problem(f"{method} {path}: the response is not JSON", key="GitHub")) from error
 
-    def _send(self, method: str, path: str, content: Any = None, *, limit: int = _JSON_BYTES) -> bytes:
-        answer = self._once(method, path, content, limit)
+    def _exchange(self, method: str, path: str, content: Any = None, *, limit: int = _JSON_BYTES) -> bytes:
         attempt = 1
-        while not 200 <= answer.status < 300:
+        while not 200 <= (answer := self._once(method, path, content, limit)).status < 300:
             wait = self._wait(method, answer, attempt)
             if wait is None or wait > _LONGEST_WAIT_S or attempt == _ATTEMPTS:
                 raise self._refused(method, path, answer, wait, attempt)
             self._sleep(wait)
-            answer = self._once(method, path, content, limit)
             attempt += 1
         if len(answer.body) > limit:
-            raise GitHubError(Problem(f"{method} {path}: the answer has more than {limit} bytes", key="GitHub"))
+            raise GitHubError(Problem(f"{method} {path}: the response has more than {limit} bytes", key="GitHub"))
         return answer.body
 
     def _once(self, method: str, path: str, content: Any, limit: int) -> _Answer:
@@ -157,7 +147,7 @@ class GitHub:
             data = json.dumps(content).encode()
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(self._base + path, data, headers, method=method)
-        # Not sent to the host that an artifact's address leads to.
+        # Artifacts redirect to another host, which must not get the token.
         request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
             try:
@@ -170,7 +160,7 @@ class GitHub:
             return _Answer(0, Message(), str(getattr(error, "reason", "") or error or type(error).__name__).encode())
 
     def _wait(self, method: str, answer: _Answer, attempt: int) -> float | None:
-        """Seconds to wait before the same request; None: another one would get the same answer."""
+        """Seconds to wait before a retry; None if a retry would get the same response."""
         if answer.status in (403, 429):
             if (after := answer.headers.get("Retry-After", "")).isdecimal():
                 return int(after)
@@ -185,12 +175,12 @@ class GitHub:
 
     def _refused(self, method: str, path: str, answer: _Answer, wait: float | None, attempt: int) -> GitHubError:
         said = answer.said.replace(self._token, "***")
-        tried = f" (asked {attempt} times)" if attempt > 1 else ""
+        tried = f" ({attempt} attempts)" if attempt > 1 else ""
         if answer.status in (403, 429) and wait is not None:
-            hint = f"a rate limit: it opens in {wait:.0f} s; run the job again then"
+            hint = f"a rate limit that resets in {wait:.0f} s; run the job again then"
         elif answer.status == 0 or answer.status >= 500:
             hint = "run the job again later"
         else:
             hint = _HINTS.get(answer.status, "")
-        message = f"{method} {path.partition('?')[0]}: {answer.status or 'no answer'}: {said}{tried}"
+        message = f"{method} {path.partition('?')[0]}: {answer.status or 'no response'}: {said}{tried}"
         return GitHubError(Problem(message, key="GitHub", hint=hint), answer.status)

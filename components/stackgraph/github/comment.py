@@ -1,7 +1,7 @@
-"""One comment on a pull request, found again by its first line.
+"""Creates, updates and removes one comment on a pull request, which its first line identifies.
 
-GitHub shows a line ``<!-- … -->`` to nobody, so it can mark whose comment it is. Whoever may write comments may write the same
-line: a comment counts only when its author is the expected one too.
+GitHub does not display a line ``<!-- … -->``, so it can mark a comment. Since anyone who may comment can write the same line, a
+comment counts only if its author is the expected one, too.
 """
 
 from collections.abc import Sequence
@@ -10,33 +10,25 @@ from typing import Any, Literal
 
 from stackgraph.github.api import GitHub, GitHubError
 
-LONGEST_BODY = 65_536
-"""Characters of a comment; the API answers a longer one with "Body is too long (maximum is 65536 characters)"."""
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was done; ``url`` is the comment's page where there is one now."""
+    """What was done. ``url`` is the address of the comment, if there is one now."""
 
     done: Literal["created", "updated", "unchanged", "removed", "absent"]
     url: str = ""
 
 
-def length(text: str) -> int:
-    """Characters as GitHub may count them: UTF-16 code units are never fewer than any other kind but bytes."""
-    return len(text.encode("utf-16-le")) // 2
-
-
 def put(github: GitHub, pull_request: int, body: str, *, author: str) -> Outcome:
-    """Makes the author's comment whose first line is that of ``body``, or changes it to ``body``."""
+    """Creates the author's comment with the first line of ``body``, or updates it to ``body``."""
     existing = _own(github, pull_request, body, author)
     if not existing:
         return Outcome("created", _create(github, pull_request, body, author)["html_url"])
     first, *others = existing
     _remove(github, others)
-    if _same(first["body"], body):
+    if first["body"].replace("\r\n", "\n").strip() == body.replace("\r\n", "\n").strip():
         return Outcome("unchanged", first["html_url"])
-    github.patch(f"/issues/comments/{first['id']}", {"body": body})
+    github.send("PATCH", f"/issues/comments/{first['id']}", {"body": body})
     return Outcome("updated", first["html_url"])
 
 
@@ -50,16 +42,17 @@ def remove(github: GitHub, pull_request: int, marker: str, *, author: str) -> Ou
 def _create(github: GitHub, pull_request: int, body: str, author: str) -> Any:
     path = f"/issues/{pull_request}/comments"
     try:
-        return github.post(path, {"body": body})
+        return github.send("POST", path, {"body": body})
     except GitHubError as error:
         if 400 <= error.status < 500:
             raise
-        # It may have been made all the same: a second one would stay for ever.
+        # GitHub may have created the comment all the same, and nothing would ever remove a second one.
         made = _own(github, pull_request, body, author)
-        return made[0] if made else github.post(path, {"body": body})
+        return made[0] if made else github.send("POST", path, {"body": body})
 
 
 def _own(github: GitHub, pull_request: int, body: str, author: str) -> list[Any]:
+    """The author's comments with the same first line as ``body``."""
     return [
         comment
         for comment in github.pages(f"/issues/{pull_request}/comments")
@@ -74,7 +67,3 @@ def _remove(github: GitHub, comments: Sequence[Any]) -> None:
 
 def _first_line(text: str | None) -> str:
     return (text or "").lstrip().partition("\n")[0].strip()
-
-
-def _same(one: str, other: str) -> bool:
-    return one.replace("\r\n", "\n").strip() == other.strip()

@@ -1,7 +1,7 @@
-"""The report that a run for a pull request left as an artifact, read as what it is: made by code that nobody has reviewed.
+"""Reads the report that a run for a pull request left as an artifact. The artifact is untrusted: unreviewed code made it.
 
-The run itself, its commit and the repository that commit is in come from the event, which GitHub wrote. The artifact says which
-pull request and what to post; the pull request has to be one of that very commit.
+The run, its commit and the repository of that commit come from the event, which GitHub wrote. The artifact names the pull request
+and the text to post. The pull request must have that very commit.
 """
 
 import io
@@ -17,7 +17,7 @@ from stackgraph.github.api import GitHub
 from stackgraph.problems import Problem, ProblemsFound
 
 NUMBER, TEXT, DIFF = "pull-request", "comment.md", "diff.json"
-"""The artifact's files that are read: the number of the pull request, the comment, the comparison."""
+"""The files to read from the artifact: the number of the pull request, the comment, the comparison."""
 
 _ARCHIVE_BYTES = 64 << 20
 _FILE_BYTES = {NUMBER: 32, TEXT: 1 << 20, DIFF: 32 << 20}
@@ -25,18 +25,18 @@ _FILE_BYTES = {NUMBER: 32, TEXT: 1 << 20, DIFF: 32 << 20}
 
 @dataclass(frozen=True)
 class Run:
-    """The run that a ``workflow_run`` event is about."""
+    """The run of a ``workflow_run`` event."""
 
     id: int
     event: str
     head_sha: str
     head_repository: str
-    """``owner/name``; empty when it was deleted."""
+    """``owner/name``; empty if it was deleted."""
     url: str
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Run":
-        """Raises ``ProblemsFound`` for any other event."""
+        """The run of an event. Raises ``ProblemsFound`` for any other kind of event."""
         try:
             run = event["workflow_run"]
             repository = (run["head_repository"] or {}).get("full_name", "")
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """``marker`` is the first line of ``text``. ``worth_posting`` is false when nothing changes and nothing failed."""
+    """``marker`` is the first line of ``text``. ``worth_posting`` is False if nothing changes and nothing failed."""
 
     pull_request: int
     marker: str
@@ -57,24 +57,20 @@ class Report:
 
 
 def left_by(github: GitHub, run: Run, artifact: str, tool: str) -> Report | None:
-    """The report of a tool in the artifact of that name; None when the run left none.
-
-    Raises ``ProblemsFound`` when it cannot be one.
-    """
+    """The report of a tool in the artifact of that name; None if the run left none. Raises ``ProblemsFound`` if it is invalid."""
     found = github.get(f"/actions/runs/{run.id}/artifacts", name=artifact, per_page=100)["artifacts"]
-    # A run that was repeated has one for each attempt.
-    newest = max(
-        (one for one in found if one["name"] == artifact and not one["expired"]), key=lambda one: one["id"], default=None
-    )
-    if newest is None:
+    valid = [one for one in found if one["name"] == artifact and not one["expired"]]
+    if not valid:
         return None
+    # A repeated run has an artifact for each attempt.
+    newest = max(valid, key=lambda one: one["id"])
     if newest["size_in_bytes"] > _ARCHIVE_BYTES:
         _refuse(f"has {newest['size_in_bytes']} bytes", allowed=f"at most {_ARCHIVE_BYTES}")
     return read(github.download(f"/actions/artifacts/{newest['id']}/zip", limit=_ARCHIVE_BYTES), tool)
 
 
 def read(archive: bytes, tool: str) -> Report | None:
-    """The report in a zip archive; None when it holds no comment because the comparison could not be made."""
+    """The report in a zip archive; None if it holds no comment because the comparison failed."""
     files = _files(archive)
     number = files.get(NUMBER, b"").decode("ascii", "replace").strip()
     if not re.fullmatch(r"[1-9][0-9]{0,9}", number):
@@ -94,9 +90,9 @@ def read(archive: bytes, tool: str) -> Report | None:
 
 
 def check_pull_request(github: GitHub, run: Run, number: int) -> bool:
-    """Whether the run's commit still is the head of that pull request; false when a newer one is.
+    """Whether the run's commit is still the head of the pull request.
 
-    Raises ``ProblemsFound`` when the pull request is of another repository: then the artifact names one that is not its own.
+    Raises ``ProblemsFound`` if the pull request comes from another repository: the artifact names one that is not its own.
     """
     head = github.get(f"/pulls/{number}")["head"]
     if not run.head_repository or (head["repo"] or {}).get("full_name") != run.head_repository:
@@ -105,7 +101,7 @@ def check_pull_request(github: GitHub, run: Run, number: int) -> bool:
 
 
 def _files(archive: bytes) -> dict[str, bytes]:
-    """Those of the files that are there, none unpacked beyond its limit."""
+    """The known files of the archive, none of them unpacked beyond its size limit."""
     files = {}
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
@@ -113,9 +109,9 @@ def _files(archive: bytes) -> dict[str, bytes]:
                 limit = _FILE_BYTES.get(info.filename)
                 if limit is None:
                     continue
-                # Other methods unpack whole blocks before they can be stopped.
+                # Other methods unpack whole blocks before a limit can stop them.
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    _refuse(f"{info.filename} is compressed in a way no artifact is")
+                    _refuse(f"{info.filename} has a compression method that artifacts do not use")
                 with opened.open(info) as file:
                     files[info.filename] = file.read(limit + 1)
                 if len(files[info.filename]) > limit:

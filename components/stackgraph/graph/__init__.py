@@ -1,1 +1,1 @@
-"""The recorded graph as a document, and how to read it."""
+"""The recorded graph: its document, and helpers to read it."""

@@ -1,19 +1,20 @@
-"""What a resource is called and what a person looks for in it, in a few words."""
+"""Describes resources in a few words: short type names, identities, and the facts that set a resource apart."""
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stackgraph.graph.document import CHART_TYPE, PROVIDER_PREFIX, Resource
+from stackgraph.graph.document import CHART_TYPE, PROVIDER_PREFIX, Resource, is_component, is_read
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, joined, table, text, texts, unique
+from stackgraph.graph.wording import counted
 
 Words = Mapping[str, Callable[[Mapping[str, Any]], str]]
-"""By resource type: what makes of a resource's inputs the words that tell it from others of its type."""
+"""By resource type, a function from a resource's inputs to the words that tell it from others of its type."""
 
 
 def short_type(type_: str) -> str:
-    """A type token as people say it: ``ec2.Subnet``, ``Deployment``, ``NodePool``, ``helm.v3.Release``, ``random.RandomId``."""
+    """A type token in short form: ``ec2.Subnet``, ``Deployment``, ``NodePool``, ``helm.v3.Release``, ``random.RandomId``."""
     if type_ == CHART_TYPE:
         return "helm.v3.Release"
     if type_.startswith(PROVIDER_PREFIX):
@@ -21,11 +22,9 @@ def short_type(type_: str) -> str:
     package, _, rest = text(type_).partition(":")
     module, _, name = rest.rpartition(":")
     module = module.split("/")[0]
-    if package == "kubernetes" or package == "pulumi":
+    if package in ("kubernetes", "pulumi"):
         return name or package
-    if package == "aws":
-        return f"{module}.{name}" if module and module != "index" else name
-    return ".".join(part for part in (package, module if module != "index" else "", name) if part)
+    return ".".join(filter(None, ("" if package == "aws" else package, "" if module == "index" else module, name)))
 
 
 def short_component_type(type_: str) -> str:
@@ -33,52 +32,61 @@ def short_component_type(type_: str) -> str:
     return text(type_).rpartition(":")[2] or text(type_)
 
 
+def kind(resource: Resource) -> str:
+    """The short type of a resource, or the class of a component."""
+    return short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
+
+
 def is_kubernetes_object(resource: Resource) -> bool:
-    """An object of a cluster that the graph knows in full: no chart, no remote component, none that is only read."""
+    """Whether the resource is a Kubernetes object that the graph knows in full: no chart, no remote component, not only read."""
     return (
         resource.package == "kubernetes"
         and resource.custom
         and not resource.remote
         and resource.type != CHART_TYPE
-        and "read" not in resource.options
+        and not is_read(resource)
     )
 
 
 def identity(resource: Resource) -> str:
-    """``namespace/name`` of a Kubernetes object, else the resource's logical name."""
+    """``namespace/name`` of a Kubernetes object; the logical name of any other resource."""
     if not is_kubernetes_object(resource):
         return text(resource.name)
     metadata = resource.inputs.get("metadata")
     return joined(at(metadata, "namespace"), at(metadata, "name") or resource.name, by="/")
 
 
+def name_within(resource: Resource, owner: Resource | None, instead: str = "") -> str:
+    """The identity of a resource inside ``owner``. If it begins with the owner's name, ``instead`` replaces that."""
+    name = identity(resource)
+    repeated = f"{text(owner.name)}-" if owner and owner.name and name == text(resource.name) else ""
+    return instead + name.removeprefix(repeated) if repeated and name.startswith(repeated) else name
+
+
 def protection(resource: Resource) -> tuple[str, ...]:
-    """What the resource's options say about its life, for people who are about to deploy or destroy."""
+    """Words for options that protect the resource or take it over: ``protected``, ``imported``."""
     words = {"read": "read, not created", "import": "imported", "protect": "protected", "retainOnDelete": "kept on destroy"}
     return tuple(word for option, word in words.items() if resource.options.get(option))
 
 
 def describe(resource: Resource, words: Words) -> str:
-    """The facts that tell a resource from others of its type; ``""`` when nothing is known to be worth a word.
+    """The facts that tell a resource from others of its type; ``""`` when none is known.
 
-    ``words`` are those of a domain. They go before what is known here of the types of providers.
+    ``words`` are those of a domain, and take precedence over the tables below.
     """
-    if "read" in resource.options:
+    if is_read(resource):
         return text(resource.options["read"])
     words_of = words.get(resource.type) or _WORDS.get(resource.type)
+    if not words_of and is_kubernetes_object(resource):
+        words_of = _KINDS.get(resource.type.rpartition(":")[2])
     if words_of:
         return words_of(resource.inputs)
-    paths = _PATHS.get(resource.type)
-    if paths:
-        return joined(*(at(resource.inputs, *path.split(".")) for path in paths))
-    if is_kubernetes_object(resource):
-        return _KINDS.get(resource.type.rpartition(":")[2], lambda inputs: "")(resource.inputs)
     name = resource.inputs.get("name")
     return text(name) if isinstance(name, str) and name != resource.name and resource.package == "aws" else ""
 
 
 def tells_all(resource: Resource) -> bool:
-    """Whether ``describe`` says everything that the resource's name could."""
+    """Whether ``describe`` makes the resource's name redundant."""
     return resource.type in _TELLING
 
 
@@ -100,7 +108,7 @@ def last(value: Any, by: str = "/") -> str:
 
 
 def _principals(inputs: Mapping[str, Any]) -> str:
-    """Who may take on a role."""
+    """The principals that may assume a role."""
     document = inputs.get("assumeRolePolicy")
     if isinstance(document, str) and not is_token(document):
         try:
@@ -119,9 +127,9 @@ def _principals(inputs: Mapping[str, Any]) -> str:
 
 def _ports_of_rule(inputs: Mapping[str, Any], source: Any) -> str:
     protocol = text(inputs.get("ipProtocol") or inputs.get("protocol"))
-    first, until = text(inputs.get("fromPort")), text(inputs.get("toPort"))
-    span = "" if protocol == "-1" else "–".join(unique((first, until)))
-    return joined("all" if protocol == "-1" else protocol, span, inputs.get("type"), source)
+    if protocol == "-1":
+        return joined("all", inputs.get("type"), source)
+    return joined(protocol, _span(inputs.get("fromPort"), inputs.get("toPort")), inputs.get("type"), source)
 
 
 def _peer(inputs: Mapping[str, Any]) -> Any:
@@ -130,37 +138,24 @@ def _peer(inputs: Mapping[str, Any]) -> Any:
     return ", ".join(unique("itself" if peer == "true" else peer for peer in found if peer != "false"))
 
 
-def _launch_template(inputs: Mapping[str, Any]) -> str:
-    return joined(inputs.get("imageId"), root_disk(inputs), efa_interfaces(inputs), by=", ")
-
-
 def root_disk(template: Any) -> str:
     """Size and type of the first disk of a launch template."""
     disks = items(at(template, "blockDeviceMappings"))
     ebs = at(disks[0], "ebs") if disks else None
     size = text(at(ebs, "volumeSize"))
-    # EC2 counts GiB; what is made after its template may have a quantity with a unit.
+    # EC2 counts in GiB. A resource that follows the shape of a launch template may give a quantity with a unit.
     return joined(f"{size} GiB" if size.isdecimal() else size, at(ebs, "volumeType"), "root disk") if size else ""
 
 
 def efa_interfaces(template: Any) -> str:
-    """How many of a launch template's interfaces are EFA."""
+    """The number of EFA interfaces in a launch template: ``1 EFA interface``; ``""`` for none."""
     kinds = [text(at(interface, "interfaceType")) for interface in items(at(template, "networkInterfaces"))]
     count = sum(kind.startswith("efa") for kind in kinds)
-    return f"{count} EFA {'interface' if count == 1 else 'interfaces'}" if count else ""
-
-
-def _chart(inputs: Mapping[str, Any]) -> str:
-    return joined(last(inputs.get("chart")), inputs.get("version"))
+    return counted(count, "EFA interface") if count else ""
 
 
 def _span(low: Any, high: Any) -> str:
     return "–".join(unique((text(low), text(high))))
-
-
-def _repository(inputs: Mapping[str, Any]) -> str:
-    immutable = text(inputs.get("imageTagMutability")).startswith("IMMUTABLE")
-    return joined(inputs.get("name"), "immutable tags" if immutable else "")
 
 
 def _lustre(inputs: Mapping[str, Any]) -> str:
@@ -174,15 +169,24 @@ def _days(inputs: Mapping[str, Any]) -> str:
     return joined(inputs.get("name"), kept, by=", ")
 
 
+def _values(*paths: str) -> Callable[[Mapping[str, Any]], str]:
+    """Words that are the values at some paths."""
+    return lambda inputs: joined(*(at(inputs, *path.split(".")) for path in paths))
+
+
 _WORDS: Words = {
-    CHART_TYPE: _chart,
+    CHART_TYPE: lambda inputs: joined(last(inputs.get("chart")), inputs.get("version")),
     "aws:cloudwatch/logGroup:LogGroup": _days,
-    "aws:ec2/launchTemplate:LaunchTemplate": _launch_template,
+    "aws:ec2/launchTemplate:LaunchTemplate": lambda inputs: joined(
+        inputs.get("imageId"), root_disk(inputs), efa_interfaces(inputs), by=", "
+    ),
     "aws:ec2/securityGroupRule:SecurityGroupRule": lambda inputs: _ports_of_rule(inputs, _peer(inputs)),
     "aws:ec2/vpcEndpoint:VpcEndpoint": lambda inputs: (
         last(inputs.get("serviceName"), by="amazonaws.").partition(".")[2] or text(inputs.get("serviceName"))
     ),
-    "aws:ecr/repository:Repository": _repository,
+    "aws:ecr/repository:Repository": lambda inputs: joined(
+        inputs.get("name"), "immutable tags" if text(inputs.get("imageTagMutability")).startswith("IMMUTABLE") else ""
+    ),
     "aws:eks/accessEntry:AccessEntry": lambda inputs: last(inputs.get("principalArn"), by=":"),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": lambda inputs: last(inputs.get("policyArn")),
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": lambda inputs: joined(
@@ -193,23 +197,20 @@ _WORDS: Words = {
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": lambda inputs: last(inputs.get("policyArn")),
     "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": lambda inputs: _ports_of_rule(inputs, f"to {_peer(inputs)}"),
     "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": lambda inputs: _ports_of_rule(inputs, f"from {_peer(inputs)}"),
-}
-
-_PATHS: Mapping[str, tuple[str, ...]] = {
-    "aws:ec2/placementGroup:PlacementGroup": ("strategy",),
-    "aws:ec2/route:Route": ("destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId"),
-    "aws:ec2/securityGroup:SecurityGroup": ("description",),
-    "aws:ec2/subnet:Subnet": ("cidrBlock", "availabilityZoneId", "availabilityZone"),
-    "aws:ec2/vpc:Vpc": ("cidrBlock",),
-    "aws:efs/fileSystem:FileSystem": ("throughputMode",),
-    "aws:eks/addon:Addon": ("addonName", "addonVersion"),
-    "aws:eks/cluster:Cluster": ("name", "version"),
-    "aws:eks/fargateProfile:FargateProfile": ("fargateProfileName",),
-    "aws:lb/loadBalancer:LoadBalancer": ("loadBalancerType", "name"),
-    "aws:s3/bucket:Bucket": ("bucket",),
-    "aws:sqs/queue:Queue": ("name",),
-    "aws:ssm/parameter:Parameter": ("name",),
-    "eks:index:Cluster": ("name", "version"),
+    "aws:ec2/placementGroup:PlacementGroup": _values("strategy"),
+    "aws:ec2/route:Route": _values("destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId"),
+    "aws:ec2/securityGroup:SecurityGroup": _values("description"),
+    "aws:ec2/subnet:Subnet": _values("cidrBlock", "availabilityZoneId", "availabilityZone"),
+    "aws:ec2/vpc:Vpc": _values("cidrBlock"),
+    "aws:efs/fileSystem:FileSystem": _values("throughputMode"),
+    "aws:eks/addon:Addon": _values("addonName", "addonVersion"),
+    "aws:eks/cluster:Cluster": _values("name", "version"),
+    "aws:eks/fargateProfile:FargateProfile": _values("fargateProfileName"),
+    "aws:lb/loadBalancer:LoadBalancer": _values("loadBalancerType", "name"),
+    "aws:s3/bucket:Bucket": _values("bucket"),
+    "aws:sqs/queue:Queue": _values("name"),
+    "aws:ssm/parameter:Parameter": _values("name"),
+    "eks:index:Cluster": _values("name", "version"),
 }
 
 _TELLING = frozenset(
@@ -228,18 +229,17 @@ _TELLING = frozenset(
     )
 )
 
-_KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+# By kind of Kubernetes object.
+_KINDS: Words = {
     "HorizontalPodAutoscaler": lambda inputs: joined(
         _span(at(inputs, "spec", "minReplicas"), at(inputs, "spec", "maxReplicas")),
         at(inputs, "spec", "scaleTargetRef", "name"),
         by=" × ",
     ),
-    "PersistentVolumeClaim": lambda inputs: joined(
-        at(inputs, "spec", "resources", "requests", "storage"), at(inputs, "spec", "storageClassName")
-    ),
+    "PersistentVolumeClaim": _values("spec.resources.requests.storage", "spec.storageClassName"),
     "Service": lambda inputs: joined(
         "headless" if at(inputs, "spec", "clusterIP") == "None" else at(inputs, "spec", "type"),
         ", ".join(ports(inputs.get("spec"))),
     ),
-    "StorageClass": lambda inputs: joined(inputs.get("provisioner"), at(inputs, "parameters", "type")),
+    "StorageClass": _values("provisioner", "parameters.type"),
 }

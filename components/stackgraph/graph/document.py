@@ -1,10 +1,12 @@
-"""The recorded graph: one canonical document of which tree, manifests, diagrams and diffs are views."""
+"""The recorded graph: one canonical document. Tree, manifests, diagrams and diffs are views of it."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from stackgraph.graph.values import grouped
 
 SCHEMA = 1
 STACK_TYPE = "pulumi:pulumi:Stack"
@@ -16,9 +18,9 @@ PROVIDER_PREFIX = "pulumi:providers:"
 class Resource:
     """One registered resource.
 
-    ``inputs`` have wire names (camelCase); ``"[secret]"`` stands for a secret, ``"<unknown>"`` for a value that only a deployment
+    ``inputs`` have wire names (camelCase). ``"[secret]"`` stands for a secret, ``"<unknown>"`` for a value that only a deployment
     knows, ``"<name.property>"`` for the output of another resource. ``dependencies``, ``parent`` and ``provider`` are URNs.
-    ``options`` holds only what differs from the default. ``source`` is ``file:line`` of the call that made it.
+    ``options`` holds only values that differ from the default. ``source`` is ``file:line`` of the call that made the resource.
     """
 
     urn: str
@@ -63,24 +65,30 @@ class Resource:
         }
 
 
+def build_urn(stack: str, project: str, chain: str, type_: str, name: str) -> str:
+    """The URN of a resource. ``chain`` holds the types of its parents, joined by ``$``; empty or the stack's for a root."""
+    types = f"{chain}${type_}" if chain and chain != STACK_TYPE else type_
+    return f"urn:pulumi:{stack}::{project}::{types}::{name}"
+
+
 def is_component(resource: Resource) -> bool:
-    """A component whose inside the graph knows."""
+    """Whether the resource is a component whose children the graph knows."""
     return not resource.custom and not resource.remote and resource.type != STACK_TYPE
 
 
 def is_opaque(resource: Resource) -> bool:
-    """A chart or remote component: the graph does not know its inside (``Graph.opaque``)."""
+    """Whether the resource is a chart or a remote component, whose contents only a cluster or a plugin knows."""
     return resource.remote or resource.type == CHART_TYPE
 
 
 def is_read(resource: Resource) -> bool:
-    """A resource that the program only looks up (``.get``)."""
+    """Whether the program only looks the resource up (``.get``)."""
     return "read" in resource.options
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What a program registers: ``resources`` sorted by URN, stack ``outputs``, and warnings the program logged."""
+    """What a program registers: ``resources`` sorted by URN, stack ``outputs``, and the ``warnings`` it logged."""
 
     project: str
     stack: str
@@ -94,22 +102,19 @@ class Graph:
 
     @cached_property
     def children(self) -> Mapping[str, tuple[Resource, ...]]:
-        """Children by the URN of their parent; ``""`` holds the roots."""
-        found: dict[str, list[Resource]] = {}
-        for resource in self.resources:
-            found.setdefault(resource.parent, []).append(resource)
+        """Children by the URN of their parent; the roots are under ``""``."""
+        found = grouped((resource.parent, resource) for resource in self.resources)
         return {urn: tuple(resources) for urn, resources in found.items()}
 
     @property
     def opaque(self) -> tuple[Resource, ...]:
-        """Charts and remote components: what is inside them is only known to a plugin or a cluster."""
         return tuple(filter(is_opaque, self.resources))
 
     def of_type(self, type_: str) -> list[Resource]:
         return [resource for resource in self.resources if resource.type == type_]
 
     def named(self, name: str) -> Resource:
-        """The one resource of that logical name; ``LookupError`` when there is none or more than one."""
+        """The resource with that logical name. Raises ``LookupError`` unless there is exactly one."""
         found = [resource for resource in self.resources if resource.name == name]
         if len(found) != 1:
             raise LookupError(f"{len(found)} resources are named {name!r}: {[r.urn for r in found]}")
@@ -126,5 +131,5 @@ class Graph:
         }
 
     def to_json(self) -> str:
-        """Canonical text: equal graphs give equal bytes."""
+        """The document as canonical JSON: equal graphs give equal bytes."""
         return json.dumps(self.document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"

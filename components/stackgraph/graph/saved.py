@@ -1,23 +1,24 @@
-"""Graphs as documents, to be read again: those that `preview --format json` writes, with or without what tells secrets apart."""
+"""Reads saved graphs, as ``preview --format json`` writes them, and writes and reads the digests of secrets in a document."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from stackgraph.graph.document import SCHEMA, Graph, Resource
 from stackgraph.graph.tokens import Sealed
+from stackgraph.graph.values import leaves, mapped
 from stackgraph.problems import Problem, ProblemsFound
 
 SEAL = "[secret] "
-"""Begins a text that stands for a secret, with its digest behind: only between the processes of one comparison."""
+"""Prefix of a string that holds the digest of a secret. Such strings only pass between the processes of one comparison."""
 
 
 def read_graph(document: Any, shown: str, hint: str = "") -> Graph:
-    """The graph of a document. Raises ``ProblemsFound`` for what is none, with ``shown`` for its file and how to write one."""
+    """The graph of a document. Raises ``ProblemsFound`` where there is none, with its file (``shown``) and how to write one."""
     if not isinstance(document, Mapping) or not isinstance(document.get("resources"), list):
-        raise ProblemsFound([Problem("this is no recorded graph", file=shown, hint=hint)])
+        raise ProblemsFound([Problem("not a recorded graph", file=shown, hint=hint)])
     if document.get("schema") != SCHEMA:
         given = str(document.get("schema"))
-        raise ProblemsFound([Problem("a graph of another schema", file=shown, key="schema", given=given, allowed=str(SCHEMA))])
+        raise ProblemsFound([Problem("unsupported graph schema", file=shown, key="schema", given=given, allowed=str(SCHEMA))])
     try:
         resources = tuple(_resource(item) for item in document["resources"])
         project, stack = str(document["project"]), str(document["stack"])
@@ -27,30 +28,20 @@ def read_graph(document: Any, shown: str, hint: str = "") -> Graph:
 
 
 def sealed(value: Any) -> Any:
-    """The value with digests written out behind what stands for secrets."""
-    if isinstance(value, Mapping):
-        return {key: sealed(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [sealed(item) for item in value]
-    return f"{SEAL}{value.digest}" if isinstance(value, Sealed) else value
+    """The value with the digest of each secret written out."""
+    return mapped(value, lambda leaf: f"{SEAL}{leaf.digest}" if isinstance(leaf, Sealed) else leaf)
 
 
 def unsealed(value: Any) -> Any:
-    """The value with ``[secret]`` in place of what ``sealed`` wrote."""
-    if isinstance(value, Mapping):
-        return {key: unsealed(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [unsealed(item) for item in value]
-    return Sealed(value.removeprefix(SEAL)) if isinstance(value, str) and value.startswith(SEAL) else value
+    """The reverse of ``sealed``."""
+    return mapped(
+        value, lambda leaf: Sealed(leaf.removeprefix(SEAL)) if isinstance(leaf, str) and leaf.startswith(SEAL) else leaf
+    )
 
 
 def holds_seals(value: Any) -> bool:
-    """Whether anything in the value tells secrets apart."""
-    if isinstance(value, Mapping):
-        return any(map(holds_seals, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(holds_seals, value))
-    return isinstance(value, Sealed)
+    """Whether the value holds the digest of a secret."""
+    return any(isinstance(leaf, Sealed) for leaf in leaves(value))
 
 
 def _resource(item: Mapping[str, Any]) -> Resource:

@@ -1,15 +1,18 @@
-"""How the resources of a graph hang together: what is inside what, what is made before what, which component needs which."""
+"""The structure of a graph: which resource is inside which, which needs which, and in which order they can be created."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_read
+from stackgraph.graph.values import grouped
 
 
 class Structure:
-    """Views of one graph that several renderings need. Also of graphs no engine would make: a circle of parents or dependencies
-    leaves its members at the root, or in the order of their names.
+    """Relations of the resources that views show: all but the stack itself and default providers.
+
+    It tolerates cycles, which no engine would allow: members of a cycle of parents become roots, and members of a cycle of
+    dependencies are ordered by name.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -17,10 +20,7 @@ class Structure:
 
     @cached_property
     def parent(self) -> Mapping[str, str]:
-        """By URN of a shown resource, the URN of the shown resource it is inside of; ``""`` at the root.
-
-        Not shown are the stack itself and default providers.
-        """
+        """By URN of each shown resource, the URN of its shown parent; ``""`` for a root."""
         shown = {r.urn: r.parent for r in self.graph.resources if r.type != STACK_TYPE and not r.is_default_provider}
         parents = {urn: parent if parent in shown else "" for urn, parent in shown.items()}
         for urn in parents:
@@ -35,22 +35,24 @@ class Structure:
 
     @cached_property
     def children(self) -> Mapping[str, tuple[Resource, ...]]:
-        """Shown resources by the URN of the one they are inside of, in the graph's order; ``""`` holds the roots."""
-        found: dict[str, list[Resource]] = {}
-        for urn, parent in self.parent.items():
-            found.setdefault(parent, []).append(self.graph.by_urn[urn])
+        """Shown resources by the URN of their parent, in the graph's order; the roots are under ``""``."""
+        found = grouped((parent, self.graph.by_urn[urn]) for urn, parent in self.parent.items())
         return {urn: tuple(resources) for urn, resources in found.items()}
 
     def inside(self, urn: str) -> Iterable[Resource]:
-        """Everything below a resource, at any depth, without itself."""
+        """All descendants of a resource."""
         waiting = list(self.children.get(urn, ()))
         while waiting:
             resource = waiting.pop()
             yield resource
             waiting += self.children.get(resource.urn, ())
 
+    def made_inside(self, urn: str) -> int:
+        """The number of descendants that a deployment creates."""
+        return sum(not is_read(resource) for resource in self.inside(urn))
+
     def above(self, urn: str) -> tuple[str, ...]:
-        """The resource itself and what it is inside of, outermost first."""
+        """The URNs of the resource's ancestors and its own, outermost first."""
         chain = []
         while urn:
             chain.append(urn)
@@ -59,27 +61,21 @@ class Structure:
 
     @cached_property
     def needs(self) -> Mapping[str, frozenset[str]]:
-        """By URN of a shown resource, the shown resources it refers to, waits for, or is made through."""
-        return {
-            urn: frozenset(
-                other
-                for other in (
-                    *self.graph.by_urn[urn].dependencies,
-                    *(other for urns in self.graph.by_urn[urn].property_dependencies.values() for other in urns),
-                    self.graph.by_urn[urn].provider,
-                )
-                if other in self.parent and other != urn
-            )
-            for urn in self.parent
-        }
+        """By URN of each shown resource, the shown resources it depends on: dependencies, also of properties, and provider."""
+        found = {}
+        for urn in self.parent:
+            resource = self.graph.by_urn[urn]
+            needed = {resource.provider}.union(resource.dependencies, *resource.property_dependencies.values())
+            found[urn] = frozenset(other for other in needed if other in self.parent and other != urn)
+        return found
 
     @cached_property
     def level(self) -> Mapping[str, int]:
-        """How many resources, one after the other, must exist before this one."""
+        """By URN, the length of the longest chain of resources that must exist before this one."""
         return _levels(self.needs)
 
     def ordered(self, parent: str) -> tuple[Resource, ...]:
-        """The children of a resource in the order in which they can be made; equal ones by type and name."""
+        """The children of a resource in creation order; ties go by type and name."""
         children = self.children.get(parent, ())
         depth = len(self.above(parent))
         within = {child.urn for child in children}
@@ -95,7 +91,7 @@ class Structure:
 
 
 def _levels(needs: Mapping[str, Iterable[str]]) -> Mapping[str, int]:
-    """The length of the longest chain below each; all the same when there is a circle."""
+    """The length of the longest chain below each key; 0 for all if there is a cycle."""
     try:
         order = tuple(TopologicalSorter(needs).static_order())
     except CycleError:

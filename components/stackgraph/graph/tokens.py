@@ -1,4 +1,4 @@
-"""What stands in a graph for a value that is hidden, or that only a deployment knows."""
+"""Placeholders in a graph: for secrets, and for values that only a deployment knows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ UNKNOWN = "<unknown>"
 
 
 class Sealed(str):
-    """``[secret]`` with a digest that tells equal secrets of one comparison from others. To all else it is the plain text."""
+    """``[secret]`` with a digest, which shows whether two secrets of one comparison are equal. Otherwise an ordinary string."""
 
     digest = ""
 
@@ -19,20 +19,20 @@ class Sealed(str):
 
 
 def is_token(value: Any) -> bool:
-    """Whether the value stands for one that is hidden or not known yet: ``[secret]``, ``<unknown>``, ``<net-vpc.id>``."""
+    """Whether the value is a placeholder: ``[secret]``, ``<unknown>``, ``<net-vpc.id>``."""
     return isinstance(value, str) and (value == SECRET or (value.startswith("<") and value.endswith(">") and len(value) > 2))
 
 
 def redacted(type_: str, inputs: Mapping[str, Any], hide: Callable[[Any], str] = lambda value: SECRET) -> dict[str, Any]:
-    """The inputs of a resource; of a Kubernetes Secret, whose data a program may well have given as plain text, only the keys.
+    """The inputs of a resource. The data of a Kubernetes Secret is hidden, since programs may pass it as plain text; keys remain.
 
-    ``hide`` makes what stands in place of a value.
+    ``hide`` returns the placeholder for a value.
     """
     found = dict(inputs)
     if found.get("kind") == "Secret" or type_.rpartition(":")[2] in ("Secret", "SecretPatch"):
         for key in ("data", "stringData"):
             if key in found:
                 held = found[key]
-                # A text in JSON that was opened is a dictionary of another class: all of it is hidden.
+                # A parsed JSON string is a subclass of dict: it is hidden as a whole.
                 found[key] = {name: hide(value) for name, value in held.items()} if type(held) is dict else hide(held)
     return found

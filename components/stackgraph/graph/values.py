@@ -1,14 +1,17 @@
-"""Reading recorded inputs, in which a token may stand where a list or a table would: nothing here fails on any value."""
+"""Helpers to read recorded inputs. A placeholder may stand in for a list or a mapping, so none of them fails on any value."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from stackgraph.graph.tokens import is_token
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 
 def at(value: Any, *path: str) -> Any:
-    """The value at a path; None where there is none. Below a token everything is that token."""
+    """The value at a path, or None. At any path below a placeholder, that placeholder."""
     for key in path:
         if is_token(value):
             return value
@@ -19,25 +22,25 @@ def at(value: Any, *path: str) -> Any:
 
 
 def table(value: Any) -> Mapping[str, Any]:
-    """The value as a mapping with text keys; empty when it is none."""
+    """The value as a mapping with string keys; empty if the value is no mapping."""
     return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> Sequence[Any]:
-    """The value as a list. One token in place of a list is a list of one."""
+    """The value as a list. A placeholder counts as a list of one item."""
     if isinstance(value, list | tuple):
         return value
     return [value] if is_token(value) else []
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The items of a list as texts, without empty ones; a single text counts as a list of one."""
+    """The items of a list as strings, without empty ones. A single string counts as a list of one item."""
     found = [value] if isinstance(value, str) else items(value)
     return tuple(shown for item in found if (shown := text(item)))
 
 
 def text(value: Any) -> str:
-    """The value in one line, without control characters: what a program hands over cannot steer a terminal."""
+    """The value on one line, without control characters, so that no recorded value can control a terminal."""
     if isinstance(value, str) and value.isprintable() and "  " not in value:
         return value.strip()
     if value is None:
@@ -50,23 +53,44 @@ def text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value with nothing but what JSON and YAML know."""
+    """The value built only from types that JSON and YAML can express."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    if value is None or isinstance(value, bool | str):
-        return str(value) if isinstance(value, str) else value
-    if isinstance(value, int | float):
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, int | float) else str(value)
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with ``change`` applied to everything inside that is neither a mapping nor a list. A dict keeps its class."""
+    if isinstance(value, Mapping):
+        made = {key: mapped(item, change) for key, item in value.items()}
+        return type(value)(made) if isinstance(value, dict) else made
+    return [mapped(item, change) for item in value] if isinstance(value, list | tuple) else change(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Everything inside the value that is neither a mapping nor a list."""
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 def joined(*parts: Any, by: str = " ") -> str:
-    """The texts of the parts that are not empty."""
-    return by.join(shown for part in parts if (shown := text(part)))
+    """The parts as strings, without empty ones, joined by ``by``."""
+    return by.join(texts(parts))
 
 
 def unique(values: Iterable[str]) -> tuple[str, ...]:
-    """The values without empty ones and repetitions, in their order."""
-    return tuple(dict.fromkeys(value for value in values if value))
+    """The values in their order, without empty ones and duplicates."""
+    return tuple(dict.fromkeys(filter(None, values)))
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The second items of the pairs, in their order, by the first."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -1,1 +1,1 @@
-"""How all that a person looks at is drawn: text for a terminal, HTML pages, plots. Programs read JSON and load none of it."""
+"""Draws output for people: terminal text, HTML pages, plots. JSON output needs none of these modules."""

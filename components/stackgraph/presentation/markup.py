@@ -1,36 +1,34 @@
-"""HTML and SVG in which a value cannot become markup: whatever is no ``Markup`` is escaped where it is put."""
+"""Builds HTML and SVG. Every string that is not ``Markup`` is escaped, so a value cannot become markup."""
 
 import re
 
 from markupsafe import Markup, escape
 
-# What HTML has no character for: controls, halves of surrogate pairs, noncharacters.
+# Code points that HTML does not allow: controls, surrogates, noncharacters.
 _NO_CHARACTER = re.compile("[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\ufdcf\ufdf0-\ufffd\U00010000-\U0010ffff]")
 _WITHOUT_END = frozenset(("input", "link", "meta"))
 
 
 def element(tag: str, *children: str, **attributes: str | int | bool | None) -> Markup:
-    """An element. ``class_`` and ``aria_label`` are the attributes ``class`` and ``aria-label``; None and False leave one out."""
+    """An element. ``class_`` and ``aria_label`` set ``class`` and ``aria-label``. None and False omit an attribute."""
     opened = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}>"
-    if tag in _WITHOUT_END:
-        return Markup(opened)
-    return Markup(f"{opened}{together(*children)}</{tag}>")
+    return Markup(opened if tag in _WITHOUT_END else f"{opened}{together(*children)}</{tag}>")
 
 
 def together(*parts: str, by: str = "") -> Markup:
-    """The parts one after the other."""
+    """The parts joined by ``by``."""
     return escaped(by).join(map(escaped, parts))
 
 
 def escaped(value: str) -> Markup:
-    """The value as text or as the value of an attribute in double quotes."""
+    """The value, safe as text and inside an attribute in double quotes."""
     return value if isinstance(value, Markup) else escape(_NO_CHARACTER.sub("�", value))
 
 
 def raw(tag: str, content: str) -> Markup:
-    """A ``style`` or ``script`` with a content of ours."""
+    """A ``style`` or ``script`` element with trusted content. Raises ``ValueError`` if the content could end the element."""
     if re.search(r"</|<!--", content):
-        raise ValueError(f"this cannot stand in a {tag} element")
+        raise ValueError(f"this content would end the {tag} element")
     return Markup(f"<{tag}>{content}</{tag}>")
 
 

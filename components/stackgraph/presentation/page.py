@@ -1,4 +1,7 @@
-"""One page for every report in HTML: head, policy, palette, navigation and sections. It needs no network and no further file."""
+"""Renders the HTML page that all reports share: head, content security policy, palette, navigation and sections.
+
+A page is one file and loads nothing from the network.
+"""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -11,7 +14,7 @@ from stackgraph.presentation.markup import Markup, element, escaped, raw, togeth
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page; one without content is left out."""
+    """A section of a page. One without content is not shown."""
 
     id: str
     title: str
@@ -20,7 +23,7 @@ class Section:
 
 
 def asset(package: str, name: str) -> str:
-    """A style sheet or script of a package."""
+    """The text of a style sheet or script of a package."""
     return files(package).joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -35,13 +38,13 @@ def render_page(
     style: str = "",
     script: str = "",
 ) -> str:
-    """The page. ``skip`` names the section with the id ``first``, to which a keyboard jumps; ``style`` follows the common one.
+    """The page. ``skip`` is the text of the skip link, ``first`` the id of its target; ``style`` is added to the common style.
 
-    Whatever is no ``Markup`` is escaped. Equal arguments give equal bytes.
+    Strings that are not ``Markup`` are escaped. Equal arguments give equal bytes.
     """
     style = "\n".join(filter(None, (asset("stackgraph.presentation", "base.css"), style)))
     shown = [section for section in sections if section.content]
-    # Should a value ever become markup, a browser still runs and loads nothing but these two.
+    # Defence in depth: even if a value became markup, a browser would run and load nothing but these two.
     allowed = f"style-src '{_digest(style)}'" + (f"; script-src '{_digest(script)}'" if script else "")
     return Markup(asset("stackgraph.presentation", "base.html")).format(
         policy=f"default-src 'none'; img-src data:; {allowed}; base-uri 'none'; form-action 'none'",

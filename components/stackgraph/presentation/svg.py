@@ -1,15 +1,15 @@
-"""What plots and diagrams in SVG are made of: lengths, lines, paths, round steps of an axis, pictures that say what they show."""
+"""Building blocks of SVG plots and diagrams: lengths, lines, paths, axis steps, and pictures with a description."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from stackgraph.presentation.markup import Markup, element
 
-_LEAST = 1e-9  # less than this is drawn as nothing
+_LEAST = 1e-9  # smaller values count as 0
 
 
 def length(value: float) -> str:
-    """A length, to a tenth of a pixel."""
+    """A length in pixels, to one decimal place."""
     return f"{round(value, 1) + 0:.1f}".removesuffix(".0")
 
 
@@ -26,7 +26,7 @@ def label(class_: str, x: float, y: float, text: str) -> Markup:
 
 
 def path(class_: str, points: Iterable[tuple[float, float | None]]) -> Markup:
-    """A line through the points, with a break where there is no value; empty where there is none at all."""
+    """A line through the points, with a gap where a value is missing. Empty if all are."""
     drawn, pen = [], "M"
     for x, y in points:
         if y is None or not math.isfinite(y):
@@ -38,7 +38,7 @@ def path(class_: str, points: Iterable[tuple[float, float | None]]) -> Markup:
 
 
 def round_steps(largest: float) -> list[float]:
-    """Round numbers from 0 to one at or above the largest, three to six of them."""
+    """Three to six round numbers, from 0 to the first one at or above ``largest``."""
     if largest < _LEAST:
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(largest / 4))
@@ -49,7 +49,7 @@ def round_steps(largest: float) -> list[float]:
 def picture(
     name: str, title: str, in_words: str, size: tuple[float, float], drawn: Sequence[Markup], **attributes: str | None
 ) -> Markup:
-    """An ``svg`` that says in words what it shows. ``name`` begins its ids, ``size`` is width and height in pixels."""
+    """An ``svg`` with a title and a description. ``name`` prefixes its ids; ``size`` is width and height in pixels."""
     width, height = map(length, size)
     prefix = f"{name}-" if name else ""
     return element(

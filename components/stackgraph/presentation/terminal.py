@@ -1,6 +1,6 @@
-"""Text for a terminal, drawn by rich: paragraphs, rows in columns, colours. What a program hands over steers no terminal.
+"""Draws text for a terminal with rich: paragraphs, columns, colours. No value can control the terminal.
 
-Only what is drawn for a person imports this module; rich is not loaded for JSON or ``--help``.
+Import this module only to draw for people: JSON output and ``--help`` must not load rich.
 """
 
 import re
@@ -14,10 +14,10 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 WIDTH = 110
-"""Columns where nobody says how many there are."""
+"""Default width in columns."""
 
 UNBOUND = 10_000
-"""For lists with one entry a line, however long, which people search and copy from."""
+"""Width for lists with one entry per line, however long, which people search and copy from."""
 
 _UNBROKEN = "\ue000"
 _GAP = 2
@@ -26,22 +26,22 @@ _LEAST_BODY = 20
 
 
 def words(value: str, style: str = "") -> Text:
-    """A text as it is: its brackets are no markup, its control characters become spaces. Drawn alone it is one line."""
+    """A literal text: brackets are not markup, control characters become spaces. On its own it is drawn on one line."""
     harmless = value if value.isprintable() else "".join(letter if letter.isprintable() else " " for letter in value)
     return Text().append(harmless, style or None)
 
 
 def listed(parts: Iterable[str], style: str = "") -> Text:
-    """The parts with commas. Lines break between them only."""
+    """The parts joined by commas. Lines break only between parts."""
     return Text().append(", ".join(words(part).plain.replace(" ", _UNBROKEN) for part in parts), style or None)
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Words in as many lines as they take, each word whole: names are there to be copied.
+    """Text wrapped between words. Words stay whole, so that names can be copied.
 
-    ``first`` stands before the first line, ``further`` before all others; by default they begin below the first word. With
-    ``fold`` words that are longer than a line are cut.
+    ``first`` precedes the first line, ``further`` all others, which by default align with the first word. With ``fold``, words
+    longer than a line are broken.
     """
 
     body: Text
@@ -62,11 +62,11 @@ class Paragraph:
 
 
 class Columns:
-    """Rows in columns: each tuple is a row. Whatever else is among ``items`` stands between them as wide as it likes.
+    """A table: each tuple in ``items`` is a row. Other items are drawn between rows, at any width.
 
-    Columns numbered in ``right`` are set to the right. Where the room is too small, the widest columns give way: their cells
-    wrap, except those of the first, which are names and then have a line of their own. ``least`` and ``most`` bound the width of
-    the first; ``fold`` cuts names that are longer than a line.
+    ``right`` holds the indexes of columns to right-align. If the table is too wide, the widest columns shrink and their cells
+    wrap. Cells of the first column are names: one that does not fit gets its own line. ``least`` and ``most`` bound the width of
+    the first column; ``fold`` breaks names longer than a line.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class Columns:
 
 
 def drawn(parts: Iterable[RenderableType], *, width: int = WIDTH, colour: bool = False) -> str:
-    """The parts below each other, an empty string as an empty line. No line ends in spaces."""
+    """The parts, each on new lines; an empty string is an empty line. No line ends in spaces."""
     file = StringIO()
     console = Console(
         file=file,
         width=width,
-        height=100,  # else rich asks the terminal
+        height=100,  # otherwise rich asks the terminal
         color_system="standard" if colour else None,
         force_terminal=colour,
         no_color=not colour,
@@ -131,10 +131,10 @@ def drawn(parts: Iterable[RenderableType], *, width: int = WIDTH, colour: bool =
         emoji=False,
         highlight=False,
         legacy_windows=False,
-        _environ={},  # whether there are colours is decided by the caller
+        _environ={},  # the caller decides about colours
     )
     for part in parts:
-        # Only paragraphs and cells wrap.
+        # Only Paragraph and Columns wrap text.
         console.print(_text(part) if isinstance(part, str) else part, no_wrap=True, overflow="ignore", crop=False)
     return re.sub(r" +(\x1b\[0m)?$", r"\1", file.getvalue().replace(_UNBROKEN, " "), flags=re.MULTILINE)
 

@@ -1,1 +1,1 @@
-"""Runs a Pulumi program against a monitor of ours and keeps what it registers."""
+"""Runs a Pulumi program against a resource monitor of its own and records what the program registers."""

@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way of a recording."""
+"""Turns Python's garbage collector off during a recording and at exit."""
 
 import atexit
 import contextlib
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def garbage_collection_off() -> Iterator[None]:
-    """Nothing looks for garbage meanwhile; afterwards the collector is as it was.
+    """Disables the collector inside the context and restores its state afterwards.
 
-    A recording leaves little garbage (about 10 MB for 170 resources), and each look for it walks all that is in use, which only
-    grows: a third of the time of a recording, a twentieth of that of a whole command (``bench/preview.py``).
+    A recording leaves little garbage (about 10 MB for 170 resources), while each collection traverses all live objects, whose
+    number only grows: a third of a recording's time, a twentieth of a whole command's (``bench/preview.py``).
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -22,5 +22,5 @@ def garbage_collection_off() -> Iterator[None]:
             gc.enable()
 
 
-# Python would look once more before it ends, for a process whose memory is given back anyway.
+# Skip the final collection: the process returns its memory anyway.
 atexit.register(gc.disable)

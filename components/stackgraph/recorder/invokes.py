@@ -1,11 +1,11 @@
-"""Provider functions with an answer that needs no provider; everything else stays unknown until a deployment."""
+"""Answers the provider functions whose result needs no provider. All others stay unknown until a deployment."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def answer(token: str, args: Mapping[str, Any], config: Mapping[str, str]) -> dict[str, Any] | None:
-    """The result of a function, or None when only a provider knows it."""
+    """The result of a function, or None if only a provider knows it."""
     region = config.get("aws:region", "")
     if token == "aws:index/getRegion:getRegion" and region:
         return {"id": region, "name": region, "region": region}

@@ -1,20 +1,21 @@
-"""The monitor a recorded program talks to: what the engine does with a registration, up to the point where it would plan steps.
+"""The resource monitor of a recorded program. It handles registrations like the engine, up to the planning of steps.
 
-Follows ``pkg/resource/deploy/source_eval.go`` of the Pulumi engine: URNs with the whole chain of parent types, options inherited
-from parents, providers resolved through components, default providers, transforms run in the program's own process, duplicate
-URNs refused.
+Follows ``pkg/resource/deploy/source_eval.go`` of the Pulumi engine: URNs with the chain of parent types, options inherited from
+parents, providers resolved through components, default providers, transforms run in the program's own process, duplicate URNs
+refused.
 """
 
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
 
-from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
+from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource, build_urn
 from stackgraph.recorder import invokes, options, symbols, wire
 from stackgraph.recorder.transforms import Transforms
 
@@ -37,15 +38,15 @@ SDK_FILE = re.compile(r"[/\\]site-packages[/\\]pulumi(_\w+)?[/\\]")
 
 
 class RegistrationError(Exception):
-    """A registration the engine would refuse."""
+    """A registration that the engine would refuse."""
 
 
 class Recorder:
-    """Monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
+    """The monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
 
-    ``config`` is the stack's configuration by full key, for default providers and built-in answers; ``secret_keys`` are its keys
-    that hold secrets; ``locate`` turns the absolute path of a source file into what the graph shows; ``progress`` is called with
-    the number of resources after each one; ``digest`` of a secret is kept in its place (``tokens.Sealed``).
+    ``config`` is the stack's configuration by full key, ``secret_keys`` are its secret keys. ``locate`` turns the absolute path
+    of a source file into the path to record. ``progress`` is called after each resource, with the number of resources so far.
+    ``digest`` makes the digest that a graph keeps of a secret (``tokens.Sealed``).
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Recorder:
         progress: Callable[[int], None] | None = None,
         digest: Callable[[Any], str] | None = None,
     ) -> None:
-        self._project = project
-        self._stack = stack
-        self._config = config
-        self._secret_keys = secret_keys
+        self.project = project
+        self.stack = stack
+        self.config = config
+        self.secret_keys = secret_keys
         self._strict = strict
         self._locate = locate
         self._progress = progress
@@ -71,22 +72,22 @@ class Recorder:
         self._resources: dict[str, Resource] = {}
         self._requests: dict[str, resource_pb2.RegisterResourceRequest] = {}
         self._states: dict[str, dict[str, Any]] = {}
-        """What ``getResource`` answers: the SDK looks up resources that a program or a transform passes on whole."""
+        """Answers to ``getResource``, with which the SDK looks up resources that a program or a transform passes on as values."""
         self._inside: dict[str, str] = {}
-        """The remote component that a resource named only by a reference is inside of."""
+        """The remote component around a resource that only a reference names, by the URN of that resource."""
         self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
         self._warnings: list[str] = []
         self._transforms = Transforms()
         self.secrets = wire.Secrets(digest)
         self.unanswered: list[str] = []
-        """Functions the program called that cannot be answered offline."""
+        """Functions that the program called and that cannot be answered offline."""
 
     def graph(self) -> Graph:
-        """What was registered so far."""
+        """The graph of everything registered so far."""
         with self._lock:
             resources = tuple(self._resources[urn] for urn in sorted(self._resources))
-            return Graph(self._project, self._stack, resources, self._outputs, tuple(self._warnings))
+            return Graph(self.project, self.stack, resources, self._outputs, tuple(self._warnings))
 
     # -- registration ---------------------------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class Recorder:
         if managed and not is_provider:
             provider = request.provider.rpartition("::")[0] or self._default_provider(request)
             if request.custom:
-                # Resources of the same package below this one inherit what was chosen here.
+                # Descendants of the same package inherit this provider.
                 request.provider = f"{provider}::{wire.UNKNOWN}"
         if is_provider and request.version:
             properties["version"] = request.version
@@ -153,7 +154,7 @@ class Recorder:
         return empty_pb2.Empty()
 
     def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
-        """A ``.get(...)``: recorded as a resource that the program only reads."""
+        """Records a ``.get(...)`` as a resource that the program only reads."""
         properties = wire.downgrade_outputs(wire.decode(request.properties))
         resource = Resource(
             urn=self._urn(request.parent, request.type, request.name),
@@ -193,25 +194,22 @@ class Recorder:
         self, resource: Resource, request: resource_pb2.RegisterResourceRequest, properties: dict[str, Any]
     ) -> resource_pb2.RegisterResourceResponse:
         if not (resource.custom or resource.remote):
-            # As the engine: outputs of a local component are the attributes its own constructor sets.
+            # Like the engine: the constructor of a local component sets its outputs as attributes.
             return resource_pb2.RegisterResourceResponse(urn=resource.urn)
         known = self._known(resource, properties)
         identity = request.importId
         if not self._strict:
-
-            def reference(prop: str, cls: type) -> Any:
-                return self._reference(resource, prop, cls)
-
-            known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference if resource.remote else None)
+            reference = partial(self._reference, resource) if resource.remote else None
+            known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference)
             identity = identity or (symbols.token(resource.name, "id") if resource.custom else "")
         self._states[resource.urn] = {"urn": resource.urn, "id": identity, "state": known}
         return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=identity, object=wire.encode(known))
 
     def _known(self, resource: Resource, properties: Mapping[str, Any]) -> dict[str, Any]:
-        """Outputs that a preview knows: the inputs again, secret where the resource says so.
+        """The outputs that a preview knows: the inputs, marked as secret where the resource's options say so.
 
-        Not of a remote component, whose outputs only its provider knows. Nor, when strict, of a resource whose provider has
-        inputs that are not known yet: the engine does not ask such a provider anything.
+        There are none for a remote component, whose outputs only its provider knows. When strict, there are none for a resource
+        whose provider has unknown inputs either: the engine does not call such a provider.
         """
         if resource.remote or (self._strict and resource.provider in self._unconfigured):
             return {}
@@ -219,7 +217,7 @@ class Recorder:
         return {key: wire.as_secret(value) if key in secret else value for key, value in properties.items()}
 
     def _reference(self, resource: Resource, prop: str, cls: type) -> Any:
-        """A reference to a resource inside a remote component: its real URN is the component provider's business."""
+        """A reference to a resource inside a remote component. The URN is made up, since only the provider knows the real one."""
         type_ = symbols.type_of(cls)
         if type_ is None:
             return wire.UNKNOWN
@@ -231,15 +229,12 @@ class Recorder:
         return {wire.SIGNATURE: wire.RESOURCE, "urn": urn, "id": identity}
 
     def _visible(self, urns: Iterable[str]) -> tuple[str, ...]:
-        """A resource inside a remote component is not in the graph: depend on the component."""
+        """The URNs in the graph to depend on: for a resource inside a remote component, the component."""
         return tuple(sorted({self._inside.get(urn, urn) for urn in urns}))
 
     def _urn(self, parent: str, type_: str, name: str) -> str:
-        if parent:
-            chain = parent.split("::")[2]
-            if chain != STACK_TYPE:
-                type_ = f"{chain}${type_}"
-        return f"urn:pulumi:{self._stack}::{self._project}::{type_}::{name}"
+        chain = parent.split("::")[2] if parent else ""
+        return build_urn(self.stack, self.project, chain, type_, name)
 
     def _parents(self, urn: str) -> Iterable[str]:
         while urn:
@@ -249,10 +244,8 @@ class Recorder:
 
     def _inherited_provider(self, request: resource_pb2.RegisterResourceRequest) -> str:
         package = request.type.split(":", 1)[0]
-        if package in request.providers:
-            return request.providers[package]
         parent = self._requests.get(request.parent)
-        return parent.providers[package] if parent is not None and package in parent.providers else ""
+        return request.providers.get(package) or (parent.providers.get(package, "") if parent is not None else "")
 
     def _default_provider(self, request: Any) -> str:
         package = request.type.split(":", 1)[0]
@@ -262,8 +255,8 @@ class Recorder:
             if urn not in self._resources:
                 prefix = f"{package}:"
                 inputs = {
-                    key.removeprefix(prefix): wire.as_secret(value) if key in self._secret_keys else value
-                    for key, value in self._config.items()
+                    key.removeprefix(prefix): wire.as_secret(value) if key in self.secret_keys else value
+                    for key, value in self.config.items()
                     if key.startswith(prefix)
                 }
                 inputs |= {"version": request.version} if request.version else {}
@@ -272,7 +265,7 @@ class Recorder:
         return urn
 
     def _source(self, request: Any) -> str:
-        """Where the program made the resource: the innermost frame outside the SDKs, whose constructors call one another."""
+        """The place in the program that made the resource: the innermost frame outside the SDKs."""
         if request.type == STACK_TYPE:
             return ""
         for frame in request.stackTrace.frames:
@@ -286,18 +279,18 @@ class Recorder:
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
         args = wire.decode(request.args)
         if request.tok == "pulumi:pulumi:getResource":
-            found = self._states.get(args["urn"])
-            if found is None:
+            answer = self._states.get(args["urn"])
+            if answer is None:
                 raise RegistrationError(f"the program looks up {args['urn']}, which it has not registered")
-            return _returning(resource_pb2.ResourceInvokeResponse(), found)
-        answer = invokes.answer(request.tok, args, self._config)
+        else:
+            answer = invokes.answer(request.tok, args, self.config)
         if answer is None:
             self.unanswered.append(request.tok)
             return resource_pb2.ResourceInvokeResponse(unknown=True)
         return _returning(resource_pb2.ResourceInvokeResponse(), answer)
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> provider_pb2.CallResponse:
-        """A method of a remote component: its result is not known offline."""
+        """Answers a method of a remote component, whose result is unknown offline."""
         self.unanswered.append(request.tok)
         return _returning(provider_pb2.CallResponse(), {"result": wire.UNKNOWN})
 
@@ -310,14 +303,11 @@ class Recorder:
         self._transforms.add_stack_transform(callback)
         return empty_pb2.Empty()
 
-    def RegisterStackInvokeTransform(self, callback: Any) -> empty_pb2.Empty:
+    def _accept(self, request: Any) -> empty_pb2.Empty:
+        """Accepts what has no effect on the graph."""
         return empty_pb2.Empty()
 
-    def RegisterResourceHook(self, request: Any) -> empty_pb2.Empty:
-        return empty_pb2.Empty()
-
-    def RegisterErrorHook(self, request: Any) -> empty_pb2.Empty:
-        return empty_pb2.Empty()
+    RegisterStackInvokeTransform = RegisterResourceHook = RegisterErrorHook = _accept
 
     def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:
         return resource_pb2.RegisterPackageResponse(ref=f"{request.name}@{request.version}")
@@ -336,11 +326,11 @@ class Recorder:
 
 
 def _returning(response: Any, value: Mapping[str, Any]) -> Any:
-    # The name of the field is a word of Python.
+    # The name of the field is a Python keyword.
     getattr(response, "return").CopyFrom(wire.encode(value))
     return response
 
 
 def _qualified(url: str) -> str:
-    """A URL as part of a name (``IntoQName`` of the engine)."""
+    """A URL in the form the engine uses in names (``IntoQName``)."""
     return "/".join(re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in url.split("/") if part)

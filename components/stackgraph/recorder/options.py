@@ -1,4 +1,4 @@
-"""Resource options of a registration: what it inherits from its parent, and what a graph holds of them."""
+"""Resource options of a registration: inheritance from the parent, and their form in a graph."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from stackgraph.recorder import wire
 
 
 def inherit(child: resource_pb2.RegisterResourceRequest, parent: resource_pb2.RegisterResourceRequest) -> None:
-    """``inheritFromParent`` of the engine."""
+    """Sets the options that a resource inherits, like ``inheritFromParent`` of the engine."""
     if not child.deletedWith:
         child.deletedWith = parent.deletedWith
     if not child.HasField("protect") and parent.HasField("protect"):
@@ -23,7 +23,7 @@ def inherit(child: resource_pb2.RegisterResourceRequest, parent: resource_pb2.Re
 
 
 def recorded(request: resource_pb2.RegisterResourceRequest, secrets: wire.Secrets) -> dict[str, Any]:
-    """The options of a registration as a graph holds them: only what differs from the default."""
+    """The options of a registration that differ from the default."""
     timeouts = request.customTimeouts
     given: dict[str, Any] = {
         "additionalSecretOutputs": sorted(request.additionalSecretOutputs),

@@ -1,4 +1,4 @@
-"""Run a Pulumi program against the recorder."""
+"""Runs a Pulumi program against the recorder."""
 
 import asyncio
 import contextlib
@@ -41,46 +41,35 @@ def record(
     progress: Callable[[int], None] | None = None,
     digest: Callable[[Any], str] | None = None,
 ) -> Graph:
-    """The graph a program registers, as ``pulumi preview`` of a new stack would.
+    """The graph that a program registers, as ``pulumi preview`` of a new stack would.
 
-    ``program`` is a function that creates resources, or the folder (or file) of a program. ``config`` has full keys
-    (``aws:region``) and texts, as the CLI hands them over; ``secret_keys`` names those that are secret. With ``strict`` outputs
-    that only a deployment knows stay unknown, as in the engine; otherwise texts among them read ``<name.property>``. With
-    ``digest`` a secret reads ``[secret]`` and carries what the function makes of it.
+    ``program`` is a function that creates resources, or the folder or file of a program. ``config`` maps full keys
+    (``aws:region``) to texts, as the CLI passes them; ``secret_keys`` are the secret ones. With ``strict``, outputs that only a
+    deployment knows stay unknown, as in the engine; otherwise, strings among them read ``<name.property>``. With ``digest``,
+    secrets carry the digest that it returns. Source files are recorded relative to ``root``.
 
-    Raises ``ProgramError`` when the program fails or registers what the engine would refuse.
+    Raises ``ProgramError`` if the program fails or makes a registration that the engine would refuse.
     """
-    config = dict(config or {})
     root = (root or Path.cwd()).resolve()
-    secrets = list(secret_keys)
     recorder = Recorder(
         project,
         stack,
-        config,
-        secret_keys=secrets,
+        dict(config or {}),
+        secret_keys=list(secret_keys),
         strict=strict,
         locate=lambda path: _shown(path, root),
         progress=progress,
         digest=digest,
     )
-    context = contextvars.copy_context()
-    context.run(_run, program, recorder, project, stack, config, secrets, root)
+    contextvars.copy_context().run(_run, program, recorder, root)
     return recorder.graph()
 
 
-def _run(
-    program: Callable[[], Any] | Path,
-    recorder: Recorder,
-    project: str,
-    stack: str,
-    config: dict[str, str],
-    secret_keys: list[str],
-    root: Path,
-) -> None:
-    pulumi.runtime.set_all_config(config, secret_keys)
+def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> None:
+    pulumi.runtime.set_all_config(dict(recorder.config), list(recorder.secret_keys))
     settings = pulumi.runtime.Settings(
-        project=project,
-        stack=stack,
+        project=recorder.project,
+        stack=recorder.stack,
         monitor=recorder,
         engine=recorder,
         dry_run=True,
@@ -89,7 +78,7 @@ def _run(
     )
     pulumi.runtime.configure(settings)
     pulumi.runtime.settings.ROOT.set(None)
-    # As the language host: a failing resource leaves futures nobody awaits, and asyncio would print each of them.
+    # Like the language host: a failing resource leaves futures that nobody awaits, and asyncio would print each of them.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -100,7 +89,7 @@ def _run(
         if isinstance(program, Path):
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
-            program = functools.partial(_run_path, str(program.resolve()))
+            program = functools.partial(runpy.run_path, str(program.resolve()), run_name="__main__")
         with garbage_collection_off(), _short_traces():
             loop.run_until_complete(_settled(program))
     except (Exception, SystemExit) as error:
@@ -112,21 +101,17 @@ def _run(
         loop.close()
 
 
-def _run_path(path: str) -> None:
-    runpy.run_path(path, run_name="__main__")
-
-
 async def _settled(program: Callable[[], Any]) -> None:
-    """Run a program and let its outputs resolve before the SDK waits for them.
+    """Runs a program and lets its outputs resolve before the SDK waits for them.
 
-    The SDK waits for all pending outputs after each one that resolves, which takes minutes for a thousand resources.
+    The SDK waits for all pending outputs again after each one that resolves, which takes minutes for a thousand resources.
     """
 
     async def run() -> None:
         result = program()
         if inspect.isawaitable(result):
             await result
-        # pyright does not follow how the SDK declares its settings.
+        # pyright does not understand how the SDK declares its settings.
         while pending := [output for output in SETTINGS.outputs if not output.done()]:  # pyright: ignore[reportAttributeAccessIssue]
             done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
             if any(output.cancelled() or output.exception() for output in done):
@@ -137,7 +122,7 @@ async def _settled(program: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def _short_traces() -> Iterator[None]:
-    """Register resources with the one frame that graphs show. The SDK sends the whole stack, and reads every file on it first."""
+    """Registers resources with the one frame that graphs show. The SDK would read every file on the stack and send all frames."""
     whole = sdk_resource._get_stack_trace
     sdk_resource._get_stack_trace = _program_frame
     try:
@@ -147,7 +132,9 @@ def _short_traces() -> Iterator[None]:
 
 
 def _program_frame() -> source_pb2.StackTrace:
-    """As the SDK, from what called the third constructor on: Resource's, Custom- or ComponentResource's, the type's own."""
+    """The innermost frame of the program. Like the SDK, skips three constructors: Resource's, Custom- or ComponentResource's, and
+    that of the resource type.
+    """
     frame = inspect.currentframe()
     constructors = 0
     while frame is not None and constructors < 3:
@@ -162,9 +149,9 @@ def _program_frame() -> source_pb2.StackTrace:
 
 
 class _Executor(ThreadPoolExecutor):
-    """Runs registrations where they stand: the recorder answers at once, so a thread would only cost time.
+    """Runs registrations in the calling thread: the recorder answers at once, so another thread would only cost time.
 
-    The exception are programs with transforms: these run on the program's event loop, which a registration must then not block.
+    Programs with transforms are the exception: transforms run on the program's event loop, which a registration must not block.
     The SDK starts its callback server before it registers the first resource that needs it.
     """
 
@@ -180,7 +167,7 @@ class _Executor(ThreadPoolExecutor):
 
 
 def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
-    """The failure in one line, at the deepest line of the program's own code."""
+    """The failure as a problem, located at the innermost line of the program's own code."""
     message = str(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
         message = f"the program ended itself with exit code {error.code}"
@@ -190,15 +177,12 @@ def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
     if recorder.unanswered:
         called = ", ".join(sorted(set(recorder.unanswered)))
         hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
-    if not frames:
-        return Problem(recorder.secrets.scrub(message), hint=hint)
-    return Problem(
-        recorder.secrets.scrub(message), file=_shown(frames[-1].filename, root), line=frames[-1].lineno or 0, hint=hint
-    )
+    file, line = (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
+    return Problem(recorder.secrets.scrub(message), file, line, hint=hint)
 
 
 def _shown(path: str, root: Path) -> str:
-    """A source file relative to the project or to the folder it was imported from: no graph names a folder of a machine."""
+    """A source file, relative to the project or to the folder it was imported from, so that graphs hold no machine's paths."""
     for base in (str(root), *sys.path):
         if base and os.path.isabs(base) and path.startswith(base + os.sep):
             return os.path.relpath(path, base)

@@ -1,7 +1,7 @@
-"""Readable names for what only a deployment knows: ``<net-vpc.id>``.
+"""Readable placeholders for outputs that only a deployment knows: ``<net-vpc.id>``.
 
-The SDK's own type metadata says which outputs of a resource are texts, so an ``apply`` on them runs in a preview just as it will
-in a deployment. Numbers, lists and everything of unknown shape stay unknown.
+The SDK's type metadata says which outputs of a resource are strings, so an ``apply`` on them runs in a preview as it will in a
+deployment. Numbers, lists and outputs of unknown shape stay unknown.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from pulumi.runtime import rpc
 from stackgraph.recorder import wire
 
 # Nested outputs of AWS and EKS resources that programs read (certificateAuthority.data, vpcConfig.clusterSecurityGroupId,
-# core.endpoint) are at most this deep; the types of Kubernetes objects go far deeper and nobody reads unknowns there.
+# core.endpoint) are at most this deep. Types of Kubernetes objects go far deeper, but programs do not read unknowns there.
 _DEPTH = 2
 
 
@@ -26,10 +26,10 @@ def token(name: str, *path: str) -> str:
 
 
 def resource_class(type_: str) -> type | None:
-    """The SDK class of a resource type the program has imported; None when no SDK registered the type."""
+    """The SDK class of a resource type; None if the program has imported no SDK with that type."""
     package, _, rest = type_.partition(":")
     module = rpc.get_resource_module(package, rest.split(":")[0], "")
-    # The table every generated SDK hands to `register_resource_module`; its layout is the code generator's.
+    # Every generated SDK passes this table to `register_resource_module`; the code generator defines its layout.
     table = getattr(module, "mod_info", {})
     return getattr(sys.modules.get(table.get("fqn", "")), table.get("classes", {}).get(type_, ""), None)
 
@@ -38,23 +38,18 @@ def resource_class(type_: str) -> type | None:
 def type_of(cls: type) -> str | None:
     """The type token of an SDK class."""
     package, _, _ = cls.__module__.rpartition(".")
-    for modules in rpc._RESOURCE_MODULES.values():
-        for module in modules:
-            table = getattr(module, "mod_info", {})
-            if table.get("fqn") == package:
-                for type_, name in table["classes"].items():
-                    if name == cls.__name__:
-                        return type_
-    return None
+    tables = (getattr(module, "mod_info", {}) for modules in rpc._RESOURCE_MODULES.values() for module in modules)
+    classes = (item for table in tables if table.get("fqn") == package for item in table["classes"].items())
+    return next((type_ for type_, name in classes if name == cls.__name__), None)
 
 
 def symbolic_outputs(
     name: str, type_: str, inputs: Mapping[str, Any], reference: Callable[[str, type], Any] | None = None
 ) -> dict[str, Any]:
-    """Outputs of a resource that its inputs do not already tell.
+    """Placeholders for the outputs of a resource that its inputs do not provide.
 
-    ``reference`` makes the value of an output that is itself a resource (remote components have such); without it they stay
-    unknown.
+    ``reference`` returns the value of an output that is itself a resource, as remote components have; without it, such outputs
+    stay unknown.
     """
     cls = resource_class(type_)
     if cls is None:
@@ -85,7 +80,7 @@ def _fill(shape: Any, known: Any, name: str, path: tuple[str, ...], reference: C
 
 @cache
 def _shape(cls: type, depth: int) -> dict[str, Any]:
-    """By output: ``str``, a resource class, a dict for a nested output type, or None for what stays unknown."""
+    """By output: ``str``, a resource class, a dict for a nested output type, or None if it stays unknown."""
     is_resource = issubclass(cls, pulumi.Resource)
     types = _types.resource_types(cls) if is_resource else _types.output_type_types(cls)
     return {prop: _shape_of(typ, depth) for prop, typ in types.items() if not (is_resource and prop in ("id", "urn"))}

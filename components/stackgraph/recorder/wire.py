@@ -1,7 +1,7 @@
-"""The engine's wire format for property values, as plain Python data.
+"""Converts property values between the engine's wire format, plain Python data, and the form of graphs.
 
 Special values are maps with a signature key, as in ``pulumi/sdk/go/common/resource/plugin/rpc.go``; the constants come from the
-installed SDK. ``decode`` and ``encode`` keep them; ``canonical`` is the form graphs hold: secrets redacted, unknowns as text.
+installed SDK. ``decode`` and ``encode`` preserve them. ``canonical`` makes the form of graphs, with secrets redacted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +11,7 @@ from google.protobuf import struct_pb2
 from pulumi.runtime import rpc
 
 from stackgraph.graph import tokens
+from stackgraph.graph.values import leaves
 
 UNKNOWN = rpc.UNKNOWN
 SIGNATURE = rpc._special_sig_key
@@ -22,42 +23,40 @@ ARCHIVE = rpc._special_archive_sig
 
 
 class Secrets(set[str]):
-    """Texts found inside secrets, to be scrubbed from messages. Where there is a ``digest``, it stands in their place."""
+    """Strings found inside secrets, to remove from messages. ``digest`` makes the digests that graphs keep of secrets."""
 
     def __init__(self, digest: Callable[[Any], str] | None = None) -> None:
         super().__init__()
         self._digest = digest
 
     def redact(self, value: Any) -> str:
-        self.update(_texts(value))
+        """The placeholder for a secret. Remembers the strings inside."""
+        # Shorter strings would blank out ordinary words of messages.
+        self.update(leaf for leaf in leaves(value) if isinstance(leaf, str) and len(leaf) >= 4 and leaf != UNKNOWN)
         return tokens.Sealed(self._digest(value)) if self._digest else tokens.SECRET
 
     def scrub(self, text: str) -> str:
-        """The text without anything that was marked secret."""
+        """The text with ``[secret]`` in place of everything that was marked secret."""
         for secret in sorted(self, key=len, reverse=True):
             text = text.replace(secret, tokens.SECRET)
         return text
 
 
 def decode(value: struct_pb2.Struct) -> dict[str, Any]:
-    """A Struct as plain data. Whole numbers become ints again: the wire only knows doubles."""
+    """A Struct as plain data. Whole numbers become ints: the wire format only has doubles."""
     return {key: decode_value(item) for key, item in value.fields.items()}
 
 
 def decode_value(value: struct_pb2.Value) -> Any:
     kind = value.WhichOneof("kind")
-    if kind == "string_value":
-        return value.string_value
+    found: Any = getattr(value, kind) if kind else None
     if kind == "struct_value":
-        return decode(value.struct_value)
+        return decode(found)
     if kind == "list_value":
-        return [decode_value(item) for item in value.list_value.values]
-    if kind == "bool_value":
-        return value.bool_value
+        return [decode_value(item) for item in found.values]
     if kind == "number_value":
-        number = value.number_value
-        return int(number) if number.is_integer() else number
-    return None
+        return int(found) if found.is_integer() else found
+    return None if kind == "null_value" else found
 
 
 def encode(value: Mapping[str, Any]) -> struct_pb2.Struct:
@@ -67,7 +66,7 @@ def encode(value: Mapping[str, Any]) -> struct_pb2.Struct:
 
 
 def downgrade_outputs(value: Any) -> Any:
-    """Replace output values by what they hold: the plain value, a secret or an unknown."""
+    """The value with output values replaced by their content: a plain value, a secret or an unknown."""
     if isinstance(value, dict):
         if value.get(SIGNATURE) == OUTPUT:
             inner = downgrade_outputs(value["value"]) if "value" in value else UNKNOWN
@@ -79,18 +78,15 @@ def downgrade_outputs(value: Any) -> Any:
 
 
 def upgrade_to_outputs(properties: Mapping[str, Any], dependencies: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """Wrap each property in an output value that carries its dependencies, so that transforms keep them."""
+    """The properties with dependencies in an output value that carries them, so that transforms keep them."""
     result = {}
     for key, value in properties.items():
-        missing = set(dependencies.get(key, ())) - output_dependencies(value)
-        if not missing:
-            result[key] = _special_to_output(value)
-            continue
-        wrapped = _special_to_output(value)
-        if not (isinstance(wrapped, dict) and wrapped.get(SIGNATURE) == OUTPUT):
-            wrapped = {SIGNATURE: OUTPUT, "value": wrapped}
-        wrapped["dependencies"] = sorted({*wrapped.get("dependencies", ()), *missing})
-        result[key] = wrapped
+        result[key] = _special_to_output(value)
+        if missing := set(dependencies.get(key, ())) - output_dependencies(value):
+            wrapped = result[key]
+            if not (isinstance(wrapped, dict) and wrapped.get(SIGNATURE) == OUTPUT):
+                wrapped = {SIGNATURE: OUTPUT, "value": wrapped}
+            result[key] = wrapped | {"dependencies": sorted(missing.union(wrapped.get("dependencies", ())))}
     return result
 
 
@@ -110,7 +106,7 @@ def _special_to_output(value: Any) -> Any:
 
 
 def output_dependencies(value: Any) -> set[str]:
-    """URNs that output values anywhere inside name as dependencies."""
+    """The URNs of all dependencies of output values inside the value."""
     if isinstance(value, dict):
         found = set(value.get("dependencies", ())) if value.get(SIGNATURE) == OUTPUT else set()
         return found.union(*(output_dependencies(item) for key, item in value.items() if key != "dependencies"))
@@ -119,25 +115,18 @@ def output_dependencies(value: Any) -> set[str]:
     return set()
 
 
-def is_secret(value: Any) -> bool:
-    return isinstance(value, dict) and value.get(SIGNATURE) == SECRET
-
-
 def as_secret(value: Any) -> Any:
-    return value if is_secret(value) else {SIGNATURE: SECRET, "value": value}
+    secret = isinstance(value, dict) and value.get(SIGNATURE) == SECRET
+    return value if secret else {SIGNATURE: SECRET, "value": value}
 
 
 def has_unknown(value: Any) -> bool:
-    """Whether anything in a value without output values is not known yet."""
-    if isinstance(value, dict):
-        return any(has_unknown(item) for item in value.values())
-    if isinstance(value, list):
-        return any(has_unknown(item) for item in value)
-    return value == UNKNOWN
+    """Whether a value without output values contains an unknown."""
+    return UNKNOWN in leaves(value)
 
 
 def canonical(value: Any, secrets: Secrets) -> Any:
-    """The value as graphs hold it. Texts found inside secrets are added to ``secrets``, to be scrubbed from messages."""
+    """The value in the form of graphs. Adds strings inside secrets to ``secrets``."""
     if isinstance(value, str):
         return tokens.UNKNOWN if value == UNKNOWN else value
     if isinstance(value, dict):
@@ -155,16 +144,3 @@ def canonical(value: Any, secrets: Secrets) -> Any:
     if isinstance(value, list):
         return [canonical(item, secrets) for item in value]
     return value
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        # Shorter texts would blank out ordinary words when messages are scrubbed.
-        if len(value) >= 4 and value != UNKNOWN:
-            yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)

@@ -1,4 +1,1 @@
-"""The offline preview: record what a Pulumi program registers, without CLI, plugin, credential or network, and draw it.
-
-Imports nothing of the rest of the library: it works for any Pulumi Python program.
-"""
+"""Views of a recorded graph: tree, page, manifests, diagrams. They work for any Pulumi Python program."""

@@ -1,4 +1,4 @@
-"""Lines of the tree: spans that are shortened until they fit, tables with details, lists that say how much they leave out."""
+"""Lines of the tree: spans shortened to fit, tables with details, lists that say how many items they leave out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,11 +36,11 @@ class Span:
     text: str
     style: str = ""
     whole: bool = False
-    """Shortened only where shortening all others is not enough."""
+    """Shortened only if shortening all other spans is not enough."""
 
 
 def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", column: int = 0) -> Iterator[Line]:
-    """Rows in columns; lists break between their parts. ``column`` is the least width of the first."""
+    """Rows in columns, with their details below. ``column`` is the minimum width of the first column."""
     if not rows:
         return
     items: list[Line | tuple[Text, ...]] = [tuple(words(cell, "dim") for cell in header)] if header else []
@@ -53,12 +53,12 @@ def listing(header: tuple[str, ...], rows: Sequence[Row], style: str = "", colum
 
 
 def flowing(parts: Sequence[str], first: str, style: str) -> Paragraph:
-    """The parts with commas, in as many lines as it takes."""
+    """The parts joined by commas, on as many lines as needed."""
     return Paragraph(listed(parts, _STYLES[style]), words(first, _STYLES[style]), fold=True)
 
 
 def fitted(spans: Sequence[Span], width: int, right: str = "") -> Text:
-    """The spans in one line, the longest ones shortened until they fit, with a text at the line's right end."""
+    """The spans on one line, the longest ones shortened to fit, with a text at the right end."""
     room = width - (cell_len(right) + len(GAP) if right else 0)
     cut = list(spans)
     while (excess := sum(cell_len(span.text) for span in cut) - room) > 0:
@@ -75,7 +75,7 @@ def fitted(spans: Sequence[Span], width: int, right: str = "") -> Text:
 
 
 def abridged(parts: Sequence[str], room: int, before: str = "", after: str = "") -> str:
-    """As many of the parts as fit, and how many more there are."""
+    """As many parts as fit, and the number of further ones."""
     for number in range(len(parts), 0, -1):
         more = f", {ELLIPSIS} {len(parts) - number} more" if number < len(parts) else ""
         line = f"{before}{', '.join(parts[:number])}{more}{after}"
@@ -85,7 +85,7 @@ def abridged(parts: Sequence[str], room: int, before: str = "", after: str = "")
 
 
 def braced(names: Sequence[str], room: int) -> str:
-    """Names with what they share written once: ``net-{public, private}-routes``."""
+    """Names with their common parts written once: ``net-{public, private}-routes``."""
     first = _shared(names)
     last = _shared([name[len(first) :][::-1] for name in names])[::-1]
     middles = [name[len(first) : len(name) - len(last)] for name in names]
@@ -95,7 +95,7 @@ def braced(names: Sequence[str], room: int) -> str:
 
 
 def _shared(names: Sequence[str]) -> str:
-    """The whole words that all names begin with."""
+    """The prefix that all names share, up to a whole word."""
     low, high = min(names), max(names)
     start = low[: next((n for n, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))]
     return start[: max(start.rfind(mark) for mark in ("-", "/", ".", ELLIPSIS)) + 1]

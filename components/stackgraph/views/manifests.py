@@ -1,4 +1,4 @@
-"""The Kubernetes objects of a graph as YAML documents."""
+"""Renders the Kubernetes objects of a graph as YAML documents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,36 +11,31 @@ from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import redacted
 from stackgraph.graph.values import at, plain, text
 
-_WIDTH = 1_000_000  # a folded line would break words apart that people search for
+_WIDTH = 1_000_000  # folding would split strings that people search for
 _FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
 
 
 def render_manifests(graph: Graph) -> str:
-    """Every Kubernetes object of the graph, ordered by cluster, namespace, kind and name; objects without namespace come first.
+    """Every Kubernetes object of the graph, ordered by cluster, namespace, kind and name. Objects without namespace come first.
 
-    A comment above each tells its component, its logical name and the line that made it. Secrets stay ``[secret]``, also what a
-    program wrote into a Secret as plain text; outputs of other resources read ``<name.property>``. Charts are comments with their
-    values: what is inside them is only known on a cluster.
+    A comment above each object names its components, its logical name and its source line. Secrets read ``[secret]``, including
+    the data of a Secret that a program passes as plain text; outputs of other resources read ``<name.property>``. Charts are
+    comments with their values, since only a cluster knows their contents.
     """
     structure = Structure(graph)
-    shown = [graph.by_urn[urn] for urn in structure.parent]
-    objects = sorted((r for r in shown if is_kubernetes_object(r) and not is_read(r)), key=lambda r: _place(graph, r))
-    charts = sorted((r for r in shown if _is_opaque_kubernetes(r)), key=lambda r: _place(graph, r))
-    documents = [*(_document(structure, r) for r in objects), *(_chart(structure, r) for r in charts)]
+    shown = sorted((graph.by_urn[urn] for urn in structure.parent), key=lambda resource: _place(graph, resource))
+    documents = [_comment(structure, r) + _yaml(manifest(r)) for r in shown if is_kubernetes_object(r)]
+    documents += [_chart(structure, r) for r in shown if is_opaque(r) and r.package == "kubernetes" and not is_read(r)]
     return "".join(f"---\n{document}" for document in documents)
 
 
 def manifest(resource: Resource) -> dict[str, Any]:
-    """The object as the cluster's API would get it, without what is secret."""
+    """The object as sent to the cluster's API, with secrets hidden."""
     found = redacted(resource.type, plain(resource.inputs))
     group_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
     found.setdefault("apiVersion", group_version.removeprefix("core/"))
     found.setdefault("kind", kind.removesuffix("Patch"))
     return found
-
-
-def _is_opaque_kubernetes(resource: Resource) -> bool:
-    return is_opaque(resource) and resource.package == "kubernetes" and not is_read(resource)
 
 
 def _place(graph: Graph, resource: Resource) -> tuple[str, ...]:
@@ -61,19 +56,14 @@ def _comment(structure: Structure, resource: Resource) -> str:
     return f"# {' / '.join(chain)}{source}{patch}\n"
 
 
-def _document(structure: Structure, resource: Resource) -> str:
-    return _comment(structure, resource) + _yaml(manifest(resource))
-
-
 def _chart(structure: Structure, resource: Resource) -> str:
     inputs = redacted(resource.type, plain(resource.inputs))
+    title = f"A remote component ({short_component_type(resource.type)}): only its plugin knows what it creates."
     if resource.type == CHART_TYPE:
-        title = "A chart: what it makes is known on a cluster."
+        title = "A chart: only a cluster knows what it creates."
         inputs = {
             key: inputs[key] for key in ("chart", "version", "repositoryOpts", "namespace", "name", "values") if key in inputs
         }
-    else:
-        title = f"A remote component ({short_component_type(resource.type)}): what it makes is known to its plugin."
     body = _yaml(inputs) if inputs else ""
     return _comment(structure, resource) + "".join(f"# {line}".rstrip() + "\n" for line in (title, *body.splitlines()))
 
@@ -82,7 +72,7 @@ def _chart(structure: Structure, resource: Resource) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Block style for texts of several lines, no aliases. In pure Python: the dumper in C lays some texts out differently."""
+    """Block style for multi-line strings, no aliases. In pure Python: the C dumper formats some strings differently."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -92,8 +82,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # The emitter quotes by itself what a block cannot hold (spaces before a line break, control characters), but folds Unicode's
-    # further line breaks into spaces unless they are escaped.
+    # The emitter itself quotes what a block cannot hold (spaces before a line break, control characters), but it turns Unicode's
+    # other line breaks into spaces unless they are escaped.
     style = '"' if any(letter in value for letter in "\x85\u2028\u2029") else "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -106,10 +96,11 @@ def _yaml(value: Mapping[str, Any]) -> str:
 
 
 def _ordered(value: Any) -> Any:
-    """Keys by alphabet behind those that people look for first."""
     if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: (_FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS), key))
-        return {key: _ordered(value[key]) for key in keys}
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    return value
+        return {key: _ordered(value[key]) for key in sorted(value, key=key_rank)}
+    return [_ordered(item) for item in value] if isinstance(value, list) else value
+
+
+def key_rank(key: str) -> tuple[int, str]:
+    """A sort key for the keys of a manifest: those that people look for first, then the others by alphabet."""
+    return (_FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS), key)

@@ -1,14 +1,14 @@
-"""The graph's components and which stands on which, as a Mermaid flowchart for documents and pull requests."""
+"""Renders components and their dependencies as a Mermaid flowchart, for documents and pull requests."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from stackgraph.graph.describe import describe, short_component_type, short_type
-from stackgraph.graph.document import CHART_TYPE, Graph, is_component, is_opaque, is_read
+from stackgraph.graph.describe import describe, kind, short_type
+from stackgraph.graph.document import CHART_TYPE, Graph, is_component, is_opaque
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import text
-from stackgraph.graph.wording import shorten
+from stackgraph.graph.wording import counted, numbered, shorten
 from stackgraph.views.layers import without_shortcuts
 
 _MOST_NODES = 60
@@ -16,10 +16,10 @@ _MOST_LABEL = 40
 
 
 def render_mermaid(graph: Graph) -> str:
-    """A ``flowchart``: a node for each component, boxes around components inside others, dashed nodes for charts and remote ones.
+    """A ``flowchart``: a node for each component, boxes around nested components, dashed nodes for charts and remote components.
 
-    An arrow leads from what must exist first to what stands on it; arrows that follow from others are left out. Resources outside
-    of every component are one node for each provider package. Nested graphs of more than 60 nodes show outer components only.
+    Arrows point from what must exist first to what depends on it. Arrows implied by others are left out. Loose resources are one
+    node for each package. If a nested graph has more than 60 nodes, only outer components are shown.
     """
     structure = Structure(graph)
     depth = max((len(structure.above(urn)) for urn in structure.parent), default=1)
@@ -31,41 +31,39 @@ def render_mermaid(graph: Graph) -> str:
 
 
 class _Diagram:
-    """Components down to ``depth`` as nodes and boxes. Nodes have the key of what they show: a URN, or that of a box with the
-    package of the resources that lie loose in it.
+    """Components down to ``depth`` as nodes and boxes.
+
+    The key of a node is the URN that it shows. Loose resources are those directly inside a box, or outside of every component.
+    They have one node for each package, whose key is the URN of the box, empty for none, and the package.
     """
 
     def __init__(self, structure: Structure, depth: int) -> None:
-        self._composition = structure
-        self._depth = depth
-        by_urn = structure.graph.by_urn
-        self._components = {urn: self._components_above(urn) for urn in structure.parent}
-        self._boxes = {chain[number] for chain in self._components.values() for number in range(len(chain) - 1)} | {""}
+        self._structure = structure
+        self._by_urn = structure.graph.by_urn
+        self._components = {urn: self._components_around(urn, depth) for urn in structure.parent}
+        self._boxes = {urn for chain in self._components.values() for urn in chain[:-1]} | {""}
         self.labels: dict[str, str] = {}
         self._box_of: dict[str, str] = {}
         self._opaque_owner: dict[str, str] = {}
         loose: Counter[tuple[str, str]] = Counter()
         self._order = tuple(self._in_order(""))
         for urn in self._order:
-            chain = self._components[urn]
-            if is_component(by_urn[urn]) and chain[-1:] == (urn,):
+            owner = self._owner(urn)
+            if is_component(self._by_urn[urn]) and owner == urn:
                 if urn not in self._boxes:
-                    self._add(urn, chain[-2] if len(chain) > 1 else "", self._component_label(urn))
-            elif is_opaque(by_urn[urn]):
-                owner = chain[-1] if chain else ""
-                box = owner if owner in self._boxes else self._components[owner][-2] if len(self._components[owner]) > 1 else ""
-                self._add(urn, box, self._opaque_label(urn))
+                    self._add(urn, self._owner(urn, 2), self._component_label(urn))
+            elif is_opaque(self._by_urn[urn]):
+                self._add(urn, owner if owner in self._boxes else self._owner(owner, 2), self._opaque_label(urn))
                 self._opaque_owner[urn] = owner
-            elif self._home(urn) not in by_urn:
-                loose[(chain[-1] if chain else "", _package(by_urn[urn].type))] += 1
+            elif self._node(urn) not in self._by_urn:
+                loose[owner, _package(self._by_urn[urn].type)] += 1
         for (box, package), count in loose.items():
-            one, many = _LOOSE.get(package, (f"{package} resource", f"{package} resources"))
-            self._add(f"{box}|{package}", box, _label(f"{count} {one if count == 1 else many}"))
-        edges = {(self._home(other), self._home(urn)) for urn, others in structure.needs.items() for other in others}
+            self._add(f"{box}|{package}", box, _label(counted(count, *_LOOSE.get(package, (f"{package} resource",)))))
+        edges = {(self._node(other), self._node(urn)) for urn, others in structure.needs.items() for other in others}
         self.edges = without_shortcuts(edge for edge in edges if not self._around(*edge) and not self._around(*reversed(edge)))
 
     def render(self) -> str:
-        ids = _ids({**{box: self._name(box) for box in self._boxes if box}, **{key: self._name(key) for key in self.labels}})
+        ids = _ids({key: self._name(key) for key in (*self._boxes, *self.labels) if key})
         lines = ["flowchart TB", *self._box("", ids, "  ")]
         lines += sorted(f"  {ids[first]} --> {ids[second]}" for first, second in self.edges)
         lines += sorted(f"  {ids[owner]} -.- {ids[key]}" for key, owner in self._opaque_owner.items() if owner in self.labels)
@@ -79,9 +77,8 @@ class _Diagram:
                 opaque = ":::opaque" if key in self._opaque_owner else ""
                 yield f'{indent}{ids[key]}["{self.labels[key]}"]{opaque}'
         for inner in self._order:
-            chain = self._components[inner]
-            if inner in self._boxes and (chain[-2] if len(chain) > 1 else "") == box:
-                yield f'{indent}subgraph {ids[inner]}["{_label(self._name(inner), self._type(inner))}"]'
+            if inner in self._boxes and self._owner(inner, 2) == box:
+                yield f'{indent}subgraph {ids[inner]}["{_label(self._name(inner), kind(self._by_urn[inner]))}"]'
                 yield from self._box(inner, ids, indent + "  ")
                 yield f"{indent}end"
 
@@ -89,59 +86,56 @@ class _Diagram:
         self.labels[key] = label
         self._box_of[key] = box
 
-    def _components_above(self, urn: str) -> tuple[str, ...]:
-        """The shown components that a resource is in, itself included, outermost first."""
-        by_urn = self._composition.graph.by_urn
-        return tuple(above for above in self._composition.above(urn) if is_component(by_urn[above]))[: self._depth]
+    def _components_around(self, urn: str, depth: int) -> tuple[str, ...]:
+        """The components around a resource and the resource itself if it is one, outermost first, down to ``depth``."""
+        return tuple(above for above in self._structure.above(urn) if is_component(self._by_urn[above]))[:depth]
 
-    def _home(self, urn: str) -> str:
-        """The node or box that shows a resource."""
-        chain = self._components[urn]
-        owner = chain[-1] if chain else ""
+    def _owner(self, urn: str, level: int = 1) -> str:
+        """The innermost shown component around a resource, or the one at a further level outwards; ``""`` if there is none."""
+        chain = self._components.get(urn, ())
+        return chain[-level] if len(chain) >= level else ""
+
+    def _node(self, urn: str) -> str:
+        """The key of the node or box that shows a resource."""
+        owner = self._owner(urn)
         if owner not in self._boxes or owner == urn:
             return owner
-        by_urn = self._composition.graph.by_urn
-        opaque = next((above for above in self._composition.above(urn) if is_opaque(by_urn[above])), "")
-        return opaque or f"{owner}|{_package(by_urn[urn].type)}"
+        opaque = next((above for above in self._structure.above(urn) if is_opaque(self._by_urn[above])), "")
+        return opaque or f"{owner}|{_package(self._by_urn[urn].type)}"
 
     def _around(self, one: str, other: str) -> bool:
-        """Whether they are the same, or the first is a box around the second: between such, Mermaid draws nothing."""
+        """Whether ``one`` is ``other`` or a box around it. Mermaid draws no arrow between such."""
         while other and other != one:
-            chain = self._components.get(other, ())
-            other = self._box_of[other] if other in self._box_of else chain[-2] if len(chain) > 1 else ""
+            other = self._box_of[other] if other in self._box_of else self._owner(other, 2)
         return other == one
 
     def _in_order(self, parent: str) -> Iterator[str]:
-        """Everything inside, what can be made first first."""
-        for resource in self._composition.ordered(parent):
+        """All descendants in creation order."""
+        for resource in self._structure.ordered(parent):
             yield resource.urn
             yield from self._in_order(resource.urn)
 
     def _component_label(self, urn: str) -> str:
-        count = sum(not is_read(below) for below in self._composition.inside(urn))
-        return _label(self._name(urn), self._type(urn), f"{count} resource{'' if count == 1 else 's'}")
+        resource = self._by_urn[urn]
+        return _label(resource.name, kind(resource), counted(self._structure.made_inside(urn), "resource"))
 
     def _opaque_label(self, urn: str) -> str:
-        resource = self._composition.graph.by_urn[urn]
+        resource = self._by_urn[urn]
         if resource.type == CHART_TYPE:
             return _label(resource.name, "chart", describe(resource, {}))
         return _label(resource.name, short_type(resource.type), "remote component")
 
-    def _type(self, urn: str) -> str:
-        return short_component_type(self._composition.graph.by_urn[urn].type)
-
     def _name(self, key: str) -> str:
-        by_urn = self._composition.graph.by_urn
-        if key in by_urn:
-            return by_urn[key].name
+        if key in self._by_urn:
+            return self._by_urn[key].name
         box, _, package = key.rpartition("|")
-        return f"{by_urn[box].name if box else 'stack'} {package}"
+        return f"{self._by_urn[box].name if box else 'stack'} {package}"
 
 
 _LOOSE = {
-    "aws": ("AWS resource", "AWS resources"),
-    "kubernetes": ("Kubernetes object", "Kubernetes objects"),
-    "pulumi": ("provider", "providers"),
+    "aws": ("AWS resource",),
+    "kubernetes": ("Kubernetes object",),
+    "pulumi": ("provider",),
 }
 
 
@@ -150,21 +144,13 @@ def _package(type_: str) -> str:
 
 
 def _ids(names: Mapping[str, str]) -> dict[str, str]:
-    """Identifiers by key: letters, digits and underscores, none of them a word of Mermaid's."""
-    ids: dict[str, str] = {}
-    taken: set[str] = set()
-    for key in sorted(names, key=lambda key: (names[key], key)):
-        plain = "n_" + re.sub(r"[^A-Za-z0-9]+", "_", names[key]).strip("_")
-        found, number = plain, 2
-        while found in taken:
-            found, number = f"{plain}_{number}", number + 1
-        taken.add(found)
-        ids[key] = found
-    return ids
+    """Identifiers by key: letters, digits and underscores, none of them a Mermaid keyword."""
+    order = sorted(names, key=lambda key: (names[key], key))
+    return numbered(((key, "n_" + re.sub(r"[^A-Za-z0-9]+", "_", names[key]).strip("_")) for key in order), by="_")
 
 
 def _label(*lines: str) -> str:
-    """The lines as text of a quoted label, in which nothing is markup."""
+    """The lines as the text of a quoted label, without markup."""
     return "<br/>".join(_escaped(shorten(text(line), _MOST_LABEL)) for line in lines if line)
 
 

@@ -1,4 +1,4 @@
-"""Layers of boxes with curves between them, as SVG. Where everything stands is computed here: a page draws without a library."""
+"""Draws layers of boxes with curves between them, as SVG. The layout is computed here, so a page needs no library."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _ROW = 88
 _GAP = 18
 _MARGIN = 2
 _SWEEPS = 12
-# Average advance of the page's fonts in pixels, generous: system fonts differ.
+# Average width of a letter in pixels, with a margin: system fonts differ.
 _NAME_LETTER, _KIND_LETTER = 7.9, 6.4
 
 Point = tuple[float, float]
@@ -21,7 +21,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Box:
-    """What a box says, and the address it leads to."""
+    """The two lines of a box, and the address that it links to."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class Box:
 
 
 def render_diagram(layers: Layers, boxes: Mapping[str, Box], title: str) -> Markup:
-    """An ``svg`` with a box for each URN, each a link; arrows run downwards except those that close a circle."""
+    """An ``svg`` with a linked box for each URN. Arrows point downwards, except those that close a cycle."""
     layout = _Layout(layers, {urn: box.width for urn, box in boxes.items()})
     names = {urn: f"box-{number}" for number, urn in enumerate(urn for layer in layers.layers for urn in layer)}
     curves = [
@@ -80,7 +80,7 @@ def _box(box: Box, name: str, x: float, y: float) -> Markup:
 
 
 class _Layout:
-    """Places of boxes, and of the points where an edge passes through a layer, so that few edges cross and most run straight."""
+    """The positions of boxes, and of the points where an edge passes a layer: few edges cross and most are straight."""
 
     def __init__(self, layers: Layers, widths: Mapping[str, float]) -> None:
         self._row_of = {urn: number for number, layer in enumerate(layers.layers) for urn in layer}
@@ -104,7 +104,7 @@ class _Layout:
         self.width = max((self._centre[key] + self._widths[key] / 2 - _MARGIN for row in self.rows for key in row), default=0.0)
 
     def _passing(self, first: str, second: str) -> list[str]:
-        """Points in the layers between, new ones for each edge."""
+        """New points for an edge in the layers between its ends."""
         points = []
         for row in range(self._row_of[first] + 1, self._row_of[second]):
             point = f"{first}\n{second}\n{row}"
@@ -114,7 +114,7 @@ class _Layout:
         return points
 
     def _order(self) -> None:
-        """Each by the middle of what it hangs together with, down and up again; the order with the fewest crossings stays."""
+        """Sorts rows by the mean position of neighbours, alternately down and up. Keeps the order with fewest crossings."""
         best, fewest = [list(row) for row in self.rows], self._crossings()
         for sweep in range(_SWEEPS):
             beside, rows = (self._above, self.rows) if sweep % 2 == 0 else (self._below, self.rows[::-1])
@@ -137,8 +137,7 @@ class _Layout:
     def _centres(self) -> dict[str, float]:
         centre: dict[str, float] = {}
         for row in self.rows:
-            for key, x in zip(row, self._apart(row, [0.0] * len(row)), strict=True):
-                centre[key] = x
+            centre.update(zip(row, self._apart(row, [0.0] * len(row)), strict=True))
         for sweep in range(_SWEEPS * 2):
             beside, rows = (self._above, self.rows) if sweep % 2 == 0 else (self._below, self.rows[::-1])
             for row in rows:
@@ -147,9 +146,9 @@ class _Layout:
         return centre
 
     def _apart(self, row: Sequence[str], wanted: Sequence[float]) -> list[float]:
-        """The places nearest to the wanted ones, by least squares, where nothing in the row overlaps."""
+        """The positions nearest to the wanted ones, by least squares, without overlap."""
         shifts = list(accumulate((self._step(one, other) for one, other in pairwise(row)), initial=0.0))
-        # Without what must be between them, places may not fall: groups of those that would take their mean together.
+        # Less their minimum distances, positions must not decrease: those that would are pooled and take their mean.
         groups: list[list[float]] = []
         for place, shift in zip(wanted, shifts, strict=False):
             groups.append([place - shift])
@@ -167,13 +166,9 @@ class _Layout:
         return [(edge, self._curve(way)) for edge, way in self._ways]
 
     def _curve(self, way: Sequence[str]) -> str:
-        points: list[Point] = []
-        for number, key in enumerate(way):
-            x, top = self._centre[key], self._row_of[key] * _ROW + _MARGIN
-            if number:
-                points.append((x, top))
-            if number < len(way) - 1:
-                points.append((x, top + _HEIGHT))
+        tops = [(self._centre[key], self._row_of[key] * _ROW + _MARGIN) for key in way]
+        # The curve enters at the top of each box or point and leaves at the bottom.
+        points = [(x, y) for x, top in tops for y in (top, top + _HEIGHT)][1:-1]
         path = [f"M{length(points[0][0])},{length(points[0][1])}"]
         for (x, y), (to_x, to_y) in pairwise(points):
             bend = max(abs(to_y - y) / 2, 12)

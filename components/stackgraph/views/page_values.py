@@ -1,4 +1,4 @@
-"""Recorded values as YAML a person reads in a page: what stands for a value not known yet leads to the resource that has it."""
+"""Renders recorded values as YAML for a page. Placeholders link to the resources that they refer to."""
 
 import json
 import re
@@ -8,23 +8,23 @@ from typing import Any
 from stackgraph.graph.tokens import SECRET, UNKNOWN
 from stackgraph.graph.values import plain
 from stackgraph.presentation.markup import Markup, element, escaped, together
+from stackgraph.views.manifests import key_rank
 
 Link = Callable[[str], str]
-"""The address of the resource that has ``name.property``; ``""`` where there is none."""
+"""Returns the address of the resource that ``name.property`` refers to, or ``""``."""
 
-_FIRST_KEYS = ("apiVersion", "kind", "metadata", "name", "namespace", "type")
 _LONG = 40
 
 
 def render_values(values: Mapping[str, Any], link: Link) -> Markup:
-    """Lines of YAML that load as the values. JSON in one long line is laid out over several."""
+    """Lines of YAML that load as the values. Long JSON strings are spread over several lines."""
     return together(*_lines(plain(values), link), by="\n")
 
 
 def _lines(value: Any, link: Link) -> list[Markup]:
-    """The lines of a value; whoever they are put into indents them."""
+    """The lines of a value, without indentation."""
     if isinstance(value, Mapping) and value:
-        return [line for key in sorted(value, key=_rank) for line in _entry(key, value[key], link)]
+        return [line for key in sorted(value, key=key_rank) for line in _entry(key, value[key], link)]
     if isinstance(value, list) and value:
         return [line for item in value for line in _behind("-", _lines(item, link))]
     if isinstance(value, str):
@@ -47,25 +47,20 @@ def _behind(lead: str, lines: list[Markup]) -> Iterator[Markup]:
     yield from (together("  ", line) for line in lines[1:])
 
 
-def _rank(key: str) -> tuple[int, str]:
-    """Keys by alphabet behind those that people look for first."""
-    return (_FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS), key)
-
-
 def _number(value: bool | int | float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return ".nan" if value != value else ".inf" if value > 0 else "-.inf"
     shown = str(value)
-    # To YAML, a number with an exponent is one only with a point in it.
+    # YAML 1.1 reads a number with an exponent as a string unless it contains a point.
     return shown.replace("e", ".0e") if "e" in shown and "." not in shown else shown
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(rf"({re.escape(SECRET)})|({re.escape(UNKNOWN)})|<([^\s<>]+\.[^\s<>]+)>")
-# Far fewer texts than YAML would take without quotes, but most that people write.
+# A conservative subset of the strings that YAML allows without quotes, which covers most that people write.
 _PLAIN = re.compile(r"(?:[A-Za-z/_]|<(?=[^\s<>=]+>$))(?:[\w./@+=<>-]|[: ](?=[\w./@+=<>-]))*", re.ASCII)
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 
@@ -85,7 +80,7 @@ def _text(value: str, link: Link) -> list[Markup]:
 
 
 def _fits_block(value: str) -> bool:
-    """Whether the text can stand in YAML as it is, line by line."""
+    """Whether a YAML block can hold the text."""
     lines = value.removesuffix("\n").split("\n")
     return (
         bool(lines[0])
@@ -96,7 +91,7 @@ def _fits_block(value: str) -> bool:
 
 
 def _laid_out(value: str) -> str:
-    """JSON over several lines; ``""`` for what is none or would not be the same."""
+    """A JSON string over several lines; ``""`` if it is no JSON or would lose information."""
     try:
         found = json.loads(value, object_pairs_hook=_without_repetition)
         shown = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
@@ -107,7 +102,7 @@ def _laid_out(value: str) -> str:
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key twice")
+        raise ValueError("duplicate key")
     return dict(pairs)
 
 
@@ -124,7 +119,7 @@ def _printable(letter: str) -> str:
 
 
 def _marked(line: str, link: Link) -> Markup:
-    """The line with what stands for hidden and unknown values set apart."""
+    """The line with its placeholders marked or linked."""
     parts: list[str] = []
     end = 0
     for found in _TOKEN.finditer(line):

@@ -1,11 +1,11 @@
-"""A graph in a few words: what the tree and the page say in the same way."""
+"""Summaries of a graph that the tree and the page share: counts, marks, resources with unknown contents, outputs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stackgraph.graph.describe import Words, describe, short_type
+from stackgraph.graph.describe import Words, describe, protection, short_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_opaque, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, text
@@ -19,13 +19,13 @@ _FAMILIES = {
     "other": ("other", "other"),
     "provider": ("provider", "providers"),
     "component": ("component", "components"),
-    "opaque": ("chart or remote component (not seen inside)", "charts and remote components (not seen inside)"),
+    "opaque": ("chart or remote component (opaque)", "charts and remote components (opaque)"),
 }
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many resources a deployment creates: all, and by family with the words for that many; ``asides`` tell of all others."""
+    """The number of resources that a deployment creates, and by family, with the word for it. ``asides`` mention all others."""
 
     made: int
     families: Mapping[str, tuple[int, str]]
@@ -57,51 +57,53 @@ def family(resource: Resource) -> str:
     return resource.package if resource.package in ("aws", "kubernetes") else "other"
 
 
-# -- what is not seen ------------------------------------------------------------------------------------------------------------
+# -- charts and remote components ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Opaque:
-    """A chart or remote component: how many objects it makes, only a plugin or a cluster knows."""
+    """A chart or remote component. ``type`` is ``chart`` or the type of the remote component."""
 
     urn: str
-    kind: str
     type: str
-    """``chart``, or the type of the remote component."""
     name: str
     detail: str = ""
 
 
-def opaque_kind(resource: Resource) -> str:
-    """``chart`` or ``remote component``."""
+def _opaque_kind(resource: Resource) -> str:
     return "chart" if resource.type == CHART_TYPE else "remote component"
 
 
 def opaque(graph: Graph, words: Words) -> tuple[Opaque, ...]:
-    """What is known of each resource whose inside is not."""
+    """What is known about each chart and remote component."""
     found = []
     for resource in graph.opaque:
-        kind, detail = opaque_kind(resource), describe(resource, words)
-        if kind == "chart":
+        type_, detail = short_type(resource.type), describe(resource, words)
+        if resource.type == CHART_TYPE:
             namespace = text(resource.inputs.get("namespace"))
-            detail = joined(detail, f"in {namespace}" if namespace else "")
-        shown = kind if kind == "chart" else short_type(resource.type)
-        found.append(Opaque(resource.urn, kind, shown, text(resource.name), detail))
+            type_, detail = "chart", joined(detail, f"in {namespace}" if namespace else "")
+        found.append(Opaque(resource.urn, type_, text(resource.name), detail))
     return tuple(found)
 
 
-def not_seen(found: Sequence[Opaque]) -> str:
-    """``2 charts and 1 remote component: what they make is known when they are deployed``."""
-    kinds = Counter(item.kind for item in found)
+def opaque_counts(graph: Graph) -> str:
+    """``2 charts and 1 remote component: their contents are known only after deployment``."""
+    kinds = Counter(map(_opaque_kind, graph.opaque))
     numbers = [counted(number, kind) for kind, number in sorted(kinds.items())]
-    return f"{' and '.join(numbers)}: what they make is known when they are deployed"
+    return f"{' and '.join(numbers)}: their contents are known only after deployment"
+
+
+def marks(resource: Resource) -> tuple[str, ...]:
+    """Remarks on a resource: whether its contents are unknown, and its protection."""
+    opaque = (f"{_opaque_kind(resource)}, opaque",) if is_opaque(resource) else ()
+    return (*opaque, *protection(resource))
 
 
 # -- outputs ---------------------------------------------------------------------------------------------------------------------
 
 
 def by_path(value: Any, path: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-    """The values of stack outputs by path; lists of texts stay together."""
+    """The values of stack outputs by path. A list of scalars is one value."""
     if isinstance(value, Mapping) and value:
         for key in sorted(value):
             yield from by_path(value[key], f"{path}.{text(key)}" if path else text(key))

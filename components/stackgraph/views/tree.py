@@ -1,4 +1,4 @@
-"""The graph as a person reads it: what is inside what, then what matters about it."""
+"""Renders the graph as text: the tree of resources, then the sections of a domain."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,20 +9,20 @@ from stackgraph.domain import NO_DOMAIN, Domain, Section
 from stackgraph.graph.describe import (
     Words,
     describe,
-    identity,
     is_kubernetes_object,
+    kind,
+    name_within,
     protection,
-    short_component_type,
     short_type,
     tells_all,
 )
 from stackgraph.graph.document import Graph, Resource, is_component, is_opaque, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import joined, plain, text, unique
+from stackgraph.graph.values import grouped, joined, plain, text, unique
 from stackgraph.graph.wording import ELLIPSIS, counted, shorten
 from stackgraph.presentation.terminal import Paragraph, drawn, words
-from stackgraph.views.layers import branches, division
+from stackgraph.views.layers import division, leaves_and_branches
 from stackgraph.views.lines import (
     GAP,
     INDENT,
@@ -36,7 +36,7 @@ from stackgraph.views.lines import (
     flowing,
     listing,
 )
-from stackgraph.views.summary import by_path, counts, not_seen, opaque, opaque_kind
+from stackgraph.views.summary import by_path, counts, marks, opaque, opaque_counts
 
 
 def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:
@@ -49,7 +49,7 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
     titled = {section.title: _section(section, width) for section in domain.sections(graph)}
     titled |= {
         "Outputs": _outputs(graph, width),
-        "Not seen inside": _opaque(graph, domain.words, width),
+        "Opaque resources": _opaque(graph, domain.words, width),
         "Warnings": _warnings(graph, width),
     }
     sections = [list(_headline(graph, structure, width)), list(_Tree(structure, domain.words, width).inside("", ""))]
@@ -86,15 +86,17 @@ class _Tree:
 
     @cached_property
     def spacious(self) -> str:
-        """Where blank lines set components apart."""
+        """The URN of the resource whose components blank lines separate."""
         return division(self.structure)
 
     def inside(self, parent: str, prefix: str) -> Iterator[Line]:
-        """Lines for everything inside a resource."""
-        leaves, branches = _rows(self.structure, parent)
+        """Lines for everything inside a resource. Leaves of one type share a row, unless they deserve their own."""
+        found, branches = leaves_and_branches(self.structure, parent)
+        alone = {leaf.urn for leaf in found if is_opaque(leaf) or is_read(leaf) or leaf.is_provider}
+        leaves = grouped((leaf.urn if leaf.urn in alone else leaf.type, leaf) for leaf in found).values()
         column = min(max((len(_label(members)) for members in leaves), default=0), _LABEL_WIDTH)
-        rows = [*leaves, *((branch,) for branch in branches)]
-        owner = self.structure.graph.by_urn[parent].name if parent else ""
+        rows = [*leaves, *([branch] for branch in branches)]
+        owner = self.structure.graph.by_urn.get(parent)
         for number, members in enumerate(rows):
             final = number == len(rows) - 1
             if number and parent == self.spacious and number >= len(leaves):
@@ -102,57 +104,42 @@ class _Tree:
             lead = Span(prefix + ("" if not parent else "└─ " if final else "├─ "), "dim")
             below = prefix + ("" if not parent else "   " if final else "│  ")
             if number < len(leaves):
-                yield from self._leaf(lead, below, members, [_within(member, owner) for member in members], column)
+                names = [name_within(member, owner, ELLIPSIS) for member in members]
+                yield from self._leaf(lead, below, members, names, column)
                 continue
             yield self._branch(lead, members[0])
             yield from self.inside(members[0].urn, below)
 
     def _branch(self, lead: Span, resource: Resource) -> Line:
-        count = sum(not is_read(below) for below in self.structure.inside(resource.urn))
-        kind = short_component_type(resource.type) if is_component(resource) else short_type(resource.type)
         facts = "" if is_component(resource) else describe(resource, self.words)
-        spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind, "type"), Span(f"{GAP}{facts}" if facts else "")]
-        spans.append(Span(_marks(resource), "opaque", whole=True))
-        return fitted(spans, self.width, right=counted(count, "resource"))
+        spans = [lead, Span(text(resource.name), "bold"), Span(GAP + kind(resource), "type"), Span(GAP + facts if facts else "")]
+        spans.append(_remarks(marks(resource)))
+        return fitted(spans, self.width, right=counted(self.structure.made_inside(resource.urn), "resource"))
 
     def _leaf(self, lead: Span, under: str, members: Sequence[Resource], names: Sequence[str], column: int) -> Iterator[Line]:
-        """A resource, or those of one type with what tells them apart: facts in up to two lines, or else names in one."""
+        """One resource, or several of one type with what distinguishes them: facts on up to two lines, or else names on one."""
         title = Span(f"{shorten(_label(members), column):{column}}", "type")
         one = members[0]
-        if len(members) == 1:
-            facts = describe(one, self.words)
-            ending = Span(_marks(one), "opaque", whole=True)
-            yield fitted([lead, title, Span(GAP + names[0]), Span(GAP + facts if facts else ""), ending], self.width)
-            return
-        marks = _parenthesis(_common(protection(member) for member in members))
-        room = self.width - len(lead.text) - column - len(GAP) - len(marks)
         facts = [describe(member, self.words) for member in members]
+        if len(members) == 1:
+            details = [Span(GAP + names[0]), Span(GAP + facts[0] if facts[0] else "")]
+            yield fitted([lead, title, *details, _remarks(marks(one))], self.width)
+            return
+        remarks = _remarks(_common(protection(member) for member in members))
+        room = self.width - len(lead.text) - column - len(GAP) - len(remarks.text)
         if not tells_all(one):
             facts = [joined(name, fact) for name, fact in zip(names, facts, strict=True)] if all(facts) else []
         if is_kubernetes_object(one) or not all(facts) or not facts:
-            shown = braced(names, room)
-            yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], self.width)
+            yield fitted([lead, title, Span(GAP + braced(names, room)), remarks], self.width)
             return
         facts = unique(facts)
         begin = next((n for n in range(len(facts), 0, -1) if len(", ".join(facts[:n])) < room), 1)
         more = facts[begin:]
         shown = ", ".join(facts[:begin]) + ("," if more else "")
-        yield fitted([lead, title, Span(GAP + shown), Span(marks, "opaque", whole=True)], self.width)
+        yield fitted([lead, title, Span(GAP + shown), remarks], self.width)
         if more:
             start = f"{under}{' ' * (column + len(GAP))}"
             yield fitted([Span(start, "dim"), Span(abridged(more, self.width - len(start)))], self.width)
-
-
-def _rows(structure: Structure, parent: str) -> tuple[list[tuple[Resource, ...]], list[Resource]]:
-    """Resources with nothing inside, those of a type together, then components and other resources with something inside."""
-    leaves: dict[str, list[Resource]] = {}
-    below = branches(structure, parent)
-    urns = {resource.urn for resource in below}
-    for resource in structure.ordered(parent):
-        if resource.urn not in urns:
-            alone = is_opaque(resource) or is_read(resource) or resource.is_provider
-            leaves.setdefault(resource.urn if alone else resource.type, []).append(resource)
-    return [tuple(members) for members in leaves.values()], below
 
 
 def _label(members: Sequence[Resource]) -> str:
@@ -160,26 +147,12 @@ def _label(members: Sequence[Resource]) -> str:
     return name if len(members) == 1 else f"{len(members)} × {name}"
 
 
-def _within(resource: Resource, owner: str) -> str:
-    """The resource's identity; what only repeats the name of the component it is in is left out: ``…vpc`` in ``net``."""
-    name = identity(resource)
-    repeated = bool(owner) and name == text(resource.name) and name.startswith(f"{text(owner)}-")
-    return ELLIPSIS + name.removeprefix(f"{text(owner)}-") if repeated else name
-
-
-def _marks(resource: Resource) -> str:
-    words = [*protection(resource)]
-    if is_opaque(resource):
-        words.insert(0, f"{opaque_kind(resource)}, not seen inside")
-    return _parenthesis(words)
-
-
-def _parenthesis(words: Sequence[str]) -> str:
-    return f" ({', '.join(words)})" if words else ""
+def _remarks(words: Sequence[str]) -> Span:
+    return Span(f" ({', '.join(words)})" if words else "", "opaque", whole=True)
 
 
 def _common(groups: Iterable[tuple[str, ...]]) -> list[str]:
-    """Words of all groups, each with how many have it unless all do."""
+    """The words of all groups, each with the number of groups that have it unless all do."""
     every = list(groups)
     counts = Counter(word for group in every for word in group)
     return [word if count == len(every) else f"{count} {word}" for word, count in counts.items()]
@@ -197,7 +170,7 @@ def _section(section: Section, width: int) -> Iterator[Line]:
 
 
 def _outputs(graph: Graph, width: int) -> Iterator[Line]:
-    """Values beside their names where they fit, else below: people copy commands from here."""
+    """Values beside their names if they fit, otherwise below and unbroken: people copy commands from here."""
     short: list[Row] = []
     found = list(by_path(plain(graph.outputs)))
     column = max((len(key) for key, _ in found), default=0)
@@ -216,7 +189,7 @@ def _opaque(graph: Graph, words: Words, width: int) -> Iterator[Line]:
     found = opaque(graph, words)
     if not found:
         return
-    yield fitted([Span(f"{INDENT}{not_seen(found)}", "opaque")], width)
+    yield fitted([Span(f"{INDENT}{opaque_counts(graph)}", "opaque")], width)
     yield from listing((), [Row((item.name, item.type, item.detail)) for item in found])
 
 
@@ -226,7 +199,7 @@ def _warnings(graph: Graph, width: int) -> Iterator[Line]:
 
 
 def _legend(shown: str) -> str:
-    """What the marks in the text stand for, where it has any."""
+    """An explanation of the placeholders in the text."""
     marks = []
     if any(is_token(word.strip(",:;()")) and "<" in word for word in shown.split()):
         marks.append("<a.b> is known when a is deployed")

@@ -60,7 +60,7 @@ def refused(plane: ControlPlane, stack: str, title: str, edit: Edit) -> str:
     (refusal,) = admission.refusals
     assert title.partition(" ")[0] in refusal.title
     assert refusal.source == graph.by_urn[refusal.urn].source
-    assert not admission.is_well
+    assert admission.refusals
     return refusal.message
 
 
@@ -273,7 +273,7 @@ def test_what_has_no_schema_is_not_passed_in_silence(plane: ControlPlane) -> Non
 
     admission = admit(plane, graph_of(program))
     assert (admission.objects, admission.origins, admission.unchecked) == (1, {}, ("Thing thing (Thing of example.com/v1)",))
-    assert admission.is_well
+    assert not admission.refusals
 
 
 def test_a_stack_that_brings_its_own_definition_is_judged_by_it(plane: ControlPlane) -> None:
@@ -316,10 +316,10 @@ def test_what_an_unknown_chart_may_bring_is_assumed_and_told(plane: ControlPlane
     unknown = admit(plane, graph_of(lambda: program(chart="gpu-operator")))
     assert not unknown.refusals
     assert unknown.assumed == (
-        "Namespace brought-by-gpu-operator: not of the stack; a chart may bring it",
-        "PriorityClass of-gpu-operator: not of the stack; a chart may bring it",
-        "RuntimeClass of-gpu-operator: not of the stack; a chart may bring it",
-        "ServiceAccount of-chart: not of the stack; a chart may bring it",
+        "Namespace brought-by-gpu-operator: not in the stack; a chart may create it",
+        "PriorityClass of-gpu-operator: not in the stack; a chart may create it",
+        "RuntimeClass of-gpu-operator: not in the stack; a chart may create it",
+        "ServiceAccount of-chart: not in the stack; a chart may create it",
     )
     odd = admit(plane, graph_of(lambda: program(chart="No_Name")))
     assert not odd.assumed

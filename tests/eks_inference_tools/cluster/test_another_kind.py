@@ -18,6 +18,6 @@ def test_it_is_admitted_lands_and_is_scaled(toolchain: Toolchain) -> None:
     with simulation(graph, toolchain, replicas={"plain/plain": 4}) as simulated:
         report = rolled_out(simulated)
     assert not report.admission.refusals
-    assert not report.landing.pending
+    assert not report.scheduled.pending
     assert report.is_well, report.faults
-    assert [node.taken.get(GPU_RESOURCE) for node in report.landing.nodes if GPU_RESOURCE in node.devices] == [1] * 4
+    assert [node.taken.get(GPU_RESOURCE) for node in report.scheduled.nodes if GPU_RESOURCE in node.devices] == [1] * 4

@@ -6,6 +6,7 @@ It asks the stand-in of the Neuron extension through the stack's own Service.
 import copy
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -106,7 +107,7 @@ def node(name: str, labels: dict[str, str], **devices: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def started(toolchain: Toolchain) -> Iterator[Cluster]:
     objects = cluster_objects(recorded(STACK))
-    with control_plane(toolchain) as plane, Schedulers(plane) as running, StandIns(plane.api, [running]) as loop:
+    with control_plane(toolchain) as plane, closing(Schedulers(plane)) as running, StandIns(plane.api, [running]) as loop:
         cluster = Cluster(plane, running, loop, objects)
         pools = [
             cluster.manifest("Deployment", name)["spec"]["template"]["spec"]["nodeSelector"]
@@ -247,7 +248,7 @@ def test_an_extender_of_another_maker_is_left_out_and_told(cluster: Cluster):
     )
     cluster.until(cluster.schedulers.unsimulated, "the extender is told")
     url = f"http://other.{NAMESPACE}.svc.cluster.local:12345"
-    why = "only the Neuron extension is stood in for: pods are placed without asking this one"
+    why = "only the Neuron extension has a stand-in: pods are placed without asking this extender"
     assert cluster.schedulers.unsimulated() == (Unsimulated(f"extender {url} of other-scheduler", why),)
     # Its lease has a name that the role does not know.
     cluster.until(lambda: any("other-scheduler" in one for one in cluster.schedulers.complaints()), "the lease is forbidden")

@@ -295,7 +295,7 @@ def test_a_volume_stays_behind(plane: ControlPlane, stack: Stack):
     assert create(plane, stack.all).is_complete
     (volume,) = plane.api.list("persistentvolumes")
     stall = only_stall(delete(plane, stack.all[1:], quiet_seconds=QUIET_SECONDS))
-    assert stall.waits_for == f"there are still PersistentVolume {volume['metadata']['name']}"
+    assert stall.waits_for == f"still there: PersistentVolume {volume['metadata']['name']}"
     plane.api.delete("persistentvolumes", volume["metadata"]["name"])
 
 

@@ -19,7 +19,7 @@ from eks_inference_tools.simulate.stand_ins.helm import helm_records
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
-from eks_inference_tools.simulate.stand_ins.ray_cluster import pods_of
+from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
 from eks_inference_tools.simulate.world.objects import ClusterObject, cluster_objects
 from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
 from eks_inference_tools.verify.cluster_api import Kubectl
@@ -102,7 +102,7 @@ def pods_by_name(cluster: Running, namespace: str) -> dict[str, Object]:
 def test_a_ray_service_runs_is_updated_beside_itself_and_goes(cluster: Running):
     item = only("inf2-llama3", "RayService")
     wanted, space = item.manifest, item.namespace
-    head, worker = pods_of({**wanted, "metadata": {**wanted["metadata"], "uid": ""}})
+    head, worker = cluster_pods(wanted_cluster({**wanted, "metadata": {**wanted["metadata"], "uid": ""}}))
     add_node(cluster, "core", head)
     add_node(cluster, "neuron-1", worker)
     make_room(cluster, item)

@@ -1,4 +1,4 @@
-"""A passing and a failing subject for every rule."""
+"""Provides a passing and a failing subject for every rule."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Vector:
-    """``passes`` and ``fails`` make the subject of one rule; ``says`` is part of what the rule says of the failing one."""
+    """``passes`` and ``fails`` build a subject of the rule; ``says`` is part of the rule's message about the failing one."""
 
     passes: Callable[[], Any]
     fails: Callable[[], Any]

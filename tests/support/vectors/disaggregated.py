@@ -19,7 +19,7 @@ ZONE = "use2-az3"
 
 
 def pool(**keys: Any) -> ManagedPoolSpec:
-    """A good pool for a pair, changed."""
+    """Returns a valid pool for a pair, with changes."""
     good = {"instance_types": ["trn2.48xlarge"], "size": 2, "zone_ids": [ZONE], "efa": {}}
     return ManagedPoolSpec.model_validate({**good, **keys})
 
@@ -29,7 +29,7 @@ def placement(spec: ManagedPoolSpec, instance_type: str | None = None) -> Placem
 
 
 def pair(on: ManagedPoolSpec | None = None, **spec: Any) -> DisaggregatedFacts:
-    """A good pair, changed."""
+    """Returns a valid pair, with changes."""
     nodes = pool() if on is None else on
     good = {"kind": "disaggregated", "model": {"id": MODEL}, "pool": "di", "instances": 2}
     wanted = DisaggregatedPairSpec.model_validate({"instance_type": nodes.instance_types[0], **good, **spec})
@@ -37,7 +37,7 @@ def pair(on: ManagedPoolSpec | None = None, **spec: Any) -> DisaggregatedFacts:
 
 
 def planned(facts: DisaggregatedFacts, *keys: str, value: Any) -> DisaggregatedFacts:
-    """The facts with one key of the planned object changed, as a planner gone wrong would."""
+    """Returns the facts with one key of the planned object changed, as by a faulty planner."""
     changed = deepcopy(dict(facts.workload))
     target = changed
     for key in keys[:-1]:
@@ -53,7 +53,7 @@ def without_priority(facts: DisaggregatedFacts) -> DisaggregatedFacts:
 
 
 def nixl(**environment: str) -> ServingFacts:
-    """Half a node with NIXL, as somebody would put it together by hand."""
+    """Returns half a node with NIXL, as written by hand."""
     return ServingFacts(
         path=("servers", "prefill"),
         kind="vllm",
@@ -71,7 +71,7 @@ def nixl(**environment: str) -> ServingFacts:
 
 
 VECTORS = {
-    "DI001": Vector(pair, lambda: pair(pool(efa=None)), "have no EFA, and the KV cache goes over it, on one node too"),
+    "DI001": Vector(pair, lambda: pair(pool(efa=None)), "have no EFA, which carries the KV cache even on one node"),
     "DI002": Vector(
         pair,
         lambda: pair(decode={"extra_args": {"max-num-seqs": 8}}),
@@ -81,18 +81,18 @@ VECTORS = {
     "DI004": Vector(
         pair,
         lambda: pair(prefill={"extra_args": {"enable-prefix-caching": True}}),
-        "prefill is started with prefix caching, which a pair cannot have",
+        "prefill is started with prefix caching, which a pair does not support",
     ),
     "DI005": Vector(
         lambda: pair(instances=1),
         lambda: pair(instances=1, decode={"extra_env": {"NEURON_RT_VISIBLE_CORES": "16-47"}}),
-        "prefill and decode are to use the same cores",
+        "prefill and decode would share cores",
     ),
     "DI006": Vector(
         pair, lambda: pair(decode={"extra_env": {"NEURON_SEND_IP": "10.0.0.7"}}), "different values of NEURON_SEND_IP"
     ),
-    "DI007": Vector(pair, lambda: pair(pool(size=1)), "has 1 of 2 nodes: one server would wait for the other's"),
-    "DI008": Vector(pair, lambda: pair(efa_interfaces=8), "8 interfaces are asked for on nodes with 16"),
+    "DI007": Vector(pair, lambda: pair(pool(size=1)), "has 1 of 2 nodes: one server would never get a node"),
+    "DI008": Vector(pair, lambda: pair(efa_interfaces=8), "8 interfaces are requested on nodes with 16"),
     "DI009": Vector(pair, lambda: planned(pair(), "spec", "startupPolicy", value="LeaderReady"), "decode would never start"),
     "DI010": Vector(lambda: nixl(FI_EFA_ENABLE_SHM_TRANSFER="0"), nixl, "answers are wrong"),
     "DI011": Vector(pair, lambda: replace(pair(), engine=replace(pair().engine, efa_userspace=False)), "time out after a minute"),

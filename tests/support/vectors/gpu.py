@@ -14,7 +14,7 @@ from vectors import Vector
 def gpu_server(
     on: str = "g6e.12xlarge", model_name: str = "Llama-3.1-8B", profile: str = "cuda-vllm-0.30", **changes: Any
 ) -> ServingFacts:
-    """A good vLLM server of four GPUs, changed."""
+    """Returns a valid vLLM server on four GPUs, with changes."""
     shape, known = instance_type(on), model(model_name)
     good = ServingFacts(
         path=("servers", "llama"),
@@ -36,13 +36,13 @@ def gpu_server(
 
 
 def t4_server(**changes: Any) -> ServingFacts:
-    """OPT-350M on one T4, changed."""
+    """Returns OPT-350M on one T4, with changes."""
     wish = {"max_model_len": 2048, "cpu_millis": 2000, "memory_mib": 12 * 1024, **changes}
     return gpu_server("g4dn.xlarge", "OPT-350M", **wish)
 
 
 def llama_on_t4(**changes: Any) -> ServingFacts:
-    """Weights of two bytes each, 15 GiB of them, on one T4 of 16, changed."""
+    """Returns 15 GiB of two-byte weights on one T4 with 16 GiB, with changes."""
     return t4_server(model=model("Llama-3.1-8B"), model_id="meta-llama/Llama-3.1-8B", **changes)
 
 

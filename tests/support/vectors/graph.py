@@ -1,4 +1,4 @@
-"""Vectors of the rules about recorded graphs: small graphs, each resource as a program would register it."""
+"""Vectors of the rules about recorded graphs: small graphs with resources as a program registers them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def container(**changes: Any) -> dict[str, Any]:
 
 
 def pods(kind: str = "Deployment", *, spec: Mapping[str, Any] | None = None, **pod: Any) -> Resource:
-    """An object of ``apps/v1`` whose pods have one good container, changed."""
+    """Returns an object of ``apps/v1`` whose pods have one valid container, with changes."""
     template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container()], **pod}}
     return kubernetes(f"apps/v1:{kind}", "server", {"spec": {"template": template, **(spec or {})}})
 
@@ -142,7 +142,7 @@ def trn2_group(template: Resource | None = None, **changes: Any) -> Resource:
 
 
 def on_trn2(amounts: Mapping[str, Any], **pod: Any) -> Resource:
-    """Pods that select the trn2 group and ask for something of its nodes."""
+    """Returns pods that select the trn2 group and request resources of its nodes."""
     return asking(amounts, **{"nodeSelector": {"pool": "trn2"}, "tolerations": [TOLERATION], **pod})
 
 
@@ -239,7 +239,7 @@ VECTORS = {
     "K8S003": Vector(
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16, "cpu": "160", "memory": "1500Gi"})),
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 32})),
-        "asks for 32 aws.amazon.com/neuron, trn2.48xlarge of pool trn2 has 16",
+        "requests 32 aws.amazon.com/neuron, trn2.48xlarge of pool trn2 has 16",
     ),
     "K8S004": Vector(
         lambda: graph(server(env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}])),
@@ -269,7 +269,7 @@ VECTORS = {
     "K8S009": Vector(
         lambda: graph(namespace(**{"pod-security.kubernetes.io/enforce": "privileged"}), pods(hostNetwork=True)),
         lambda: graph(namespace(), pods(hostNetwork=True)),
-        "has rights of the host (hostNetwork), and its namespace has no level",
+        "has host privileges (hostNetwork), and its namespace has no level",
     ),
     "K8S010": Vector(
         lambda: graph(server(command=["python", "/scripts/pip_install_report.py"])),
@@ -279,7 +279,7 @@ VECTORS = {
     "K8S011": Vector(
         lambda: graph(server(resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": "1"}})),
         lambda: graph(server(resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}})),
-        "nvidia.com/gpu is requested otherwise than limited",
+        "nvidia.com/gpu has a request that differs from its limit",
     ),
     "K8S012": Vector(
         lambda: graph(probed(failureThreshold=180)),
@@ -289,19 +289,19 @@ VECTORS = {
     "K8S013": Vector(
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), neuron_daemon("neuron-device-plugin")),
         lambda: graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),
-        "which trn2.48xlarge of pool trn2 gets offered by nothing in the graph",
+        "but nothing offers it on trn2.48xlarge of pool trn2",
     ),
     "K8S014": Vector(
         lambda: graph(
             cluster(), node_group(), pods(schedulerName="my-scheduler"), config_map(**{"config.yaml": SCHEDULER_CONFIGURATION})
         ),
         lambda: graph(cluster(), node_group(), pods(schedulerName="my-schedular")),
-        "names the scheduler my-schedular, and nothing in the graph answers to it",
+        "names the scheduler my-schedular, but nothing in the graph has that name",
     ),
     "K8S015": Vector(
         lambda: graph(ray_service()),
         lambda: graph(ray_service(headService={"metadata": {"name": "vllm"}})),
-        "RayService app/llama: it names its head Service",
+        "RayService app/llama: it sets the name of its head Service",
     ),
     "HEL001": Vector(
         lambda: graph(chart()),
@@ -311,17 +311,17 @@ VECTORS = {
     "NEU010": Vector(
         lambda: graph(neuron_daemon("neuron-device-plugin"), chart()),
         lambda: graph(neuron_daemon("neuron-device-plugin"), neuron_daemon("neuron-dra-driver")),
-        "DaemonSet app/neuron-device-plugin and DaemonSet app/neuron-dra-driver hand out the same Neuron devices",
+        "DaemonSet app/neuron-device-plugin and DaemonSet app/neuron-dra-driver offer the same Neuron devices",
     ),
     "NEU011": Vector(
         lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuron": 16})),
         lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuroncore": 64})),
-        "asks for aws.amazon.com/neuroncore, which counts differently on trn2.48xlarge",
+        "requests aws.amazon.com/neuroncore, which counts differently on trn2.48xlarge",
     ),
     "NEU017": Vector(
         lambda: graph(cluster(), server(image="public.ecr.aws/eks-distro/kubernetes/kube-scheduler:v1.35.6-eks-1-35-13")),
         lambda: graph(cluster(), server(image="public.ecr.aws/eks-distro/kubernetes/kube-scheduler:v1.28.5-eks-1-28-9")),
-        "the kube-scheduler is of Kubernetes 1.28, the cluster of 1.35",
+        "the kube-scheduler has Kubernetes version 1.28, the cluster 1.35",
     ),
     "NEU018": Vector(
         lambda: graph(
@@ -335,17 +335,17 @@ VECTORS = {
     "NEU026": Vector(
         lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuron": 8}, schedulerName="my-scheduler")),
         lambda: graph(trn2_group(), on_trn2({"aws.amazon.com/neuron": 8})),
-        "leaves it to the kubelet which 8 devices of trn2.48xlarge it gets",
+        "lets the kubelet choose its 8 devices of trn2.48xlarge",
     ),
     "EFA004": Vector(
         lambda: efa_pods(interfaces=16, devices=16),
         lambda: efa_pods(interfaces=8, devices=16),
-        "asks for 8 EFA interfaces, its share of trn2.48xlarge of pool trn2 is 16",
+        "requests 8 EFA interfaces, but its share of trn2.48xlarge of pool trn2 is 16",
     ),
     "EFA005": Vector(
         lambda: efa_nodes(security_group(ingress=[TO_ITSELF], egress=[TO_ITSELF, TO_ALL])),
         lambda: efa_nodes(security_group(ingress=[TO_ITSELF], egress=[TO_ALL])),
-        "no security group of its template template lets it through: efa: egress to itself missing",
+        "no security group of its template template allows it: efa: egress to itself missing",
     ),
     "AWS001": Vector(
         lambda: graph(cluster()),
@@ -355,7 +355,7 @@ VECTORS = {
     "AWS002": Vector(
         lambda: graph(ingress_rule(443, "10.0.0.0/16")),
         lambda: graph(ingress_rule(443, "0.0.0.0/0")),
-        "rule lets the whole internet in: tcp 443",
+        "rule admits the whole internet: tcp 443",
     ),
     "AWS003": Vector(
         lambda: graph(resource(BUCKET, "weights"), public_access_block()),
@@ -365,7 +365,7 @@ VECTORS = {
     "AWS004": Vector(
         lambda: graph(cluster(), node_group()),
         lambda: graph(cluster(), node_group(releaseVersion="1.34.2-20251217")),
-        "the AMI release 1.34.2-20251217 is of another Kubernetes version than 1.35",
+        "the AMI release 1.34.2-20251217 is not for Kubernetes 1.35",
     ),
     "AWS005": Vector(lambda: ebs("true"), lambda: ebs(None), "launch template template, /dev/xvda is not encrypted"),
     "AWS006": Vector(
@@ -391,11 +391,11 @@ VECTORS = {
     "AWS010": Vector(
         lambda: graph(node_group()),
         lambda: graph(node_group(instanceTypes=["inf2.8xlarge"])),
-        "AL2023_x86_64_STANDARD is without the neuron driver that inf2.8xlarge needs",
+        "AL2023_x86_64_STANDARD lacks the neuron driver that inf2.8xlarge needs",
     ),
     "AWS011": Vector(
         lambda: graph(node_group()),
         lambda: graph(node_group(releaseVersion=None)),
-        "takes the newest image of the day",
+        "uses the newest image instead of a fixed release",
     ),
 }

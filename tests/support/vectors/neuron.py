@@ -1,4 +1,4 @@
-"""Vectors of the rules about servers on Neuron devices. The mistakes of the source systems are among them."""
+"""Vectors of the rules about servers on Neuron devices, including the mistakes of the source systems."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from vectors.serving import on, server, trn2
 
 
 def llama3(**changes: Any) -> ServingFacts:
-    """Llama-3-8B over the two cores of one device, as the source system for Ray Serve has it."""
+    """Returns Llama-3-8B on the two cores of one device, as in the source system for Ray Serve."""
     settings: dict[str, Any] = {
         "model_id": "NousResearch/Meta-Llama-3-8B-Instruct",
         "model": find_model("Llama-3-8B"),
@@ -28,7 +28,7 @@ def llama3(**changes: Any) -> ServingFacts:
 
 
 def load_test(**spec: Any) -> LoadTestFacts:
-    """A load test of the three servers for Llama-2-13B."""
+    """Returns a load test of the three servers for Llama-2-13B."""
     return LoadTestFacts(LoadTestSpec(**spec), "llama", server(), ("load_test",))
 
 
@@ -48,7 +48,7 @@ VECTORS = {
         "32 attention heads of Llama-3-8B do not divide evenly among 24 cores",
     ),
     "NEU007": Vector(server, trn2, "each of the 8 KV heads is held 2 times, and"),
-    "NEU008": Vector(server, lambda: server(max_model_len=8192), "needs 21.78 GiB a core, and there are 16"),
+    "NEU008": Vector(server, lambda: server(max_model_len=8192), "needs 21.78 GiB a core, but only 16 are available"),
     "NEU009": Vector(server, lambda: server(scheduler=False), "needs the Neuron scheduler"),
     "NEU012": Vector(server, lambda: server(engine=engine("neuron-2.32-vllm-0.24")), "is not for inf2.48xlarge"),
     "NEU013": Vector(server, lambda: server(model=find_model("OPT-350M")), "does not serve OPT-350M"),
@@ -63,7 +63,7 @@ VECTORS = {
         lambda: load_test(sampling={"top_k": 1000}),
         "keep 256 candidates",
     ),
-    "NEU020": Vector(load_test, lambda: load_test(users=(22, 96)), "96 users at once on server 'llama', which works for 72"),
+    "NEU020": Vector(load_test, lambda: load_test(users=(22, 96)), "96 users at once on server 'llama', which handles 72"),
     "NEU021": Vector(server, lambda: server(memory_mib=900 * 1024), "no inf2.48xlarge has 900 GiB for a pod"),
     "NEU022": Vector(server, lambda: server(container_port=8080, service_port=8080), "the engine listens on 8000"),
     "NEU023": Vector(server, lambda: server(compile_cache=False), "compiles again"),

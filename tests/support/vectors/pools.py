@@ -8,18 +8,16 @@ from vectors import Vector
 
 
 def managed(facts: dict[str, Any] | None = None, **spec: Any) -> PoolFacts:
-    """A good managed pool with EFA, changed."""
+    """Returns a valid managed pool with EFA, with changes."""
     good = {"instance_types": ["trn2.48xlarge"], "size": 1, "zone_ids": ["use2-az3"], "efa": {}}
     pool = ManagedPoolSpec.model_validate({**good, **spec})
-    return PoolFacts(
-        ("pools", "di"), "di", pool, "1.35", "us-east-2", **{"network_zone_ids": ("use2-az3", "use2-az1"), **(facts or {})}
-    )
+    return PoolFacts("di", pool, "1.35", "us-east-2", **{"network_zone_ids": ("use2-az3", "use2-az1"), **(facts or {})})
 
 
 def karpenter(serves: tuple[str, ...] = (), **spec: Any) -> PoolFacts:
-    """A good Karpenter pool, changed."""
+    """Returns a valid Karpenter pool, with changes."""
     pool = KarpenterPoolSpec.model_validate({"kind": "karpenter", "instance_families": ["inf2"], **spec})
-    return PoolFacts(("pools", "inf2"), "inf2", pool, "1.35", "us-west-2", serves=serves)
+    return PoolFacts("inf2", pool, "1.35", "us-west-2", serves=serves)
 
 
 VECTORS = {
@@ -36,8 +34,8 @@ VECTORS = {
         "InsufficientInstanceCapacity",
     ),
     "EFA001": Vector(managed, lambda: managed(instance_types=["inf2.48xlarge"]), "inf2.48xlarge has no EFA interfaces"),
-    "EFA002": Vector(managed, lambda: managed(zone_ids=["use2-az3", "use2-az1"]), "have to be in one zone"),
-    "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "takes 16 addresses before its first pod"),
+    "EFA002": Vector(managed, lambda: managed(zone_ids=["use2-az3", "use2-az1"]), "must be in one zone"),
+    "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "uses 16 addresses before its first pod"),
     "KAR001": Vector(karpenter, lambda: karpenter(cpu_limit="2"), "no node of inf2.48xlarge fits the pool's limit of 2 vCPU"),
     "KAR002": Vector(
         lambda: karpenter(("llama",)),

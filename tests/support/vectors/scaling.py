@@ -6,7 +6,7 @@ from typing import Any
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import find_model
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
-from eks_inference.serving.scaling_facts import ScalingFacts
+from eks_inference.serving.facts import ScalingFacts
 from vectors import Vector
 from vectors.serving import on, server
 
@@ -14,13 +14,13 @@ PATH = ("servers", "llama", "autoscaling")
 
 
 def scaling(metrics: bool = True, nodes: int | None = None, **spec: Any) -> ScalingFacts:
-    """A good autoscaler of KEDA, changed: three pods fit a node of its pool, which has ``nodes`` of them, or any number."""
+    """Returns a valid KEDA autoscaler, with changes. Three pods fit a node; the pool has at most ``nodes`` nodes."""
     wish = KedaSpec.model_validate({"kind": "keda", "min": 1, "max": 4, **spec})
     return ScalingFacts(PATH, wish, server(placement=on("inf2.48xlarge", max_nodes=nodes, driver="2.29.0")), metrics)
 
 
 def triton(every_s: int = 15, **spec: Any) -> ScalingFacts:
-    """OPT-350M on Triton as the source system scales it, but by what vLLM says; changed."""
+    """Returns OPT-350M on Triton, scaled as in the source system but by a metric of vLLM, with changes."""
     wish = HpaSpec.model_validate({"kind": "hpa", "max": 4, "metric": "vllm_time_to_first_token_ms", **spec})
     small = replace(
         server(engine=engine("triton-26.08-vllm-0.27"), max_num_seqs=256, max_model_len=2048),
@@ -38,14 +38,14 @@ def triton(every_s: int = 15, **spec: Any) -> ScalingFacts:
 
 VECTORS = {
     "SCL001": Vector(scaling, lambda: scaling(metrics=False), "nothing in this stack collects"),
-    "SCL002": Vector(scaling, lambda: scaling(min=0), "never a pod again"),
+    "SCL002": Vector(scaling, lambda: scaling(min=0), "never adds a pod again"),
     "SCL003": Vector(scaling, lambda: scaling(min=4), "it never scales"),
-    "SCL004": Vector(scaling, lambda: scaling(scale_in_seconds=10), "may go after 10 s"),
-    "SCL005": Vector(lambda: scaling(nodes=2, max=6), lambda: scaling(nodes=2, max=7), "of 7 pods, 1 would find no node"),
+    "SCL004": Vector(scaling, lambda: scaling(scale_in_seconds=10), "may be removed after 10 s"),
+    "SCL005": Vector(lambda: scaling(nodes=2, max=6), lambda: scaling(nodes=2, max=7), "1 of 7 pods would find no node"),
     "SCL006": Vector(triton, lambda: triton(metric="triton_queue_ms_per_request"), "requests wait inside vLLM"),
-    "SCL007": Vector(triton, lambda: triton(every_s=30), "in which 2 scrapes fall"),
+    "SCL007": Vector(triton, lambda: triton(every_s=30), "which holds only 2 scrapes"),
     "SCL008": Vector(
         lambda: scaling(concurrent_requests=20), lambda: scaling(concurrent_requests=30), "a pod works on 24 requests at once: 6"
     ),
-    "SCL009": Vector(scaling, lambda: scaling(nodes=4), "keeps its 4 nodes when pods go"),
+    "SCL009": Vector(scaling, lambda: scaling(nodes=4), "keeps its 4 nodes when pods are removed"),
 }

@@ -1,4 +1,4 @@
-"""Vectors of the rules about any model server, and the good servers that others are made of."""
+"""Vectors of the rules about any model server, and the valid servers that others derive from."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,12 +12,12 @@ from vectors import Vector
 
 
 def on(name: str, pool: str = "accelerated", **changes: Any) -> Placement:
-    """A placement on an instance type."""
+    """Returns a placement on an instance type."""
     return Placement(pool, instance_type(name), {POOL_LABEL: pool}, **changes)
 
 
 def server(**changes: Any) -> ServingFacts:
-    """Llama-2-13B as the source system serves it on Inf2: three pods of four devices on a node. Good, and then changed."""
+    """Returns Llama-2-13B as in the source system on Inf2, three pods of four devices on a node, with changes."""
     profile = changes.get("engine", engine("neuron-2.28-vllm-0.13"))
     sequences, length = changes.get("max_num_seqs", 24), changes.get("max_model_len", 4096)
     good = ServingFacts(
@@ -44,7 +44,7 @@ def server(**changes: Any) -> ServingFacts:
 
 
 def trn2(**changes: Any) -> ServingFacts:
-    """Llama-3.3-70B on four of the sixteen devices of a Trn2 node, with a paged KV cache. Good, and then changed."""
+    """Returns Llama-3.3-70B on four of the sixteen devices of a Trn2 node, with a paged KV cache and with changes."""
     settings = {
         "engine": engine("neuron-2.32-vllm-0.24"),
         "model_id": "meta-llama/Llama-3.3-70B-Instruct",
@@ -61,7 +61,7 @@ def trn2(**changes: Any) -> ServingFacts:
 
 
 def gpu(**changes: Any) -> ServingFacts:
-    """OPT-350M on a GPU of a g4dn.xlarge. Good, and then changed."""
+    """Returns OPT-350M on the GPU of a g4dn.xlarge, with changes."""
     settings = {
         "engine": engine("cuda-vllm-0.30"),
         "model_id": "facebook/opt-350m",
@@ -81,7 +81,7 @@ def gpu(**changes: Any) -> ServingFacts:
 
 
 VECTORS = {
-    # A probe of two minutes, as the source system for Triton has it.
+    # A probe of two minutes, as in the source system for Triton.
     "SRV001": Vector(
         server, lambda: server(startup_timeout_s=120), "120 s is less than a start takes even with everything compiled"
     ),

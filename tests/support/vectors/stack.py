@@ -14,12 +14,12 @@ NODE = {"kind": "managed", "instance_types": ["inf2.48xlarge"], "size": 1, "root
 
 
 def stack(pool: dict[str, Any] = NODE, *, pods_max: int = 3, **facts: Any) -> StackFacts:
-    """Three pods of four devices on one inf2.48xlarge, changed."""
+    """Returns three pods of four devices on one inf2.48xlarge, with changes."""
     spec = StackSpec.model_validate({"name": "s", "pools": {"core": CORE, "inf2": pool}})
     placement = placement_of("inf2", spec.pools["inf2"], "inf2.48xlarge", spec.cluster.version)
     wish = {"devices": 4, "pods_min": 3, "cpu_millis": 60_000, "memory_mib": 200_000, **facts}
     one = replace(server(), path=("servers", "llama"), placement=placement, pods_max=pods_max, **wish)
-    return StackFacts(spec, "us-west-2", {"llama": one})
+    return StackFacts(spec, {"llama": one})
 
 
 VECTORS = {
@@ -28,6 +28,6 @@ VECTORS = {
     "KAR003": Vector(
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}),
-        "which devices are neighbours",
+        "which devices are adjacent",
     ),
 }

@@ -11,7 +11,7 @@ LLAMA_405B_GIB = 755.95
 
 
 def lustre(zones: tuple[str, ...] = ("use2-az3",), weights_gib: float = LLAMA_70B_GIB, **spec: Any) -> StoreFacts:
-    """FSx for Lustre beside a pool, with a 70B model compiled once, changed."""
+    """Returns FSx for Lustre beside a pool, with a 70B model that is compiled once, with changes."""
     return store_facts(
         LustreStoreSpec.model_validate({"kind": "fsx_lustre", **spec}),
         network_zone_ids=("use2-az1", "use2-az3"),
@@ -22,7 +22,7 @@ def lustre(zones: tuple[str, ...] = ("use2-az3",), weights_gib: float = LLAMA_70
 
 
 VECTORS = {
-    "STO001": Vector(lustre, lambda: lustre(zone_id="use2-az1"), "may start outside of use2-az1, where the file system is"),
+    "STO001": Vector(lustre, lambda: lustre(zone_id="use2-az1"), "may start outside use2-az1, the zone of the file system"),
     "STO002": Vector(lustre, lambda: lustre(weights_gib=LLAMA_405B_GIB), "1511.9 GiB do not fit into 1200 GiB"),
-    "STO004": Vector(lustre, lambda: lustre(zone_id="use2-az2"), "no private subnet where the file system is"),
+    "STO004": Vector(lustre, lambda: lustre(zone_id="use2-az2"), "no private subnet for the file system"),
 }

@@ -13,14 +13,14 @@ HPA = {"kind": "hpa", "min": 1, "max": 4}
 
 
 def triton(on: str = "g4dn.xlarge", **changes: Any) -> TritonFacts:
-    """OPT-350M on one T4, changed."""
+    """Returns OPT-350M on one T4, with changes."""
     spec = TritonServerSpec.model_validate({**GPU, **changes})
     placement = Placement("gpu", instance_type(on), {POOL_LABEL: "gpu"}, max_nodes=4)
     return triton_facts(spec, placement, path=("servers", "triton-server"))
 
 
 def scaled(**autoscaling: Any) -> TritonFacts:
-    """Scaled by the mean queueing of a request, changed."""
+    """Returns a server scaled by the mean queue time of a request, with changes."""
     return triton(autoscaling={**HPA, "metric": "triton_queue_ms_per_request", **autoscaling})
 
 
@@ -35,9 +35,9 @@ VECTORS = {
         lambda: triton(extra_args={"pipeline-parallel-size": 2}),
         "a copy of the model takes 2 GPUs, and a pod has 1",
     ),
-    "TRI003": Vector(triton, lambda: triton(log_stats=False), "no metric of vLLM is seen: log_stats is off"),
+    "TRI003": Vector(triton, lambda: triton(log_stats=False), "no vLLM metrics are exported: log_stats is off"),
     "TRI004": Vector(triton, lambda: triton(extra_args={"disable-log-requests": True}), "vLLM 0.27.1 dropped this argument"),
-    "TRI005": Vector(scaled, lambda: triton(autoscaling=HPA), "nv_inference_queue_duration_ms is no queue time"),
-    "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton hands on no gauge of vLLM"),
+    "TRI005": Vector(scaled, lambda: triton(autoscaling=HPA), "nv_inference_queue_duration_ms is not a queue time"),
+    "TRI006": Vector(scaled, lambda: triton(autoscaling={"kind": "keda", "max": 4}), "Triton exports none of vLLM's gauges"),
     "TRI007": Vector(triton, lambda: triton(shared_memory_gib=12), "/dev/shm may take 12288 MiB"),
 }

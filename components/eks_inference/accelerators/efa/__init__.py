@@ -1,1 +1,1 @@
-"""The device plugin of Elastic Fabric Adapter interfaces."""
+"""The device plugin for Elastic Fabric Adapter (EFA) interfaces."""

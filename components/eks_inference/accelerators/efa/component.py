@@ -1,4 +1,4 @@
-"""EFA support of a cluster as a typed Kubernetes object, so that a preview shows it."""
+"""Creates EFA support of a cluster as a typed Kubernetes object, so that previews show it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from eks_inference.cluster.objects import on_cluster
 
 
 class EfaDevices(Protocol):
-    """Something that makes EFA interfaces a resource of nodes: ``EfaPlugin`` or ``ExistingEfaPlugin``."""
+    """Makes EFA interfaces a resource of nodes: ``EfaPlugin`` or ``ExistingEfaPlugin``."""
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]: ...
@@ -22,7 +22,7 @@ class EfaDevices(Protocol):
 
 @dataclass(frozen=True)
 class ExistingEfaPlugin:
-    """A device plugin that the team already runs, e.g. from AWS's own chart, on tainted nodes too."""
+    """A device plugin that the team already runs, e.g. from AWS's chart. It must tolerate the taints of accelerator nodes."""
 
     ready: Sequence[pulumi.Resource] = ()
 
@@ -30,16 +30,16 @@ class ExistingEfaPlugin:
 class EfaPlugin(pulumi.ComponentResource):
     """The EFA device plugin: makes ``vpc.amazonaws.com/efa`` a resource of every node with EFA interfaces.
 
-    Builds the DaemonSet ``aws-efa-k8s-device-plugin`` in ``kube-system``, on every instance type of the catalog with EFA whatever
-    its taints: AWS's chart forgets those of Neuron and GPU nodes, and its plugin then stays away from the nodes it is for. It is
-    privileged and on the host's network, as the chart has it. Never install it beside that chart or the EFA DRA driver: two of
-    them hand out the same interface twice. On nodes of AL2023 it pairs interfaces with the devices nearest to them.
+    Creates the DaemonSet ``aws-efa-k8s-device-plugin`` in ``kube-system``. It runs on every instance type of the catalog with EFA
+    and tolerates all taints: AWS's chart does not tolerate those of Neuron and GPU nodes. As in the chart, it is privileged and
+    uses the host network. Never install it together with that chart or the EFA DRA driver: both would allocate the same
+    interfaces. On AL2023 it pairs interfaces with the nearest devices.
 
     Sources: chart aws-efa-k8s-device-plugin 0.5.30; EKS user guide, "Manage EFA devices on Amazon EKS".
     """
 
     resource_name = EFA_RESOURCE
-    """What pods ask for."""
+    """The resource that pods request."""
 
     def __init__(self, name: str, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:EfaPlugin", name, {"resourceName": EFA_RESOURCE}, opts)

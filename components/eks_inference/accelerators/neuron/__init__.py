@@ -1,1 +1,1 @@
-"""Neuron device plugin and scheduler extension."""
+"""The Neuron device plugin and scheduler extension."""

@@ -1,4 +1,4 @@
-"""Neuron support of a cluster as typed Kubernetes objects, so that a preview shows each of them."""
+"""Creates Neuron support of a cluster as typed Kubernetes objects, so that previews show each of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,15 +18,15 @@ from eks_inference.placement import Placement
 class NeuronPlugin(pulumi.ComponentResource):
     """The Neuron device plugin: makes ``aws.amazon.com/neuron`` a resource of every Neuron node.
 
-    Builds a ServiceAccount, a ClusterRole, its binding and the DaemonSet ``neuron-device-plugin`` in ``kube-system``, on every
-    Neuron instance type of the catalog whatever its taints. Never install it beside AWS's chart or the Neuron DRA driver: two
-    of them on a node hand out the same device twice.
+    Creates a ServiceAccount, a ClusterRole with its binding, and the DaemonSet ``neuron-device-plugin`` in ``kube-system``. It
+    runs on every Neuron instance type of the catalog and tolerates all taints. Never install it together with AWS's chart or the
+    Neuron DRA driver: both would allocate the same devices.
 
-    Sources: chart neuron-helm-chart 1.9.0 (its affinity knows Trn2; the plain manifests of aws-neuron-sdk do not).
+    Source: chart neuron-helm-chart 1.9.0 (its affinity includes Trn2; the plain manifests of aws-neuron-sdk do not).
     """
 
     resource_name = DEVICE_RESOURCE
-    """What pods ask for."""
+    """The resource that pods request."""
 
     def __init__(self, name: str, spec: NeuronSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:NeuronPlugin", name, spec.model_dump(mode="json", exclude_none=True), opts)
@@ -43,21 +43,21 @@ class NeuronPlugin(pulumi.ComponentResource):
 
 
 class NeuronScheduler(pulumi.ComponentResource):
-    """Hands out neighbouring Neuron devices: the scheduler extension and a second kube-scheduler that consults it.
+    """Allocates contiguous Neuron devices: the scheduler extension and a second kube-scheduler that consults it.
 
-    Builds, in ``kube-system`` and on the nodes of ``placement`` (the core pool): the extension ``k8s-neuron-scheduler``
+    Creates, in ``kube-system`` and on the nodes of ``placement`` (the core pool): the extension ``k8s-neuron-scheduler``
     (ServiceAccount, RBAC, Deployment, Service) and ``my-scheduler`` (ServiceAccount, RBAC, ConfigMap, Deployment), a
-    kube-scheduler of the cluster's minor version. It stands on the plugin, which carries out what the extension decides.
+    kube-scheduler of the cluster's minor version. It needs the plugin, which applies the extension's decisions.
 
-    Pods that need it name ``scheduler_name``; ``plan.needs_scheduler`` says which do. All pods of a node on which one does
-    should, or the extension's picture of the node is wrong. Stale pictures after its restart are mended with
+    Pods that need the scheduler (``plan.needs_scheduler``) name it in ``schedulerName``. If one pod on a node uses it, all pods
+    should: otherwise the extension's usage map of the node is wrong. To clear a stale map after a restart, run
     ``kubectl annotate node NODE NEURON_DEV_USAGE_MAP- NEURON_CORE_USAGE_MAP-`` (aws-neuron-sdk, "Neuron scheduler extension").
 
-    Raises ``KeyError`` when the catalog has no kube-scheduler for the cluster's version.
+    Raises ``KeyError`` if the catalog has no kube-scheduler for the cluster's version.
     """
 
     scheduler_name = SCHEDULER_NAME
-    """What pods write in ``schedulerName``."""
+    """The value of ``schedulerName`` in pods."""
 
     def __init__(
         self, name: str, *, plugin: NeuronPlugin, placement: Placement, opts: pulumi.ResourceOptions | None = None
@@ -80,27 +80,24 @@ class NeuronScheduler(pulumi.ComponentResource):
 
     def _scheduler(self, name: str, cluster: Cluster, placement: Placement, extension: pulumi.Resource) -> k8s.apps.v1.Deployment:
         first = on_cluster(cluster, self, *cluster.ready)
-        subjects = [_account(SCHEDULER_NAME)]
         account = k8s.core.v1.ServiceAccount(f"{name}-account", **plan.of_namespace(SCHEDULER_NAME), opts=first)
         bindings: list[pulumi.Resource] = [
             k8s.rbac.v1.ClusterRoleBinding(
                 f"{name}-as-{role}",
                 **plan.of_cluster(SCHEDULER_NAME, f"{SCHEDULER_NAME}-as-{role}"),
-                role_ref=_role("ClusterRole", f"system:{role}"),
-                subjects=subjects,
+                **_binding("ClusterRole", f"system:{role}", SCHEDULER_NAME),
                 opts=on_cluster(cluster, self, account),
             )
             for role in plan.SCHEDULER_CLUSTER_ROLES
         ]
         lease = k8s.rbac.v1.Role(f"{name}-role", **plan.of_namespace(SCHEDULER_NAME), rules=plan.SCHEDULER_RULES, opts=first)
-        # The second of these lets it check who asks for /metrics.
+        # The second role lets the scheduler authenticate requests for /metrics.
         for role_name, role in {SCHEDULER_NAME: [lease], "extension-apiserver-authentication-reader": []}.items():
             bindings.append(
                 k8s.rbac.v1.RoleBinding(
                     f"{name}-{role_name}",
                     **plan.of_namespace(SCHEDULER_NAME, f"{SCHEDULER_NAME}-{role_name}"),
-                    role_ref=_role("Role", role_name),
-                    subjects=subjects,
+                    **_binding("Role", role_name, SCHEDULER_NAME),
                     opts=on_cluster(cluster, self, account, *role),
                 )
             )
@@ -120,22 +117,20 @@ class NeuronScheduler(pulumi.ComponentResource):
 def _service_account(
     name: str, account_name: str, rules: list[Any], *, cluster: Cluster, parent: pulumi.Resource
 ) -> pulumi.Resource:
-    """A service account that may do what ``rules`` say in the whole cluster; returns what its pods wait for."""
+    """Creates a ServiceAccount with cluster-wide ``rules``; returns the binding, on which its pods depend."""
     first = on_cluster(cluster, parent, *cluster.ready)
     account = k8s.core.v1.ServiceAccount(f"{name}-account", **plan.of_namespace(account_name), opts=first)
     role = k8s.rbac.v1.ClusterRole(f"{name}-role", **plan.of_cluster(account_name), rules=rules, opts=first)
     return k8s.rbac.v1.ClusterRoleBinding(
         f"{name}-binding",
         **plan.of_cluster(account_name),
-        role_ref=_role("ClusterRole", account_name),
-        subjects=[_account(account_name)],
+        **_binding("ClusterRole", account_name, account_name),
         opts=on_cluster(cluster, parent, account, role),
     )
 
 
-def _account(name: str) -> k8s.rbac.v1.SubjectArgs:
-    return k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=name, namespace=plan.NAMESPACE)
-
-
-def _role(kind: str, name: str) -> k8s.rbac.v1.RoleRefArgs:
-    return k8s.rbac.v1.RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kind, name=name)
+def _binding(kind: str, role: str, account: str) -> dict[str, Any]:
+    return {
+        "role_ref": k8s.rbac.v1.RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kind, name=role),
+        "subjects": [k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=account, namespace=plan.NAMESPACE)],
+    }

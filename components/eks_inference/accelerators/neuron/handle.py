@@ -1,4 +1,4 @@
-"""What a workload needs to know of Neuron support, whoever installed it."""
+"""The interface through which workloads depend on the Neuron scheduler."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
 
 
 class DeviceScheduler(Protocol):
-    """A scheduler that hands out neighbouring Neuron devices: ``NeuronScheduler`` or ``ExistingNeuronScheduler``."""
+    """A scheduler that allocates contiguous Neuron devices: ``NeuronScheduler`` or ``ExistingNeuronScheduler``."""
 
     @property
     def scheduler_name(self) -> str:
-        """What pods write in ``schedulerName``."""
+        """The value of ``schedulerName`` in pods."""
         ...
 
     @property
@@ -23,7 +23,7 @@ class DeviceScheduler(Protocol):
 
 @dataclass(frozen=True)
 class ExistingNeuronScheduler:
-    """A scheduler with the Neuron extension that the team already runs, e.g. from AWS's own chart."""
+    """A scheduler with the Neuron extension that the team already runs, e.g. from AWS's chart."""
 
     scheduler_name: str = SCHEDULER_NAME
     ready: Sequence[pulumi.Resource] = ()

@@ -1,7 +1,7 @@
-"""Neuron support as data: device arithmetic, names, manifests. Pure functions; no pulumi.
+"""Plans Neuron support: device arithmetic, names, manifests. Pure functions; no pulumi.
 
-Sources: aws-neuron-sdk (device plugin, scheduler flow, hardware pages), the chart neuron-helm-chart 1.9.0 whose images the
-catalog pins, and the EKS user guide, "Manage Neuron devices". The counts themselves are in ``catalog/instances.toml``.
+Sources: aws-neuron-sdk (device plugin, scheduler flow, hardware pages), the chart neuron-helm-chart 1.9.0, whose images the
+catalog pins, and the EKS user guide, "Manage Neuron devices". ``catalog/instances.toml`` has the device counts.
 """
 
 import hashlib
@@ -10,20 +10,20 @@ from typing import Any
 
 import yaml
 
-from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, NODES_OF_OURS, on_every_node
+from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, device_plugin
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.kubernetes import workloads
 from eks_inference.placement import Placement
 
 DEVICE_RESOURCE = "aws.amazon.com/neuron"
-"""One whole Neuron device (chip): the only Neuron resource a pod of this library asks for.
+"""One whole Neuron device (chip): the only Neuron resource that pods of this library request.
 
-``aws.amazon.com/neuroncore`` counts differently in Karpenter and in the plugin on Trn2, and ``aws.amazon.com/neurondevice`` ended
-with SDK 2.22.
+On Trn2, Karpenter and the plugin count ``aws.amazon.com/neuroncore`` differently; ``aws.amazon.com/neurondevice`` ended with
+SDK 2.22.
 """
 
 CORE_RESOURCE = "aws.amazon.com/neuroncore"
-"""One NeuronCore. The plugin advertises it beside the device, and the scheduler extension manages it too."""
+"""One NeuronCore. The plugin also advertises it, and the scheduler extension also manages it."""
 
 PLUGIN_NAME = "neuron-device-plugin"
 EXTENSION_NAME = "k8s-neuron-scheduler"
@@ -39,14 +39,14 @@ _WRITE = ["patch", "update"]
 PLUGIN_RULES: list[Any] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": _READ},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-    # Plugin and scheduler extension talk through annotations of pods.
+    # Plugin and scheduler extension communicate through pod annotations.
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*_READ, *_WRITE]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": _WRITE},
 ]
 
 EXTENSION_RULES: list[Any] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": _READ},
-    # It keeps its usage map in annotations of nodes and pods.
+    # The extension keeps its usage map in annotations of nodes and pods.
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": [*_READ, *_WRITE]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*_READ, *_WRITE]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
@@ -54,9 +54,9 @@ EXTENSION_RULES: list[Any] = [
 ]
 
 SCHEDULER_CLUSTER_ROLES = ("kube-scheduler", "volume-scheduler")
-"""Kubernetes keeps these roles, system:<name>, up to date with what a kube-scheduler of its version reads."""
+"""Kubernetes maintains these roles, system:<name>, for the kube-scheduler of its version."""
 
-# system:kube-scheduler covers only the lease named kube-scheduler.
+# system:kube-scheduler allows only the lease named kube-scheduler.
 SCHEDULER_RULES: list[Any] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     {
@@ -69,19 +69,19 @@ SCHEDULER_RULES: list[Any] = [
 
 
 def neuron_instance_types() -> list[str]:
-    """The names of all Neuron instance types of the catalog, sorted."""
+    """Names of all Neuron instance types in the catalog, sorted."""
     return sorted(name for name, shape in instance_types().items() if shape.neuron)
 
 
 def cores_of(devices: int, shape: InstanceType) -> int:
-    """NeuronCores a pod sees with that many devices. The instance type of a placement counts them as its pool sets them (LNC)."""
+    """Number of NeuronCores on that many devices. ``shape`` of a placement reflects the pool's logical-core setting (LNC)."""
     return devices * shape.cores_per_device
 
 
 def devices_for_cores(cores: int, shape: InstanceType) -> int:
-    """The smallest legal number of devices with at least that many cores.
+    """Returns the smallest legal number of devices with at least that many cores.
 
-    Raises ``ValueError`` when the instance type has no Neuron devices, or fewer cores in all.
+    Raises ``ValueError`` if the instance type has fewer cores, or no Neuron devices.
     """
     for devices in shape.legal_device_counts:
         if cores_of(devices, shape) >= cores:
@@ -91,24 +91,24 @@ def devices_for_cores(cores: int, shape: InstanceType) -> int:
 
 
 def is_legal(devices: int, shape: InstanceType) -> bool:
-    """Whether a pod may ask for that many devices: the extension rejects sets that are not neighbours on the chip network."""
+    """Whether a pod may request that many devices: the extension rejects sets that are not contiguous on the chip network."""
     return devices in shape.legal_device_counts
 
 
 def needs_scheduler(devices: int, shape: InstanceType) -> bool:
-    """Whether a pod with that many devices needs the scheduler extension: exactly when it takes more than one and not all.
+    """Whether a pod with that many devices needs the scheduler extension: if it takes more than one but not all.
 
-    One device is its own neighbour and all devices are all neighbours; in between the kubelet picks ids freely, and after some
-    fragmentation they are not contiguous (aws-neuron-sdk, "Neuron scheduler extension").
+    One device, or all devices, are always contiguous. Otherwise the kubelet picks any ids, and on a fragmented node they are not
+    contiguous (aws-neuron-sdk, "Neuron scheduler extension").
     """
     return 1 < devices < shape.devices
 
 
 def scheduler_configuration() -> dict[str, Any]:
-    """The configuration of the second kube-scheduler: one profile, and the extension as its extender.
+    """Returns the configuration of the second kube-scheduler: one profile, with the extension as its extender.
 
-    ``nodeCacheCapable`` is false, as the chart that carries the pinned extension has it (older manifests say true).
-    ``ignorable`` is false: a Neuron pod waits while the extension is down instead of getting devices it did not choose.
+    ``nodeCacheCapable`` is false, as in the chart of the pinned extension (older manifests say true). ``ignorable`` is false, so
+    that Neuron pods wait while the extension is down instead of getting arbitrary devices.
     """
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -140,23 +140,21 @@ def scheduler_configuration_file() -> str:
 
 
 def of_cluster(app: str, name: str | None = None) -> dict[str, Any]:
-    """``metadata`` of an object of an app that is in no namespace. It has the app's name unless it has one of its own."""
+    """Returns ``metadata`` of an app's cluster-scoped object. Its default name is the app's."""
     return {"metadata": {"name": name or app, "labels": _labels(app)}}
 
 
 def of_namespace(app: str, name: str | None = None) -> dict[str, Any]:
-    """``metadata`` of an object of an app in the plugins' namespace. It has the app's name unless it has one of its own."""
+    """Returns ``metadata`` of an app's object in the plugins' namespace. Its default name is the app's."""
     return {"metadata": {"name": name or app, "namespace": NAMESPACE, "labels": _labels(app)}}
 
 
 def plugin_daemon_set(image: str) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the device plugin, on every node with Neuron devices whatever its taints."""
-    # /opt/aws: the node's logical-core setting on Trn2 (/opt/aws/neuron/logical_nc_config).
+    """Returns ``metadata`` and ``spec`` of the device plugin."""
+    # /opt/aws holds the logical-core setting of Trn2 nodes (/opt/aws/neuron/logical_nc_config).
     folders = {"device-plugin": KUBELET_PLUGINS, "run": "/run", "aws-config": "/opt/aws"}
     container = {
-        "name": PLUGIN_NAME,
         "image": image,
-        "imagePullPolicy": "IfNotPresent",
         "env": [
             {"name": "KUBECONFIG", "value": "/etc/kubernetes/kubelet.conf"},
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -169,17 +167,14 @@ def plugin_daemon_set(image: str) -> dict[str, Any]:
     }
     pod = {
         "serviceAccountName": PLUGIN_NAME,
-        "priorityClassName": "system-node-critical",
-        **on_every_node(neuron_instance_types(), NODES_OF_OURS),
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
         "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()],
     }
-    return workloads.daemon_set(PLUGIN_NAME, NAMESPACE, pod)
+    return device_plugin(PLUGIN_NAME, neuron_instance_types(), container, pod)
 
 
 def extension_deployment(image: str, placement: Placement) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the scheduler extension."""
+    """Returns ``metadata`` and ``spec`` of the scheduler extension."""
     container = {
         "name": EXTENSION_NAME,
         "image": image,
@@ -188,10 +183,10 @@ def extension_deployment(image: str, placement: Placement) -> dict[str, Any]:
         "ports": [{"name": "http", "containerPort": EXTENSION_PORT}],
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
-        # Its user is the image's: AWS does not say that it runs as another one.
+        # Keeps the image's user: AWS does not document that another user works.
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-    # Exactly one, also while it is replaced: two would each hand out devices from their own picture.
+    # One pod at most, also during an update: two would allocate devices from separate usage maps.
     return _deployment(
         EXTENSION_NAME,
         placement,
@@ -201,7 +196,7 @@ def extension_deployment(image: str, placement: Placement) -> dict[str, Any]:
 
 
 def extension_service() -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the address at which the second kube-scheduler asks the extension."""
+    """Returns ``metadata`` and ``spec`` of the Service through which the second kube-scheduler calls the extension."""
     return {
         **of_namespace(EXTENSION_NAME),
         "spec": {
@@ -213,7 +208,7 @@ def extension_service() -> dict[str, Any]:
 
 
 def scheduler_deployment(image: str, placement: Placement) -> dict[str, Any]:
-    """``metadata`` and ``spec`` of the second kube-scheduler."""
+    """Returns ``metadata`` and ``spec`` of the second kube-scheduler."""
     healthy = {"httpGet": {"path": "/healthz", "port": "https", "scheme": "HTTPS"}}
     container = {
         "name": "kube-second-scheduler",
@@ -225,7 +220,7 @@ def scheduler_deployment(image: str, placement: Placement) -> dict[str, Any]:
         "livenessProbe": {**healthy, "initialDelaySeconds": 15},
         "readinessProbe": healthy,
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-        # Its serving certificate is made in memory, so nothing is written.
+        # The scheduler generates its serving certificate in memory and writes no files.
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -233,12 +228,12 @@ def scheduler_deployment(image: str, placement: Placement) -> dict[str, Any]:
         },
         "volumeMounts": [{"name": "config", "mountPath": _SCHEDULER_CONFIG_FOLDER, "readOnly": True}],
     }
-    # kube-scheduler reads its file once: a changed file has to change the pod.
+    # kube-scheduler reads its file only at start, so a changed file must change the pod.
     digest = hashlib.sha256(scheduler_configuration_file().encode()).hexdigest()
     return _deployment(
         SCHEDULER_NAME,
         placement,
-        # Two may overlap during an update: only the holder of the lease schedules.
+        # Two pods may overlap during an update: only the lease holder schedules.
         strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         annotations={"eks-inference/config-sha256": digest},
         pod={
@@ -262,7 +257,7 @@ def _deployment(
     pod: Mapping[str, Any],
     annotations: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One pod of the app on the nodes of the placement."""
+    """Returns a Deployment of one pod on the nodes of the placement."""
     return {
         **of_namespace(app),
         "spec": {

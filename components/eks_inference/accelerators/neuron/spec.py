@@ -1,4 +1,4 @@
-"""What a user decides about Neuron support."""
+"""Settings of Neuron support."""
 
 from pydantic import Field
 
@@ -6,12 +6,12 @@ from eks_inference.spec import Spec
 
 
 class NeuronSpec(Spec):
-    """The Neuron device plugin, and the scheduler that hands out several devices of one node."""
+    """The Neuron device plugin, and the scheduler that allocates several devices of one node."""
 
     scheduler: bool = Field(
         default=True,
         description=(
-            "Install the Neuron scheduler extension and the second scheduler my-scheduler. Needed by pods that take more than "
-            "one and fewer than all Neuron devices of a node; pods that take one or all do without."
+            "Install the Neuron scheduler extension and the second scheduler my-scheduler. Pods that request more than one "
+            "but not all Neuron devices of a node need it."
         ),
     )

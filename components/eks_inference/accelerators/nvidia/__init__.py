@@ -1,1 +1,1 @@
-"""The device plugin of NVIDIA GPUs."""
+"""The device plugin for NVIDIA GPUs."""

@@ -1,4 +1,4 @@
-"""Support for NVIDIA GPUs as a typed Kubernetes object, so that a preview shows it."""
+"""Creates support for NVIDIA GPUs as a typed Kubernetes object, so that previews show it."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,16 @@ from eks_inference.cluster.objects import on_cluster
 class NvidiaDevicePlugin(pulumi.ComponentResource):
     """The NVIDIA device plugin: makes ``nvidia.com/gpu`` a resource of every node with GPUs.
 
-    Builds the DaemonSet ``nvidia-device-plugin`` in ``kube-system``, on every GPU instance type of the catalog whatever its
-    taints. Never install it beside the GPU operator or NVIDIA's DRA driver: two of them on a node hand out the same GPU twice.
+    Creates the DaemonSet ``nvidia-device-plugin`` in ``kube-system``. It runs on every GPU instance type of the catalog and
+    tolerates all taints. Never install it together with the GPU operator or NVIDIA's DRA driver: both would allocate the same
+    GPUs.
 
-    Sources: NVIDIA/k8s-device-plugin v0.20.0, static manifest. Unlike it, the plugin names its instance types, so that it does
-    not fail on nodes without GPUs, and runs whatever else a pool's taints are.
+    Source: NVIDIA/k8s-device-plugin v0.20.0, static manifest. Unlike the manifest, this DaemonSet selects instance types, because
+    the plugin fails on nodes without GPUs, and tolerates every taint of a pool.
     """
 
     resource_name = plan.GPU_RESOURCE
-    """What pods ask for."""
+    """The resource that pods request."""
 
     def __init__(self, name: str, spec: NvidiaSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("eks-inference:index:NvidiaDevicePlugin", name, spec.model_dump(mode="json", exclude_none=True), opts)

@@ -1,4 +1,4 @@
-"""What a workload needs to know of GPU support, whoever installed it."""
+"""The interface through which workloads depend on GPU support."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,9 +7,9 @@ import pulumi
 
 
 class GpuPlugin(Protocol):
-    """What makes GPUs a resource of their nodes: ``NvidiaDevicePlugin``."""
+    """Makes GPUs a resource of nodes: ``NvidiaDevicePlugin``."""
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before a pod that asks for a GPU."""
+        """Resources that must exist before a pod that requests a GPU."""
         ...

@@ -1,7 +1,7 @@
-"""What a user decides about support for NVIDIA GPUs."""
+"""Settings of NVIDIA GPU support."""
 
 from eks_inference.spec import Spec
 
 
 class NvidiaSpec(Spec):
-    """The NVIDIA device plugin. Driver and container runtime are in the AL2023 image of EKS."""
+    """The NVIDIA device plugin. The EKS AL2023 image contains driver and container runtime."""

@@ -1,4 +1,4 @@
-"""A prefill and decode pair, and what has to be done before it can serve."""
+"""The component of a prefill and decode pair, and of the Jobs that prepare it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import VllmMetrics
@@ -16,7 +17,7 @@ from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import component
 from eks_inference.serving.component import Secret
-from eks_inference.serving.disaggregated import jobs, rules, workloads
+from eks_inference.serving.disaggregated import front, jobs, parts, rules, workloads
 from eks_inference.serving.disaggregated.artifact import artifact
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, hardware, serving_facts
 from eks_inference.serving.disaggregated.servers import API_PORT, servers
@@ -26,28 +27,28 @@ from eks_inference.serving.rules.servers import server_rules
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
 
-_LAST_WORDS_SECONDS = 60
+_REPORT_SECONDS = 60
 
 
 class DisaggregatedPair(pulumi.ComponentResource):
-    """vLLM on Trn2 as a pair, prefill and decode, with an OpenAI API at ``endpoint``; or its baseline, one server, in its place.
+    """Builds vLLM on Trn2 as a prefill and decode pair with an OpenAI API at ``endpoint``, or its baseline: one server instead.
 
-    ``name`` is also the beginning of every object's name: a DNS label of at most 40 characters. Builds the namespace (its Pod
-    Security: ``workloads.POD_SECURITY``), closed by NetworkPolicies but for API and metrics, the claim of ``store``, and then one
-    after the other: the Job that downloads the model; the one that compiles it into a folder named by all that decides it; the
-    one that tries EFA out; the servers (one instance: a Deployment of one pod with both; two: a LeaderWorkerSet); the router,
-    which is ready when both servers are well; a Job that asks two questions. ``pulumi up`` waits for each, hours for the first
-    compilation.
+    ``name`` prefixes the name of every object: a DNS label of at most 40 characters. The component creates the namespace (Pod
+    Security level: ``workloads.POD_SECURITY``; NetworkPolicies open only API and metrics) and the claim of ``store``. Then it
+    creates in turn the Job that downloads the model, the Job that compiles it into a folder named by a hash of all inputs, the
+    Job that tests EFA, the servers (one instance: a Deployment of one pod with both; two: a LeaderWorkerSet), the router, which
+    is ready when both servers are healthy, and a Job that asks two questions. ``pulumi up`` waits for each; the first compilation
+    takes hours.
 
-    ``placement`` is one instance type of a managed pool with EFA. The compile Job runs on ``compile_placement``, or on the
-    servers' nodes: then a changed artifact stops them first, since Kubernetes gives its Job their chips. The router runs on
-    ``router_placement``, or beside prefill. ``efa`` must be on the nodes, ``controller`` is needed with two instances, and
-    ``hugging_face_token`` (HF_TOKEN of the download, nowhere else) for models behind a licence.
+    ``placement`` is one instance type of a managed pool with EFA. The compile Job runs on ``compile_placement``, or else on the
+    servers' nodes: a changed artifact then stops the servers first, because Kubernetes gives the Job their chips. The router runs
+    on ``router_placement``, or else on the node of prefill. The nodes need ``efa``, two instances need ``controller``, and gated
+    models need ``hugging_face_token`` (HF_TOKEN of the download Job only).
 
-    ``serving`` is changed in place. ``instances`` is not: the new servers would wait for the chips of the old ones. Take the pair
-    out of the program, deploy, and put it in again; the store keeps what is compiled.
+    ``serving`` can change in place. ``instances`` cannot: the new servers would wait for the chips of the old ones. Remove the
+    pair from the program, deploy, and add it again; the store keeps the compiled model.
 
-    Raises ``SpecError`` for a bad name, a controller that is missing, and for what the rules of pairs and of servers refuse.
+    Raises ``SpecError`` for an invalid name, a missing controller, and for violated rules about pairs and servers.
     """
 
     def __init__(
@@ -78,8 +79,7 @@ class DisaggregatedPair(pulumi.ComponentResource):
             refuse(server_rules(), pod, settings.silenced)
         super().__init__("eks-inference:index:DisaggregatedPair", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self._name, self._spec, self._cluster = name, spec, cluster
-        self._engine_image = settings.image(spec.image_reference)
-        self._script_image = settings.image(versions.image("python"))
+        engine_image, script_image = settings.image(spec.image_reference), settings.image(versions.image("python"))
         self.namespace = spec.namespace_of(name)
         self.model_id = spec.model.id
         self.service_name = name
@@ -93,127 +93,80 @@ class DisaggregatedPair(pulumi.ComponentResource):
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
 
-        self._namespace, _ = component.own_namespace(name, self.namespace, cluster, self, workloads.POD_SECURITY)
+        self._namespace, inside = component.own_namespace(name, self.namespace, cluster, self, workloads.POD_SECURITY)
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
-        claim = store_claim(
-            workloads.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=self._options()
-        )
-        policies = {**workloads.network_policies(name, spec), **jobs.network_policies(name, spec)}
-        guards = component.guards(name, policies=policies, quota=None, budgets={}, options=self._options())
+        claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=inside)
+        policies = {**front.network_policies(name, spec), **jobs.network_policies(name, spec)}
+        guards = component.guards(name, policies=policies, quota=None, budgets={}, options=inside)
         services: list[pulumi.Resource] = [
-            k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=self._options())
-            for what, manifest in workloads.services(name, spec).items()
+            k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=inside)
+            for what, manifest in front.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
-            f"{name}-priority",
-            **jobs.priority_class(name),
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
+            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.ready)
         )
 
-        downloaded = self._download(placement, hugging_face_token, [claim, *guards])
-        before = [self._compilation(compile_placement or placement, [downloaded, priority])]
+        base, script_placement = [claim, *guards], router_placement or placement
+        token_env, secrets = component.hub_token(name, hugging_face_token, self.namespace, inside, resource="token")
+        download = jobs.download(name, spec, placement, image=engine_image, token_env=token_env)
+        downloaded = self._job("download", download, [*secrets, *placement.ready, *base])
+        compiling = compile_placement or placement
+        compilation = jobs.compilation(name, spec, compiling, image=engine_image)
+        before = [self._job("compile", compilation, [*compiling.ready, downloaded, priority])]
         if spec.serving == "pair":
-            before.append(self._efa_check(placement, [*guards, priority, *efa.ready]))
+            found: list[pulumi.Resource] = []
+            if spec.instances == 2:
+                found.append(k8s.core.v1.Service(f"{name}-efa-service", **jobs.efa_service(name, spec), opts=inside))
+            check = jobs.efa_check(name, spec, placement, image=engine_image)
+            before.append(self._job("efa", check, [*found, *placement.ready, *guards, priority, *efa.ready]))
         controllers = controller.ready if controller else ()
-        serving = self._servers(placement, [*before, claim, *guards, *services, *efa.ready, *controllers])
-        front = serving
+        facing = self._servers(placement, engine_image, [*before, *base, *services, *efa.ready, *controllers])
         if spec.serving == "pair":
-            front = self._router(router_placement or placement, [serving, *guards, *services])
-        answered = self._answers(router_placement or placement, [front, *guards, *services])
-        self.ready: Sequence[pulumi.Resource] = (front, answered)
+            facing = self._router(script_placement, script_image, [facing, *guards, *services])
+        answers = jobs.answers(name, spec, script_placement, image=script_image)
+        answered = self._job("answers", answers, [*script_placement.ready, facing, *guards, *services])
+        self.ready: Sequence[pulumi.Resource] = (facing, answered)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id, "artifact": self.artifact_key})
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
-        """Makes that Prometheus read the servers of the pair."""
+        """Makes Prometheus scrape the servers of the pair."""
         return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
-    def _download(self, placement: Placement, token: Secret, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        name, spec = self._name, self._spec
-        token_env, secrets = component.hub_token(name, token, self.namespace, self._options(), resource="token")
-        config, files = self._files("download", jobs.download_files(name, spec))
-        manifest = jobs.download(name, spec, placement, image=self._engine_image, config=config, token_env=token_env)
-        return self._job("download", manifest, [files, *secrets, *placement.ready, *after])
-
-    def _compilation(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        config, files = self._files("compile", jobs.compile_files(self._name, self._spec))
-        manifest = jobs.compilation(self._name, self._spec, placement, image=self._engine_image, config=config)
-        return self._job("compile", manifest, [files, *placement.ready, *after])
-
-    def _efa_check(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        name, spec = self._name, self._spec
-        config, files = self._files("efa", jobs.efa_files(name, spec))
-        found = []
-        if spec.instances == 2:
-            found.append(k8s.core.v1.Service(f"{name}-efa-service", **jobs.efa_service(name, spec), opts=self._options()))
-        manifest = jobs.efa_check(name, spec, placement, image=self._engine_image, config=config)
-        return self._job("efa", manifest, [files, *found, *placement.ready, *after])
-
-    def _servers(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        name, spec = self._name, self._spec
-        config, files = self._files("servers", workloads.server_files(name, spec))
-        manifest = workloads.workload(name, spec, placement, image=self._engine_image, config=config)
-        before = [files, *placement.ready, *after]
-        seconds = manifest["spec"].get("progressDeadlineSeconds", workloads.cold_start_seconds(spec)) + _LAST_WORDS_SECONDS
-        timeouts = pulumi.CustomTimeouts(create=f"{seconds}s", update=f"{seconds}s")
-        if manifest.pop("kind") == "Deployment":
-            del manifest["apiVersion"]
-            return k8s.apps.v1.Deployment(f"{name}-servers", **manifest, opts=self._options(*before, custom_timeouts=timeouts))
-        # Accepted at once; the router waits for its pods.
+    def _servers(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        files = self._files("servers", workloads.server_files(self._name, self._spec))
+        manifest = workloads.workload(self._name, self._spec, placement, image=image)
+        seconds = manifest["spec"].get("progressDeadlineSeconds", self.startup_seconds)
+        options = self._options(files, *placement.ready, *after, seconds=seconds)
+        api_version, kind = manifest.pop("apiVersion"), manifest.pop("kind")
+        if kind == "Deployment":
+            return k8s.apps.v1.Deployment(f"{self._name}-servers", **manifest, opts=options)
+        # Kubernetes accepts it at once; the router waits for its pods.
         return k8s.apiextensions.CustomResource(
-            f"{name}-servers",
-            api_version=manifest["apiVersion"],
-            kind="LeaderWorkerSet",
-            metadata=manifest["metadata"],
-            spec=manifest["spec"],
-            opts=self._options(*before, custom_timeouts=timeouts),
+            f"{self._name}-servers", api_version=api_version, kind=kind, **manifest, opts=options
         )
 
-    def _router(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        name, spec = self._name, self._spec
-        config, files = self._files("router", workloads.router_files(name, spec))
-        seconds = f"{workloads.cold_start_seconds(spec) + _LAST_WORDS_SECONDS}s"
+    def _router(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        files = self._files("router", front.router_files(self._name, self._spec))
         return k8s.apps.v1.Deployment(
-            f"{name}-router",
-            **workloads.router(name, spec, placement, image=self._script_image, config=config),
-            opts=self._options(
-                files,
-                *placement.ready,
-                *after,
-                custom_timeouts=pulumi.CustomTimeouts(create=seconds, update=seconds),
-            ),
+            f"{self._name}-router",
+            **front.router(self._name, self._spec, placement, image=image),
+            opts=self._options(files, *placement.ready, *after, seconds=self.startup_seconds),
         )
 
-    def _answers(self, placement: Placement, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        name, spec = self._name, self._spec
-        config, files = self._files("answers", jobs.answers_files(name, spec))
-        manifest = jobs.answers(
-            name,
-            spec,
-            placement,
-            image=self._script_image,
-            config=config,
-            endpoint=self.endpoint.removesuffix("/v1"),
-            seconds=self.startup_seconds,
-        )
-        return self._job("answers", manifest, [files, *placement.ready, *after])
+    def _job(self, what: str, step: jobs.Step, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        files = self._files(what, step.files)
+        options = self._options(files, *after, seconds=step.job["spec"]["activeDeadlineSeconds"], updates=False)
+        return k8s.batch.v1.Job(f"{self._name}-{what}", **step.job, opts=options)
 
-    def _options(self, *depends_on: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(
-            parent=self, provider=self._cluster.provider, depends_on=[self._namespace, *depends_on], **more
-        )
+    def _files(self, what: str, manifest: Mapping[str, Any]) -> pulumi.Resource:
+        options = on_cluster(self._cluster, self, self._namespace)
+        return k8s.core.v1.ConfigMap(f"{self._name}-{what}-files", **manifest, opts=options)
 
-    def _files(self, what: str, manifest: Mapping[str, Any]) -> tuple[str, pulumi.Resource]:
-        """A ConfigMap and its name in the cluster."""
-        return manifest["metadata"]["name"], k8s.core.v1.ConfigMap(f"{self._name}-{what}-files", **manifest, opts=self._options())
-
-    def _job(self, what: str, manifest: Mapping[str, Any], after: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        # A little more than Kubernetes itself waits: its reason is the better message.
-        seconds = manifest["spec"]["activeDeadlineSeconds"] + _LAST_WORDS_SECONDS
-        return k8s.batch.v1.Job(
-            f"{self._name}-{what}",
-            **manifest,
-            opts=self._options(*after, custom_timeouts=pulumi.CustomTimeouts(create=f"{seconds}s")),
-        )
+    def _options(self, *after: pulumi.Resource, seconds: int, updates: bool = True) -> pulumi.ResourceOptions:
+        # Pulumi waits a little longer than Kubernetes, whose error message is better.
+        wait = f"{seconds + _REPORT_SECONDS}s"
+        timeouts = pulumi.CustomTimeouts(create=wait, update=wait if updates else None)
+        return on_cluster(self._cluster, self, self._namespace, *after, timeouts=timeouts)
 
 
 _PAIR_RULES = tuple(one for one in vars(rules).values() if isinstance(one, Rule))

@@ -1,4 +1,4 @@
-"""The row of prefill and decode pairs."""
+"""Registers prefill and decode pairs as a kind of server."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -7,8 +7,8 @@ from eks_inference.catalog.models import find_model
 from eks_inference.serving.disaggregated.artifact import tensor_parallel
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, serving_facts
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
-from eks_inference.serving.kinds import Kind, Site
-from eks_inference.storage.facts import StoreFacts, model_contents, store_facts
+from eks_inference.serving.kind import Kind, Site
+from eks_inference.storage.facts import model_contents, store_facts
 
 if TYPE_CHECKING:
     import pulumi
@@ -19,27 +19,22 @@ if TYPE_CHECKING:
 def _facts(name: str, spec: DisaggregatedPairSpec, site: Site) -> Iterator[object]:
     yield disaggregated_facts(name, spec, site.placement, pool=site.pools[spec.pool], path=site.path)
     if site.zone_ids:
-        yield _store(spec, site)
+        model = find_model(spec.model.id)
+        splits = (tensor_parallel(spec),) if spec.compile.save_sharded_checkpoint else ()
+        mounting = dict.fromkeys(pool for pool in (spec.pool, spec.compile_pool) if pool)
+        yield store_facts(
+            spec.store,
+            network_zone_ids=site.zone_ids,
+            pools={pool: site.pool_zones(site.pools[pool]) for pool in mounting},
+            contents=model_contents(model.weight_bytes() / 2**30, splits) if model else (),
+            path=(*site.path, "store"),
+        )
     yield from serving_facts(spec, site.placement, scheduler=site.scheduler, path=site.path)
-
-
-def _store(spec: DisaggregatedPairSpec, site: Site) -> StoreFacts:
-    model = find_model(spec.model.id)
-    splits = (tensor_parallel(spec),) if spec.compile.save_sharded_checkpoint else ()
-    mounting = dict.fromkeys(pool for pool in (spec.pool, spec.compile_pool) if pool)
-    return store_facts(
-        spec.store,
-        network_zone_ids=site.zone_ids,
-        pools={pool: site.pool_zones(site.pools[pool]) for pool in mounting},
-        contents=model_contents(model.weight_bytes() / 2**30, splits) if model else (),
-        path=(*site.path, "store"),
-    )
 
 
 def _build(
     name: str, spec: DisaggregatedPairSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions"
 ) -> "Server":
-    """A pair and its store; some of its parts may run in pools of their own."""
     from eks_inference.accelerators.efa.component import ExistingEfaPlugin
     from eks_inference.faults import faults_under
     from eks_inference.serving.disaggregated.component import DisaggregatedPair
@@ -62,7 +57,7 @@ def _build(
         cluster=on.cluster,
         store=store,
         placement=site.placement,
-        # No pool of ours with EFA, and the rule that says so silenced: then the plugin is somebody else's.
+        # If no pool has EFA, and the rule that demands it is silenced, somebody else installs the plugin.
         efa=on.efa or ExistingEfaPlugin(),
         compile_placement=on.pools[compiles].placement(spec.instance_type) if compiles else None,
         router_placement=on.pools[router.pool].placement(router.instance_type) if router.pool else None,

@@ -1,4 +1,4 @@
-"""What a prefill and decode pair must keep to. Numbers DI…
+"""Rules about prefill and decode pairs. Their ids begin with DI.
 
 Sources: Neuron documentation, "Disaggregated Inference" (guide and tutorial for Trn2), "nrt_async_sendrecv"; vLLM of
 aws-neuron/upstreaming-to-vllm, ``distributed/kv_transfer/neuron``; NxD Inference API guide.
@@ -24,25 +24,26 @@ _GUIDE = "Neuron documentation, Disaggregated Inference on Trn2"
 
 @rule(
     "DI001",
-    "The pair runs where its transfer works: an engine with the connector, a chip it is for, nodes with EFA.",
+    "The pair runs where its transfer works: the engine has the connector, which supports the chip, and the nodes have EFA.",
     fix="use engine neuron-2.26-vllm-0.9 on a managed pool of trn2.48xlarge with efa",
-    source=f"{_GUIDE}: EFA is needed on one instance too",
+    source=f"{_GUIDE}: even one instance needs EFA",
 )
-def transfer_has_what_it_needs(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def transfer_is_supported(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     engine, instance = pair.engine, pair.placement.instance_type
-    reason, offered = connector(CONNECTOR).reason_against(instance), ", ".join(connector(CONNECTOR).instance_types)
+    transfer = connector(CONNECTOR)
+    reason, offered = transfer.reason_against(instance), ", ".join(transfer.instance_types)
     yield Judgement(
         holds=CONNECTOR in engine.kv_connectors,
         path=pair.at("engine"),
-        working=(f"connectors of {engine.name}: {', '.join(engine.kv_connectors) or 'none'}; the pair's: {CONNECTOR}",),
+        working=(f"connectors of {engine.name}: {', '.join(engine.kv_connectors) or 'none'}; needed: {CONNECTOR}",),
         message=f"engine {engine.name} has no {CONNECTOR}",
         given=engine.name,
     )
     yield Judgement(
         holds=not reason,
         path=pair.at("instance_type"),
-        working=(f"offered for {offered}; the servers run on {instance.name}",),
-        message=f"a pair on {instance.name} is not offered: {reason}",
+        working=(f"supported: {offered}; the servers run on {instance.name}",),
+        message=f"a pair does not run on {instance.name}: {reason}",
         given=instance.name,
         allowed=offered,
     )
@@ -50,19 +51,19 @@ def transfer_has_what_it_needs(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         holds=pair.placement.efa_interfaces > 0,
         path=pair.at("pool"),
         working=(f"EFA interfaces of a node of pool '{pair.placement.pool}': {pair.placement.efa_interfaces}",),
-        message=f"the nodes of pool '{pair.placement.pool}' have no EFA, and the KV cache goes over it, on one node too",
+        message=f"the nodes of pool '{pair.placement.pool}' have no EFA, which carries the KV cache even on one node",
         given=pair.placement.pool,
-        allowed=f"a managed pool with efa: {{}}, of an instance type that offers it ({instance.name}: {instance.efa_interfaces})",
+        allowed=f"a managed pool with efa: {{}} and an instance type that has it ({instance.name}: {instance.efa_interfaces})",
     )
 
 
 @rule(
     "DI002",
-    "Both servers are started for the artifact that is compiled.",
-    fix="leave the flag out: both servers take it from the pair's own setting",
-    source="vLLM on NxD Inference loads an artifact whatever the flags say; the transfer pairs core with core and slot with slot",
+    "Both servers start with the settings of the compiled artifact.",
+    fix="remove the flag: both servers take the value from the pair's own setting",
+    source="vLLM on NxD Inference loads an artifact regardless of flags; the transfer maps core to core and slot to slot",
 )
-def both_serve_one_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def servers_match_the_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     compiled = pair.artifact.inputs
     for fact, wanted in (
         ("tensor_parallel", str(compiled["tensor_parallel"])),
@@ -70,7 +71,7 @@ def both_serve_one_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         ("max_model_len", str(compiled["max_model_len"])),
         ("artifact", pair.artifact.folder),
     ):
-        given = {role.role: getattr(role, fact) for role in (pair.prefill, pair.decode)}
+        given = {role.role: getattr(role, fact) for role in pair.roles}
         differing = [role for role, value in given.items() if value != wanted]
         yield Judgement(
             holds=not differing,
@@ -87,10 +88,10 @@ def both_serve_one_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         working=(
             f"logical cores (LNC): compiled for {compiled['logical_cores']}, nodes of pool '{pair.placement.pool}' {logical}",
         ),
-        message=f"the model is compiled for LNC {compiled['logical_cores']}, and the nodes have {logical}",
+        message=f"the model is compiled for LNC {compiled['logical_cores']}, and the nodes have LNC {logical}",
         given=str(compiled["logical_cores"]),
         allowed=str(logical),
-        fix="give compile.logical_nc_config and the pool's logical_cores one value",
+        fix="set compile.logical_nc_config and the pool's logical_cores to the same value",
     )
 
 
@@ -100,13 +101,13 @@ def both_serve_one_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     fix="leave compile.apply_seq_ids_mask on",
     source=f"{_GUIDE}: --apply-seq-ids-mask",
 )
-def sequences_are_masked(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def sequence_ids_are_masked(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     masked = "--apply-seq-ids-mask" in pair.artifact.inputs["flags"]
     yield Judgement(
         holds=masked,
         path=pair.at("compile", "apply_seq_ids_mask"),
         working=(f"--apply-seq-ids-mask is {'among' if masked else 'not among'} the options of the compiler",),
-        message="without the mask a prefill writes into the KV caches of other sequences: answers are wrong, and nothing says so",
+        message="without the mask, prefill writes into the KV caches of other sequences: answers are wrong without any error",
         given="off",
         allowed="on",
     )
@@ -114,21 +115,21 @@ def sequences_are_masked(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 @rule(
     "DI004",
-    "No server of the pair keeps the KV cache of prompts.",
+    "Neither server uses prefix caching.",
     fix="leave prefix caching off",
     source="Neuron documentation, Disaggregated Inference: automatic prefix caching is not supported",
 )
-def prefixes_are_not_cached(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def prefix_caching_is_off(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     compiled = "--enable-prefix-caching" in pair.artifact.inputs["flags"]
     for what, on, path in (
         ("the model is compiled", compiled, pair.at("compile", "enable_prefix_caching")),
-        *((f"{role.role} is started", role.caches_prefixes, pair.at(role.role)) for role in (pair.prefill, pair.decode)),
+        *((f"{role.role} is started", role.caches_prefixes, pair.at(role.role)) for role in pair.roles),
     ):
         yield Judgement(
             holds=not on,
             path=path,
             working=(f"{what} with{'' if on else 'out'} prefix caching",),
-            message=f"{what} with prefix caching, which a pair cannot have",
+            message=f"{what} with prefix caching, which a pair does not support",
             given="on",
             allowed="off",
         )
@@ -136,11 +137,11 @@ def prefixes_are_not_cached(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 @rule(
     "DI005",
-    "Each server has cores of its own, and says where they begin.",
+    "Each server has its own cores, and its core offset matches.",
     fix="leave NEURON_RT_VISIBLE_CORES and neuron_core_offset to the library, or lower tensor_parallel",
-    source="Neuron runtime, nrt_async_sendrecv: core ids count over the host; one communicator for each visible core",
+    source="Neuron runtime, nrt_async_sendrecv: core ids are numbered over the host; one communicator per visible core",
 )
-def cores_are_apart(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def cores_are_disjoint(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     prefill, decode = pair.prefill, pair.decode
     shares = 2 if pair.spec.instances == 1 else 1
     degree = pair.artifact.inputs["tensor_parallel"]
@@ -148,7 +149,7 @@ def cores_are_apart(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         holds=shares * degree <= pair.cores,
         path=pair.at("tensor_parallel"),
         working=(f"{shares} x {degree} = {shares * degree} of the {pair.cores} cores of a node",),
-        message=f"{shares * degree} cores are needed on a node that has {pair.cores}",
+        message=f"the servers need {shares * degree} cores on a node that has {pair.cores}",
         given=str(degree),
         allowed=f"at most {pair.cores // shares}",
     )
@@ -157,16 +158,16 @@ def cores_are_apart(pair: DisaggregatedFacts) -> Iterator[Judgement]:
             holds=prefill.last_core < decode.first_core or decode.last_core < prefill.first_core,
             path=pair.at("decode"),
             working=(f"cores of prefill {prefill.cores}, of decode {decode.cores}",),
-            message="prefill and decode are to use the same cores",
+            message="prefill and decode would share cores",
             given=f"{prefill.cores} and {decode.cores}",
         )
-    for role in (prefill, decode):
+    for role in pair.roles:
         count = role.last_core - role.first_core + 1
         yield Judgement(
             holds=str(role.core_offset) == str(role.first_core) and count == (degree if shares == 2 else pair.cores),
             path=pair.at(role.role),
             working=(f"{role.role}: cores {role.cores} = {count}, neuron_core_offset {role.core_offset}",),
-            message=f"the transfer of {role.role} would begin at another core than its model, or count others",
+            message=f"the transfer of {role.role} would use other cores than its model",
             given=f"cores {role.cores}, neuron_core_offset {role.core_offset}",
             allowed=f"neuron_core_offset {role.first_core}, {degree} cores",
         )
@@ -174,39 +175,44 @@ def cores_are_apart(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 @rule(
     "DI006",
-    "Both servers look for prefill in the same place.",
+    "Both servers have the same addresses for the transfer.",
     fix="leave kv_ip, NEURON_SEND_IP and NEURON_RECV_IP to the library",
     source="vLLM of aws-neuron/upstreaming-to-vllm: prefill listens at kv_ip, decode connects to it",
 )
 def addresses_agree(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    for what, values in {
-        "kv_ip": {role.role: role.transfer.get("kv_ip") for role in (pair.prefill, pair.decode)},
-        "kv_port": {role.role: role.transfer.get("kv_port") for role in (pair.prefill, pair.decode)},
-        "NEURON_SEND_IP": {role.role: role.send_address for role in (pair.prefill, pair.decode)},
-        "NEURON_RECV_IP": {role.role: role.receive_address for role in (pair.prefill, pair.decode)},
-    }.items():
+    prefill, decode = (
+        {
+            "kv_ip": role.transfer.get("kv_ip"),
+            "kv_port": role.transfer.get("kv_port"),
+            "NEURON_SEND_IP": role.send_address,
+            "NEURON_RECV_IP": role.receive_address,
+        }
+        for role in pair.roles
+    )
+    for what, value in prefill.items():
         yield Judgement(
-            holds=len(set(values.values())) == 1,
+            holds=value == decode[what],
             path=pair.at("decode"),
-            working=(f"{what}: " + ", ".join(f"{role} {value}" for role, value in values.items()),),
-            message=f"prefill and decode have different values of {what}: they would wait for each other for ever",
-            given=", ".join(str(value) for value in values.values()),
+            working=(f"{what}: prefill {value}, decode {decode[what]}",),
+            message=f"prefill and decode have different values of {what}: they would wait for each other forever",
+            given=f"{value}, {decode[what]}",
         )
+    kv_ip, address = prefill["kv_ip"], pair.prefill.send_address
     yield Judgement(
-        holds=pair.prefill.transfer.get("kv_ip") == pair.prefill.send_address,
+        holds=kv_ip == address,
         path=pair.at("prefill"),
-        working=(f"kv_ip {pair.prefill.transfer.get('kv_ip')}, address of prefill {pair.prefill.send_address}",),
+        working=(f"kv_ip {kv_ip}, address of prefill {address}",),
         message="kv_ip is not the address of prefill",
-        given=str(pair.prefill.transfer.get("kv_ip")),
-        allowed=pair.prefill.send_address,
+        given=str(kv_ip),
+        allowed=address,
     )
 
 
 @rule(
     "DI007",
-    "The nodes of the pair are next to each other.",
-    fix="give the pool a size of at least instances, one zone, and leave its placement group on",
-    source=f"{_GUIDE}; EC2 user guide, Elastic Fabric Adapter: traffic stays in one zone; cluster placement groups",
+    "The pool has enough nodes for the pair, close to each other.",
+    fix="give the pool a size of at least instances, a single zone, and its default placement group",
+    source=f"{_GUIDE}; EC2 user guide, Elastic Fabric Adapter: traffic stays within a zone; cluster placement groups",
 )
 def nodes_are_neighbours(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     placement, needed = pair.placement, pair.spec.instances
@@ -214,8 +220,8 @@ def nodes_are_neighbours(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=placement.max_nodes >= needed,
             path=pair.at("instances"),
-            working=(f"nodes of pool '{placement.pool}': {placement.max_nodes}; the pair takes {needed}",),
-            message=f"pool '{placement.pool}' has {placement.max_nodes} of {needed} nodes: one server would wait for the other's",
+            working=(f"nodes of pool '{placement.pool}': {placement.max_nodes}; the pair needs {needed}",),
+            message=f"pool '{placement.pool}' has {placement.max_nodes} of {needed} nodes: one server would never get a node",
             given=str(placement.max_nodes),
             allowed=f"at least {needed}",
         )
@@ -224,23 +230,21 @@ def nodes_are_neighbours(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     yield Judgement(
         holds=len(placement.zone_ids) <= 1,
         path=pair.at("pool"),
-        working=(f"zones of pool '{placement.pool}': {', '.join(placement.zone_ids) or 'not known'}",),
-        message="the two nodes may start in different zones, and EFA does not cross them",
+        working=(f"zones of pool '{placement.pool}': {', '.join(placement.zone_ids) or 'unknown'}",),
+        message="the two nodes may start in different zones, and EFA does not cross zones",
         given=", ".join(placement.zone_ids),
         allowed="one zone",
     )
-    if isinstance(pair.pool, ManagedPoolSpec):
-        yield _placement_group(pair, pair.pool)
-
-
-def _placement_group(pair: DisaggregatedFacts, pool: ManagedPoolSpec) -> Judgement:
-    """Nodes of a reservation stand where it was made: a group would not move them together, and may keep them from starting."""
-    grouped = makes_placement_group(pool) or isinstance(pool.placement, ExistingPlacementGroup)
-    where = "in a placement group" if grouped else "out of a reservation" if pool.reserved else "wherever there is room"
-    return Judgement(
-        holds=grouped or pool.reserved,
+    if not isinstance(pair.pool, ManagedPoolSpec):
+        return
+    # A reservation determines where its nodes are: a placement group would not move them, and might keep them from starting.
+    reserved = pair.pool.reserved
+    grouped = makes_placement_group(pair.pool) or isinstance(pair.pool.placement, ExistingPlacementGroup)
+    where = "in a placement group" if grouped else "in a capacity reservation" if reserved else "wherever there is capacity"
+    yield Judgement(
+        holds=grouped or reserved,
         path=pair.at("pool"),
-        working=(f"nodes of pool '{pair.placement.pool}' start {where}",),
+        working=(f"nodes of pool '{placement.pool}' start {where}",),
         message="without a placement group the two nodes may be far apart, and every request moves its KV cache between them",
         given="placement: none",
         allowed="auto, or the name of a group",
@@ -250,20 +254,20 @@ def _placement_group(pair: DisaggregatedFacts, pool: ManagedPoolSpec) -> Judgeme
 
 @rule(
     "DI008",
-    "A pod asks for all EFA interfaces of its node.",
-    fix="leave efa_interfaces out",
-    source="EKS user guide, EFA: interfaces are extended resources; inferred: each chip sends through the interfaces next to it",
+    "A pod requests all EFA interfaces of its node.",
+    fix="remove efa_interfaces",
+    source="EKS user guide, EFA: interfaces are extended resources; inferred: each chip sends through its nearest interfaces",
 )
-def interfaces_are_asked_for(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def all_interfaces_are_requested(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     asked, there = pair.efa_interfaces, pair.placement.efa_interfaces
     if not there:
         return
     yield Judgement(
         holds=asked == there,
         path=pair.at("efa_interfaces"),
-        working=(f"{EFA_RESOURCE}: {asked} asked for, {there} of a node of pool '{pair.placement.pool}'",),
-        message=f"{asked} interfaces are asked for on nodes with {there}: "
-        + ("the pod stays pending" if asked > there else "some chips have none next to them"),
+        working=(f"{EFA_RESOURCE}: {asked} requested, {there} on a node of pool '{pair.placement.pool}'",),
+        message=f"{asked} interfaces are requested on nodes with {there}: "
+        + ("the pod stays pending" if asked > there else "some chips have no interface nearby"),
         given=str(asked),
         allowed=str(there),
     )
@@ -271,8 +275,8 @@ def interfaces_are_asked_for(pair: DisaggregatedFacts) -> Iterator[Judgement]:
 
 @rule(
     "DI009",
-    "Neither server waits for the other to be ready before it starts.",
-    fix="start both at once: startupPolicy LeaderCreated, restartPolicy RecreateGroupOnPodRestart",
+    "Neither server waits for the other to become ready before it starts.",
+    fix="start both together: startupPolicy LeaderCreated, restartPolicy RecreateGroupOnPodRestart",
     source="vLLM of aws-neuron/upstreaming-to-vllm, neuron_buffer.py: one handshake, before the model is loaded",
 )
 def servers_start_together(pair: DisaggregatedFacts) -> Iterator[Judgement]:
@@ -282,8 +286,8 @@ def servers_start_together(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=len(containers) == 1,
             path=pair.at("instances"),
-            working=(f"{planned['kind']}: both servers in container {', '.join(containers)}, ended and started together",),
-            message="servers in containers of their own are restarted one without the other",
+            working=(f"{planned['kind']}: both servers in container {', '.join(containers)}, stopped and started together",),
+            message="servers in separate containers restart one without the other",
             given=", ".join(containers),
         )
         return
@@ -292,9 +296,9 @@ def servers_start_together(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         holds=start == "LeaderCreated" and restart == "RecreateGroupOnPodRestart",
         path=pair.at("instances"),
         working=(f"LeaderWorkerSet: startupPolicy {start}, restartPolicy {restart}",),
-        message="prefill is ready only once decode has started: decode would never start"
+        message="prefill becomes ready only after decode has started: decode would never start"
         if start != "LeaderCreated"
-        else "a server that comes back alone is never shaken hands with",
+        else "a server that restarts alone never completes the handshake",
         given=f"{start}, {restart}",
         allowed="LeaderCreated, RecreateGroupOnPodRestart",
     )
@@ -306,7 +310,7 @@ def servers_start_together(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     fix="set FI_EFA_ENABLE_SHM_TRANSFER=0 in extra_env",
     source="vllm-neuron documentation, disaggregated inference with NIXL: single host",
 )
-def nixl_goes_over_efa(server: ServingFacts) -> Iterator[Judgement]:
+def nixl_uses_efa(server: ServingFacts) -> Iterator[Judgement]:
     transfer = flag(server.arguments, "kv-transfer-config") or ""
     if "NixlConnector" not in transfer or server.devices >= server.instance.devices:
         return
@@ -318,7 +322,7 @@ def nixl_goes_over_efa(server: ServingFacts) -> Iterator[Judgement]:
             f"{server.devices} of {server.instance.devices} devices: another server may be on the node",
             f"FI_EFA_ENABLE_SHM_TRANSFER: {given or 'not set'}",
         ),
-        message="between servers of one node libfabric takes shared memory: the engine starts, and answers are wrong",
+        message="libfabric uses shared memory between servers on one node: the engine starts, and answers are wrong",
         given=given or "not set",
         allowed="0",
     )
@@ -326,68 +330,65 @@ def nixl_goes_over_efa(server: ServingFacts) -> Iterator[Judgement]:
 
 @rule(
     "DI011",
-    "The image holds the libraries that reach EFA.",
+    "The image contains the libraries for EFA.",
     severity="warning",
-    fix="use the engine profile's image, or one that adds the EFA installer",
-    source="Dockerfiles of aws-neuron/deep-learning-containers: EFA is in the images from SDK 2.26 on",
+    fix="use the engine profile's image, or one that runs the EFA installer",
+    source="Dockerfiles of aws-neuron/deep-learning-containers: images contain EFA since SDK 2.26",
 )
-def image_reaches_efa(pair: DisaggregatedFacts) -> Iterator[Judgement]:
-    own = pair.spec.image is not None and pair.spec.image != pair.engine.image
-    if own:
+def image_contains_efa(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+    if pair.spec.image not in (None, pair.engine.image):
         return
     yield Judgement(
         holds=pair.engine.efa_userspace,
         path=pair.at("engine"),
         working=(f"image of {pair.engine.name}: {'with' if pair.engine.efa_userspace else 'without'} EFA libraries",),
-        message=f"the image of {pair.engine.name} is not known to hold EFA libraries: communicators time out after a minute",
+        message=f"the image of {pair.engine.name} is not known to contain EFA libraries: communicators time out after a minute",
         given=pair.engine.image,
     )
 
 
 @rule(
     "DI013",
-    "The compile Job gets the chips it needs while the servers hold them.",
-    fix="leave the Job's priority to the library, or give compile_pool a pool of its own",
+    "The compile Job gets the chips it needs even while the servers hold them.",
+    fix="leave the Job's priority to the library, or set compile_pool to another pool",
     source="Kubernetes documentation, Pod Priority and Preemption; devices are not shared between pods",
 )
-def compilation_goes_first(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def compilation_takes_precedence(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     resource, devices = device_resource(pair.placement.instance_type), pair.placement.instance_type.devices
     job, server = _pod(pair.compile_job), _pod(pair.workload)
-    asked, held = _asked(job, resource), _asked(server, resource)
+    asked, held = (
+        sum(int(container["resources"]["requests"].get(resource, 0)) for container in pod["containers"]) for pod in (job, server)
+    )
     apart = pair.compile_pool != pair.spec.pool
     precedes = bool(job.get("priorityClassName")) and not server.get("priorityClassName")
     yield Judgement(
         holds=apart or precedes or asked + held <= devices,
         path=pair.at("compile_pool"),
         working=(
-            f"compile Job: {asked} devices of pool '{pair.compile_pool}', servers: {held} of pool '{pair.spec.pool}', "
-            f"of {devices} a node",
+            f"compile Job: {asked} devices in pool '{pair.compile_pool}', servers: {held} in pool '{pair.spec.pool}', "
+            f"{devices} per node",
             f"priority class of the Job: {job.get('priorityClassName', 'none')}, of the servers: "
             f"{server.get('priorityClassName', 'none')}",
         ),
-        message="a changed artifact could not be compiled: the Job would wait for chips of servers that wait for the Job",
+        message="a changed artifact could not be compiled: the Job would wait for the chips of servers that wait for the Job",
         given=f"{asked} + {held} of {devices} devices",
     )
 
 
 def _pod(planned: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pod of a Job or Deployment, or the leader of a LeaderWorkerSet."""
+    """Returns the pod spec of a Job or Deployment, or of the leader of a LeaderWorkerSet."""
     spec = planned["spec"]
     template = spec["leaderWorkerTemplate"]["leaderTemplate"] if "leaderWorkerTemplate" in spec else spec["template"]
     return template["spec"]
 
 
-def _asked(pod: Mapping[str, Any], resource: str) -> int:
-    return sum(int(container["resources"]["requests"].get(resource, 0)) for container in pod["containers"])
-
-
 @rule(
     "DI014",
-    "The model is compiled for every length that comes.",
-    fix="leave the buckets out: they follow from max_model_len",
+    "The model is compiled for every length up to max_model_len.",
+    fix="remove the buckets: they follow from max_model_len",
     source="NxD Inference API guide, buckets and sequence parallelism",
 )
-def buckets_cover_the_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
     options, longest = pair.spec.compile, pair.spec.max_model_len
     if not options.enable_bucketing:
         return
@@ -400,17 +401,17 @@ def buckets_cover_the_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
             holds=list(buckets) == sorted(set(buckets)) and buckets[-1] == longest,
             path=pair.at("compile", name),
             working=(f"{name}: {', '.join(map(str, buckets))}; max_model_len {longest}",),
-            message=f"the last of {name} is not max_model_len, or they do not rise",
+            message=f"the last of {name} is not max_model_len, or they do not ascend",
             given=", ".join(map(str, buckets)),
-            allowed=f"rising, up to {longest}",
+            allowed=f"ascending, up to {longest}",
         )
     if options.sequence_parallel_enabled:
         uneven = [bucket for bucket in options.context_buckets(longest) if bucket % degree]
         yield Judgement(
             holds=not uneven,
             path=pair.at("compile", "context_encoding_buckets"),
-            working=(f"lengths of prefill mod {degree} cores: {', '.join(map(str, uneven)) or 'none'} not 0",),
-            message=f"sequence parallelism splits a prompt over {degree} cores, and {uneven} do not divide",
+            working=(f"prefill lengths that {degree} cores do not divide: {', '.join(map(str, uneven)) or 'none'}",),
+            message=f"sequence parallelism splits a prompt over {degree} cores, which do not divide {uneven}",
             given=", ".join(map(str, uneven)),
             allowed=f"multiples of {degree}",
         )

@@ -1,7 +1,7 @@
-"""The processes of a pair: their commands, environment, ports and cores. Pure functions; no pulumi.
+"""Plans the processes of a pair: their commands, environment, ports and cores. Pure functions; no pulumi.
 
-What a process only learns in its pod, the addresses of both, stands as ``PREFILL_ADDRESS`` and ``DECODE_ADDRESS`` in command and
-environment; ``assets/start.py`` fills it in.
+Commands and environment contain the placeholders ``PREFILL_ADDRESS`` and ``DECODE_ADDRESS`` for addresses that only the pods
+know. ``assets/start.py`` replaces them.
 
 Sources: Neuron documentation, "Tutorial: Disaggregated Inference on Trn2" (server.sh, baseline_server.sh); vLLM of
 aws-neuron/upstreaming-to-vllm (``distributed/kv_transfer/neuron``: the handshake, its port, core offsets); ai-on-eks,
@@ -10,57 +10,69 @@ vllm-llama3.1-405b-trn1 (libfabric variables).
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of
-from eks_inference.serving.disaggregated.artifact import Artifact, artifact, model_folder, tensor_parallel
+from eks_inference.serving.disaggregated.artifact import artifact, model_folder, tensor_parallel
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec, RoleSpec
-from eks_inference.serving.pods import engine_args
+from eks_inference.serving.flags import flags
 
 Role = Literal["prefill", "decode", "baseline"]
 
 API_PORT = 8000
-"""Where clients talk: the router, or the baseline server."""
+"""Port that clients call: on the router, or on the baseline server."""
 
 SERVER_PORTS: Mapping[Role, int] = {"prefill": 8100, "decode": 8200, "baseline": API_PORT}
-"""HTTP of each server: API, health and metrics."""
+"""HTTP port of each server: API, health and metrics."""
 
 KV_PORT = 14579
-"""Of prefill: the handshake, then requests for KV caches. The engine's default, which the source system leaves unsaid."""
+"""Port of prefill for the handshake and then requests for KV caches: the engine's default, which the source system uses."""
 
 BOOTSTRAP_PORT = 45645
-"""Of both: where the Neuron runtimes agree on a transfer."""
+"""Port of both servers on which the Neuron runtimes negotiate a transfer."""
 
 MEETING_PORT = 14580
-"""Of prefill, before it serves: where the two pods of a pair tell each other their addresses. Ours."""
+"""Port of prefill on which our scripts exchange the addresses of two pods before the servers start."""
 
 PREFILL_ADDRESS = "@PREFILL_ADDRESS@"
 DECODE_ADDRESS = "@DECODE_ADDRESS@"
 
 _LOOPBACK = "127.0.0.1"
-_KV_BUFFER_BYTES = 2e11  # the source system's
 
 
 @dataclass(frozen=True)
 class Server:
-    """One process."""
+    """The process of one server."""
 
     role: Role
     port: int
     command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]
 
 
 def servers(spec: DisaggregatedPairSpec) -> dict[Role, Server]:
-    """What runs: both roles, or the baseline in their place."""
+    """Returns the servers that run: prefill and decode, or the baseline in their place."""
     roles: tuple[Role, ...] = ("prefill", "decode") if spec.serving == "pair" else ("baseline",)
     return {role: server(spec, role) for role in roles}
 
 
+def pod_of(spec: DisaggregatedPairSpec, role: Role) -> str:
+    """Returns the role label of the pod that runs a server."""
+    return "pair" if role != "baseline" and spec.instances == 1 else role
+
+
+def roles_by_pod(spec: DisaggregatedPairSpec) -> dict[str, list[Role]]:
+    """Returns the servers in each pod, by the role label of the pod."""
+    held: dict[str, list[Role]] = {}
+    for role in servers(spec):
+        held.setdefault(pod_of(spec, role), []).append(role)
+    return held
+
+
 def server(spec: DisaggregatedPairSpec, role: Role) -> Server:
-    compiled = artifact(spec)
-    own = _own(spec, role)
+    """Returns one server, whether or not it runs."""
+    own = {"prefill": spec.prefill, "decode": spec.decode}.get(role, RoleSpec())
     extra = {**spec.extra_args, **own.extra_args}
     command = (
         *("python3", "-m", "vllm.entrypoints.openai.api_server"),
@@ -71,20 +83,21 @@ def server(spec: DisaggregatedPairSpec, role: Role) -> Server:
         *("--max-model-len", str(spec.max_model_len)),
         *(("--kv-transfer-config", json.dumps(kv_transfer(spec, role))) if role != "baseline" else ()),
         *("--port", str(SERVER_PORTS[role])),
-        *engine_args(spec.profile, max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len, extra=extra),
+        *spec.profile.flags(max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len),
+        *flags(extra),
     )
-    return Server(role, SERVER_PORTS[role], command, {**_environment(spec, role, compiled), **spec.extra_env, **own.extra_env})
+    return Server(role, SERVER_PORTS[role], command, {**_environment(spec, role), **spec.extra_env, **own.extra_env})
 
 
 def kv_transfer(spec: DisaggregatedPairSpec, role: Role) -> dict[str, Any]:
-    """``--kv-transfer-config`` of a role. Both name prefill's address: prefill listens there, decode connects to it."""
+    """Returns the ``--kv-transfer-config`` of a role. ``kv_ip`` is prefill's address: prefill listens there, decode connects."""
     return {
         "kv_connector": "NeuronConnector",
         "kv_buffer_device": "cpu",
         "kv_role": {"prefill": "kv_producer", "decode": "kv_consumer"}[role],
         "kv_rank": {"prefill": 0, "decode": 1}[role],
         "kv_parallel_size": 2,
-        "kv_buffer_size": _KV_BUFFER_BYTES,
+        "kv_buffer_size": 2e11,  # bytes, as in the source system
         "kv_ip": _addresses(spec)[0],
         "kv_port": KV_PORT,
         "neuron_core_offset": first_core(spec, role),
@@ -92,13 +105,13 @@ def kv_transfer(spec: DisaggregatedPairSpec, role: Role) -> dict[str, Any]:
 
 
 def first_core(spec: DisaggregatedPairSpec, role: Role) -> int:
-    """The first core of a role, counted over its node: on one node decode has the second half."""
+    """Returns the first core of a role, numbered over its node: on a shared node decode has the second half."""
     half = cores_of(spec.shape.devices, spec.shape) // 2
     return half if role == "decode" and spec.instances == 1 else 0
 
 
 def document(spec: DisaggregatedPairSpec, *, meeting_address: str, meeting_seconds: int) -> dict[str, Any]:
-    """What the scripts in the pods read. ``meeting_address`` is the name decode knows prefill by; on one node nobody meets."""
+    """Returns what the scripts in the pods read. Only pods on two nodes meet: decode finds prefill at ``meeting_address``."""
     meets = spec.instances == 2 and spec.serving == "pair"
     return {
         "artifact": artifact(spec).document,
@@ -109,11 +122,11 @@ def document(spec: DisaggregatedPairSpec, *, meeting_address: str, meeting_secon
     }
 
 
-def _environment(spec: DisaggregatedPairSpec, role: Role, compiled: Artifact) -> dict[str, str]:
+def _environment(spec: DisaggregatedPairSpec, role: Role) -> dict[str, str]:
     prefill, decode = _addresses(spec)
     last = first_core(spec, role) + tensor_parallel(spec) - 1
     transfer = {
-        # A beta switch, as the tutorial has it.
+        # A beta switch, from the tutorial.
         "NEURON_RT_ASYNC_SENDRECV_EXPERIMENTAL_ENABLED": "1",
         "NEURON_RT_ASYNC_SENDRECV_BOOTSTRAP_PORT": str(BOOTSTRAP_PORT),
         "NEURON_SEND_IP": prefill,
@@ -123,20 +136,16 @@ def _environment(spec: DisaggregatedPairSpec, role: Role, compiled: Artifact) ->
     }
     return {
         "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
-        "NEURON_COMPILED_ARTIFACTS": compiled.folder,
-        # Asynchronous execution, which --async-mode was compiled for.
+        "NEURON_COMPILED_ARTIFACTS": artifact(spec).folder,
+        # Asynchronous execution, which the model is compiled for (--async-mode).
         "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": "2",
         **({"NEURON_RT_VISIBLE_CORES": f"{first_core(spec, role)}-{last}"} if spec.instances == 1 else {}),
         **(transfer if role != "baseline" else {}),
-        # All of the model is in the store.
+        # The store has the complete model.
         "HF_HUB_OFFLINE": "1",
     }
 
 
 def _addresses(spec: DisaggregatedPairSpec) -> tuple[str, str]:
-    """Of prefill and decode."""
+    """Returns the addresses of prefill and decode."""
     return (_LOOPBACK, _LOOPBACK) if spec.instances == 1 else (PREFILL_ADDRESS, DECODE_ADDRESS)
-
-
-def _own(spec: DisaggregatedPairSpec, role: Role) -> RoleSpec:
-    return {"prefill": spec.prefill, "decode": spec.decode}.get(role, RoleSpec())

@@ -1,15 +1,14 @@
 """The operator that turns Ray resources into pods."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from, network_policy
-from eks_inference.kubernetes.pod_security import enforce
 from eks_inference.merge import merged
 from eks_inference.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
@@ -19,11 +18,12 @@ METRICS_PORT = 8080
 
 
 class KubeRayOperator(pulumi.ComponentResource):
-    """The KubeRay operator and its definitions (RayCluster, RayJob, RayService ...), from its chart, on the core pool.
+    """The KubeRay operator and its custom resource definitions (RayCluster, RayJob, RayService ...), from its chart.
 
-    Builds a namespace with Pod Security "restricted", a NetworkPolicy (in only to its metrics; out to anywhere, as it asks the
-    API server and every Ray head), and one Helm release. Helm installs the definitions once and never updates them: before a
-    newer chart version, apply those of that version by hand (KubeRay documentation, "Upgrade KubeRay").
+    Creates a namespace with Pod Security "restricted", a NetworkPolicy and one Helm release on ``placement``, the core pool. The
+    policy admits traffic to the metrics only, and lets the operator connect anywhere because it calls the API server and every
+    Ray head. Helm installs the definitions once and never updates them: before you move to a newer chart version, apply the
+    definitions of that version by hand (KubeRay documentation, "Upgrade KubeRay").
     """
 
     def __init__(
@@ -36,43 +36,28 @@ class KubeRayOperator(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("eks-inference:index:KubeRayOperator", name, spec.model_dump(mode="json", exclude_none=True), opts)
-        namespace = k8s.core.v1.Namespace(
-            f"{name}-namespace",
-            metadata={"name": spec.namespace, "labels": enforce("restricted")},
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[*cluster.ready]),
-        )
+        self.namespace: str = spec.namespace
+        namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
+        metrics_only = [allow_from(EVERY_NAMESPACE, tcp=[METRICS_PORT])]
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
-            **network_policy(
-                RELEASE, spec.namespace, selector={}, ingress=[allow_from(EVERY_NAMESPACE, tcp=[METRICS_PORT])], egress=None
-            ),
-            opts=pulumi.ResourceOptions(parent=self, provider=cluster.provider, depends_on=[namespace]),
+            **network_policy(RELEASE, spec.namespace, selector={}, ingress=metrics_only, egress=None),
+            opts=on_cluster(cluster, self, namespace),
         )
-        chart = versions.chart("kuberay-operator")
-        location, repository = chart.location(cluster.settings.chart(chart.reference))
-        release = k8s.helm.v3.Release(
+        image, _, tag = cluster.settings.image(versions.image(RELEASE)).rpartition(":")
+        values = {
+            "image": {"repository": image, "tag": tag},
+            **placement.scheduling(),
+            # The chart's limit of 100m CPU delays reconciling. Its authors saw this much memory with 500 Ray pods.
+            "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+        }
+        release = chart_release(
             f"{name}-release",
-            name=RELEASE,
+            RELEASE,
             namespace=spec.namespace,
-            chart=location,
-            version=chart.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
-            values=merged(_values(cluster.settings.image(versions.image("kuberay-operator")), placement), spec.values),
-            opts=pulumi.ResourceOptions(
-                parent=self, provider=cluster.provider, depends_on=[namespace, policy, *cluster.ready, *placement.ready]
-            ),
+            values=merged(values, spec.values),
+            cluster=cluster,
+            opts=on_cluster(cluster, self, namespace, policy, *cluster.ready, *placement.ready),
         )
-        self.namespace: str = spec.namespace
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": spec.namespace})
-
-
-def _values(image: str, placement: Placement) -> dict[str, Any]:
-    repository, _, tag = image.rpartition(":")
-    return {
-        "image": {"repository": repository, "tag": tag},
-        "nodeSelector": dict(placement.node_selector),
-        "tolerations": placement.tolerations(),
-        # The chart limits it to 100m of CPU, which delays reconciling; memory is what its authors saw with 500 Ray pods.
-        "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
-    }

@@ -1,4 +1,4 @@
-"""What a Ray workload needs to know of the operator, whoever installed it."""
+"""What a Ray workload needs to know about the KubeRay operator, whoever installed it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ class RayOperator(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Where the operator runs: its pods call the heads of Ray clusters."""
+        """Namespace of the operator, whose pods call the heads of Ray clusters."""
         ...
 
     @property
     def ready(self) -> Sequence[pulumi.Resource]:
-        """What must exist before a Ray resource and outlive it: the operator finalizes what it made."""
+        """Resources that must exist before a Ray resource and outlive it: the operator finalizes what it created."""
         ...
 
 
 @dataclass(frozen=True)
 class ExistingKubeRayOperator:
-    """A KubeRay operator the team already runs; 1.4 or newer, with the definitions of its version."""
+    """A KubeRay operator that the team already runs: 1.4 or newer, with the custom resource definitions of its version."""
 
     namespace: str = "kuberay-operator"
     ready: Sequence[pulumi.Resource] = ()

@@ -8,7 +8,7 @@ from eks_inference.spec import ResourceName, Spec
 
 
 class KubeRayOperatorSpec(Spec):
-    """The KubeRay operator. One a cluster serves every Ray workload."""
+    """The KubeRay operator. One per cluster serves every Ray workload."""
 
-    namespace: ResourceName = Field(default="kuberay-operator", description="Namespace of the operator; made here.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kuberay-operator chart, merged last.")
+    namespace: ResourceName = Field(default="kuberay-operator", description="Namespace to create for the operator.")
+    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kuberay-operator chart. They override ours.")

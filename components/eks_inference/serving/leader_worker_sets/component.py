@@ -1,4 +1,4 @@
-"""The controller of LeaderWorkerSets."""
+"""The controller that turns LeaderWorkerSets into pods."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,15 @@ from eks_inference.placement import Placement
 RELEASE = "lws"
 NAMESPACE = "lws-system"
 WEBHOOK_PORT = 9443
-"""Where the API server asks whether a LeaderWorkerSet is one."""
+"""Port on which the API server has LeaderWorkerSets validated."""
 
 
 class LeaderWorkerSetController(pulumi.ComponentResource):
-    """The LeaderWorkerSet controller and its definitions, from its chart, on the nodes of ``placement`` (the core pool).
+    """The LeaderWorkerSet controller and its custom resource definitions, from its chart, on the core pool (``placement``).
 
-    Builds the namespace ``lws-system`` with Pod Security "restricted", a NetworkPolicy (in only to its webhooks; out to anywhere)
-    and one Helm release. Helm installs the definitions once and never updates them: before a newer chart version, apply those of
-    that version by hand.
+    Creates the namespace ``lws-system`` with Pod Security "restricted", a NetworkPolicy (ingress to the webhooks only, egress to
+    anywhere) and one Helm release. Helm installs the definitions once and never updates them: before you move to a newer chart
+    version, apply the definitions of that version by hand.
     """
 
     def __init__(self, name: str, *, cluster: Cluster, placement: Placement, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -41,11 +41,11 @@ class LeaderWorkerSetController(pulumi.ComponentResource):
             namespace=NAMESPACE,
             cluster=cluster,
             values={
-                # The chart's own default is the tag main, pulled anew at every start.
+                # By default the chart takes the tag main and pulls it at every start.
                 "image": {"manager": {"repository": image, "tag": tag, "pullPolicy": "IfNotPresent"}},
                 "podSecurityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
                 **placement.scheduling(),
-                # Of the chart's 1 CPU and 1 GiB it uses a fraction with a handful of sets.
+                # With a handful of sets, it uses a fraction of the chart's 1 CPU and 1 GiB.
                 "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
             },
             opts=on_cluster(cluster, self, namespace, policy, *cluster.ready, *placement.ready),

@@ -1,4 +1,4 @@
-"""What a server needs to know of the controller of LeaderWorkerSets, whoever installed it."""
+"""What a server needs to know about the LeaderWorkerSet controller, whoever installed it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +16,6 @@ class LeaderWorkerSets(Protocol):
 
 @dataclass(frozen=True)
 class ExistingLeaderWorkerSets:
-    """A LeaderWorkerSet controller that the team already runs; v0.9.0 or newer."""
+    """A LeaderWorkerSet controller that the team already runs: v0.9.0 or newer."""
 
     ready: Sequence[pulumi.Resource] = ()

@@ -1,4 +1,4 @@
-"""A vLLM server on Ray Serve."""
+"""The component of a vLLM server on Ray Serve."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,8 +14,9 @@ from eks_inference.observability.prometheus import ServerMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
 from eks_inference.serving import component
-from eks_inference.serving.component import LAST_WORDS_SECONDS, Secret
+from eks_inference.serving.component import REPORT_SECONDS, Secret
 from eks_inference.serving.kuberay.handle import RayOperator
+from eks_inference.serving.pods import cold_start_seconds
 from eks_inference.serving.ray_serve import plan, protection
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
@@ -24,35 +25,35 @@ from eks_inference.serving.storage import Account, server_storage
 
 
 class RayServeVllm(pulumi.ComponentResource):
-    """vLLM on Neuron devices behind Ray Serve, with an OpenAI API at ``endpoint``.
+    """Builds vLLM on Neuron devices behind Ray Serve, with an OpenAI API at ``endpoint``.
 
-    ``name`` is also the name of the RayService: a DNS label of at most 47 characters. Builds a namespace (Pod Security
-    "restricted", closed by NetworkPolicies but for API and metrics, with a quota of the devices the workers may take together),
-    the Serve script as a ConfigMap, the workers' service account with what the compile cache and the model need in AWS,
-    disruption budgets, Secrets for tokens and keys that are values, the RayService and, once that is there, the Service
-    ``head_service_name`` in front of the Ray head. KubeRay makes the Service ``<name>-serve-svc``, which only leads to pods that
-    can answer: clients should use that one.
+    ``name`` is also the name of the RayService: a DNS label of at most 47 characters. The component creates a namespace (Pod
+    Security "restricted"; NetworkPolicies open only API and metrics; a quota of the devices of all workers), the Serve script as
+    a ConfigMap, the workers' service account with AWS permissions for the compile cache and the model, disruption budgets,
+    Secrets for tokens and keys that are values, the RayService, and then the Service ``head_service_name`` for the Ray head.
+    KubeRay creates the Service ``<name>-serve-svc``, which routes only to pods that can answer: clients should use that one.
 
-    ``image`` is the reference of the image that ``spec.image`` says to build in the cluster, e.g. ``ImageBuild(...).reference``.
+    ``image`` is the reference of the image that ``spec.image`` builds in the cluster, e.g. ``ImageBuild(...).reference``.
 
-    Three layers scale it: Serve adds replicas by requests under way, Ray adds workers for replicas that find no NeuronCores, and
-    the pool (Karpenter) adds nodes for workers that find no device. Nothing else may scale these pods.
+    Three layers scale the server: Serve adds replicas by requests in flight, Ray adds workers for replicas that find no
+    NeuronCores, and the pool (Karpenter) adds nodes for workers that find no device. Nothing else may scale these pods.
 
-    Nothing waits for the model: Kubernetes accepts a RayService at once, and only the head Service waits until the Ray head
-    runs. The first answer takes a node start, an image pull, a download, a compilation and a load (``startup_seconds``).
+    Nothing waits for the model: Kubernetes accepts a RayService at once, and only the head Service waits until the Ray head runs.
+    The first answer takes a node start, an image pull, a download, a compilation and a load (``startup_seconds``).
 
-    Deleting the RayCluster (``kubectl -n vllm delete raycluster --all``) applies what ``upgrade: none`` holds back; KubeRay makes
-    a new one.
+    With ``upgrade: none``, deleting the RayCluster (``kubectl -n vllm delete raycluster --all``) applies pending changes: KubeRay
+    creates a new one.
 
-    The Hugging Face token is read as HF_TOKEN. With ``api_key`` (VLLM_API_KEY) every request needs it: vLLM asks for it, and
-    Serve passes on what the client sends. Either may be a Secret in ``spec.namespace``.
+    HF_TOKEN holds the Hugging Face token. With ``api_key`` (VLLM_API_KEY) vLLM demands the key in every request, and Serve
+    forwards the client's header. Either may be a Secret in ``spec.namespace``.
 
-    A pod that ends takes no new request and finishes those it has, for three minutes at most. Serve itself, without Anyscale's
-    additions, does not move replicas away from nodes that are drained (tried with Ray 2.52.1): the disruption budgets keep them.
+    A terminating pod accepts no new requests and finishes those in flight, for up to three minutes. Serve itself, without
+    Anyscale's additions, does not move replicas away from draining nodes (tested with Ray 2.52.1): the disruption budgets keep
+    them.
 
-    Raises ``SpecError`` for a name KubeRay refuses, a ``worker`` placement of another instance type than the spec's, ``image``
-    missing or given twice, and for what the rules about servers refuse (``serving/rules.py``), e.g. a number of devices that
-    needs the Neuron scheduler while none is given.
+    Raises ``SpecError`` for a name that KubeRay refuses, a ``worker`` placement on another instance type than the spec's, an
+    ``image`` that is missing or given twice, and for violated rules about servers (``serving/rules``), e.g. a number of devices
+    that needs the Neuron scheduler when none is given.
     """
 
     def __init__(
@@ -70,8 +71,7 @@ class RayServeVllm(pulumi.ComponentResource):
         api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        faults = _faults(name, spec, worker, image)
-        if faults:
+        if faults := _faults(name, spec, worker, image):
             raise SpecError(faults)
         refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
@@ -85,17 +85,9 @@ class RayServeVllm(pulumi.ComponentResource):
             opts=inside,
         )
         account = component.service_account(f"{name}-worker-account", plan.worker_account(name), self.namespace, inside)
-        about = f"Workers of model server {name} in the EKS cluster {cluster.name}"
-        storage = server_storage(
-            name,
-            spec.model,
-            spec.cache,
-            several_pods=spec.worker.max > 1,
-            account=Account(self.namespace, plan.worker_account(name), about),
-            cluster=cluster,
-            parent=self,
-            namespace=namespace,
-        )
+        role = f"Workers of model server {name} in the EKS cluster {cluster.name}"
+        identity = Account(self.namespace, plan.worker_account(name), role)
+        storage, stored = server_storage(name, spec, account=identity, cluster=cluster, parent=self, namespace=namespace)
         guards = component.guards(
             name,
             policies=protection.network_policies(name, spec, operator_namespace=operator.namespace),
@@ -106,7 +98,7 @@ class RayServeVllm(pulumi.ComponentResource):
         token_env, token = component.hub_token(name, hugging_face_token, self.namespace, inside, resource="token")
         key_env, key = component.vllm_api_key(name, api_key, self.namespace, inside)
         worker_image = component.engine_image(spec, image, cluster)
-        before = [script, account, *storage.ready, *guards, *token, *key, *operator.ready, *head.ready, *worker.ready]
+        before = [script, account, *stored, *guards, *token, *key, *operator.ready, *head.ready, *worker.ready]
         self.ray_service = k8s.apiextensions.CustomResource(
             f"{name}-rayservice",
             api_version="ray.io/v1",
@@ -120,7 +112,7 @@ class RayServeVllm(pulumi.ComponentResource):
                 head_image=cluster.settings.image(spec.head.image) if spec.head.image else worker_image,
                 worker_image=worker_image,
                 scheduler_name=scheduler.scheduler_name if scheduler else None,
-                storage=storage.pods,
+                storage=storage,
                 secret_env=[*token_env, *key_env],
             ),
             opts=on_cluster(
@@ -128,7 +120,7 @@ class RayServeVllm(pulumi.ComponentResource):
                 self,
                 *before,
                 *(scheduler.ready if scheduler else ()),
-                # Creation returns at once, unless a transform annotates it with pulumi.com/waitFor: then this is long enough.
+                # Creation returns at once unless a transform adds the annotation pulumi.com/waitFor, which then has enough time.
                 timeouts=pulumi.CustomTimeouts(create=f"{self.startup_seconds}s", delete="15m"),
             ),
         )
@@ -137,13 +129,13 @@ class RayServeVllm(pulumi.ComponentResource):
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
     def _announce(self, name: str, spec: RayServeVllmSpec) -> None:
-        """What others need to know of the server, all of it known before anything is made."""
+        """Sets the attributes that clients and the stack read. All are known before any resource exists."""
         self.namespace = spec.namespace_of(name)
         self.serve_service_name = f"{name}-serve-svc"
         self.head_service_name = spec.head_service_name
         self.model_id = spec.model.id
         self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
-        self.startup_seconds = plan.cold_start_seconds(spec)
+        self.startup_seconds = cold_start_seconds(spec.profile.startup, plan.startup_timeout_seconds(spec))
         self.hardware = plan.hardware(spec.worker)
         self.forwards: Mapping[str, Sequence[int]] = {
             self.serve_service_name: [plan.HEAD_PORTS["serve"]],
@@ -152,7 +144,7 @@ class RayServeVllm(pulumi.ComponentResource):
 
     def _head_service(self, name: str, spec: RayServeVllmSpec, cluster: Cluster) -> k8s.core.v1.Service:
         startup = spec.profile.startup
-        timeouts = pulumi.CustomTimeouts(create=f"{startup.node_start_s + startup.image_pull_s + LAST_WORDS_SECONDS}s")
+        timeouts = pulumi.CustomTimeouts(create=f"{startup.node_start_s + startup.image_pull_s + REPORT_SECONDS}s")
         return k8s.core.v1.Service(
             f"{name}-head-service",
             **plan.head_service(name, spec),
@@ -160,7 +152,7 @@ class RayServeVllm(pulumi.ComponentResource):
         )
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> ServerMetrics:
-        """Makes that Prometheus read the server."""
+        """Makes Prometheus scrape the server."""
         return ServerMetrics(name, server=self, metrics=metrics, opts=opts)
 
 

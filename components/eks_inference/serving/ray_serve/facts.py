@@ -1,4 +1,4 @@
-"""What the rules of serving judge of a Ray Serve server: its workers, each with as many replicas as its cores hold."""
+"""Derives the facts that the rules about servers judge: a worker, with as many replicas as its cores hold. Pure; no pulumi."""
 
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
@@ -10,7 +10,7 @@ from eks_inference.serving.spec import NoCompileCache
 
 
 def serving_facts(spec: RayServeVllmSpec, worker: Placement, *, scheduler: bool, path: Path = ()) -> ServingFacts:
-    """``worker`` is where the workers run; ``scheduler`` says whether the Neuron scheduler extension is installed."""
+    """Returns the facts of the workers on ``worker``. ``scheduler``: the Neuron scheduler extension is installed."""
     resources = plan.worker_resources(spec.worker)
     return server_facts(
         spec,
@@ -27,7 +27,7 @@ def serving_facts(spec: RayServeVllmSpec, worker: Placement, *, scheduler: bool,
         cpu_millis=cpu_millis(resources["cpu"]),
         memory_mib=memory_mib(resources["memory"]),
         startup_timeout_s=plan.startup_timeout_seconds(spec),
-        arguments=tuple(plan.engine_args(spec)),
+        arguments=tuple(spec.engine_flags),
         environment=plan.environment(spec),
         compile_cache=not isinstance(spec.cache, NoCompileCache),
         container_port=plan.HEAD_PORTS["serve"],

@@ -1,9 +1,9 @@
-"""The row of vLLM servers on Ray Serve."""
+"""Registers vLLM servers on Ray Serve as a kind of server."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eks_inference.serving.kinds import Kind, Site
+from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 

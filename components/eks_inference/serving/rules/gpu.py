@@ -1,44 +1,42 @@
-"""What a model server on GPUs must keep to, whichever server it is. Numbers GPU…"""
+"""Rules for model servers of every kind on GPUs. Ids GPU…"""
 
 from collections.abc import Iterator
+from functools import partial
 
 from eks_inference.rules import Judgement, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, number
-from eks_inference.serving.rules import judgements
-from eks_inference.serving.rules.judgements import on_gpus
+from eks_inference.serving.pods import vllm_release
+from eks_inference.serving.rules import any_accelerator
+from eks_inference.serving.rules.any_accelerator import accelerator_rule
 
-_DTYPES = {"half": "float16"}
-_SAYS_DTYPE_ITSELF = (0, 9)  # releases that turn bfloat16 into float16 by themselves where a GPU has none
+gpu_rule = partial(accelerator_rule, "nvidia")
+
+_CONVERTS_BFLOAT16 = (0, 9)  # first vLLM release that falls back to float16 on GPUs without bfloat16
 
 
-@rule(
+memory_suffices = gpu_rule(
     "GPU001",
     "Weights and KV cache fit the memory of a GPU.",
     fix="lower max_model_len, split the model over more GPUs, or choose a larger GPU",
     source="vLLM refuses to start when one sequence of the longest does not fit (kv_cache_utils, _check_enough_kv_cache_memory); "
     "EC2 instance types: memory of each GPU",
-)
-@on_gpus
-def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
-    if server.max_model_len and server.tensor_parallel:
-        yield from judgements.memory(server)
+)(any_accelerator.memory)
 
 
-@rule(
+@gpu_rule(
     "GPU002",
     "A pod has a GPU for each part of the model, and its node has the GPUs.",
     fix="ask for as many GPUs as the model is split over, and no more than the instance type has",
     source="Kubernetes scheduling: a pod takes its GPUs from one node; vLLM documentation, tensor parallelism",
 )
-@on_gpus
 def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
     there, instance = server.instance.devices, server.instance.name
     yield Judgement(
         holds=server.devices <= there,
         path=server.at("devices"),
         working=(f"GPUs of one pod: {server.devices}; GPUs of {instance}: {there}",),
-        message=f"no {instance} has {_gpus(server.devices)}: the pod waits for ever",
+        message=f"no {instance} has {_gpus(server.devices)}: the pod stays Pending forever",
         given=str(server.devices),
         allowed=f"at most {there}",
     )
@@ -52,39 +50,35 @@ def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-@rule(
+heads_divide = gpu_rule(
     "GPU003",
     "Attention heads divide evenly among the GPUs.",
     fix="choose a tensor_parallel that divides the number of heads",
     source="vLLM refuses it (ModelConfig.verify_with_parallel_config)",
-)
-@on_gpus
-def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.heads(server)
+)(any_accelerator.heads)
 
 
-@rule(
+@gpu_rule(
     "GPU004",
     "The GPU has the arithmetic the model is asked for in: bfloat16 needs compute capability 8.0.",
     fix="say float16, or choose a GPU of compute capability 8.0 or later",
     source="vLLM refuses bfloat16 below 8.0 (CudaPlatform.check_if_supports_dtype); NVIDIA, CUDA GPU compute capability: T4 7.5",
 )
-@on_gpus
 def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
-    capability = server.instance.compute_capability
-    if capability is None:
+    if server.instance.compute_capability is None:
         return
+    major, minor = server.instance.compute_capability
     said = flag(server.arguments, "dtype") or "auto"
-    wanted, how = _DTYPES.get(said, said), f"dtype {said}"
+    wanted, how = "float16" if said == "half" else said, f"dtype {said}"
     if wanted == "auto" and server.model is not None:
-        converts = _release(server) >= _SAYS_DTYPE_ITSELF and not server.instance.has_bfloat16
+        converts = vllm_release(server.engine) >= _CONVERTS_BFLOAT16 and not server.instance.has_bfloat16
         wanted = "float16" if converts else server.model.dtype
         how = f"dtype auto: {server.model.name} is published in {server.model.dtype}"
-        how += f", vLLM {server.engine.vllm} takes float16 where that is missing" if wanted != server.model.dtype else ""
+        how += f", vLLM {server.engine.vllm} falls back to float16 on GPUs without it" if wanted != server.model.dtype else ""
     yield Judgement(
         holds=wanted != "bfloat16" or server.instance.has_bfloat16,
         path=server.at("dtype" if "dtype" in server.keys else "extra_args"),
-        working=(how, f"{server.instance.name}: compute capability {_dotted(capability)}; bfloat16 from 8.0"),
+        working=(how, f"{server.instance.name}: compute capability {major}.{minor}; bfloat16 from 8.0"),
         message=f"the GPUs of {server.instance.name} have no bfloat16: vLLM does not start",
         given=how,
         allowed="float16",
@@ -99,26 +93,27 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
 )
 def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
     if server.instance.nvidia or server.engine.nvidia:
-        yield from judgements.engine(server)
+        yield from any_accelerator.engine(server)
 
 
-@rule(
+@gpu_rule(
     "GPU006",
     "No GPU is idle.",
     severity="warning",
     fix="ask for as many GPUs as are used, or split the model over all of them",
     source="a GPU that a pod holds or cannot reach is paid for",
 )
-@on_gpus
 def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     if not 0 < server.devices <= server.instance.devices:
         return
-    used = server.copies * server.tensor_parallel * _pipeline(server)
+    per_copy = server.tensor_parallel * int(number(flag(server.arguments, "pipeline-parallel-size"), 1))
+    used = server.copies * per_copy
     if used <= server.devices:
+        copies = "1 copy" if server.copies == 1 else f"{server.copies} copies"
         yield Judgement(
             holds=used == server.devices,
             path=server.at("devices"),
-            working=(f"{_copies(server)} x {used // server.copies} GPUs = {used} of {server.devices} GPUs of a pod",),
+            working=(f"{copies} x {per_copy} GPUs = {used} of {server.devices} GPUs of a pod",),
             message=f"{server.devices - used} of the {server.devices} GPUs of a pod are idle",
             given=str(server.devices),
             allowed=str(used),
@@ -134,55 +129,32 @@ def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-@rule(
+pod_fits = gpu_rule(
     "GPU007",
     "A pod fits a node.",
     fix="ask for less CPU or memory, or leave them out for the GPUs' share",
     source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
-)
-@on_gpus
-def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.pod(server)
+)(any_accelerator.pod)
 
 
-@rule(
+engine_knows_the_model = gpu_rule(
     "GPU008",
     "The engine knows the model's architecture.",
     fix="choose another engine profile",
     source="model registry of each vLLM release, as catalog/engines.toml keeps it",
-)
-@on_gpus
-def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.architecture(server)
+)(any_accelerator.architecture)
 
 
-@rule(
+@gpu_rule(
     "GPU009",
     "The engine listens where the Service leads.",
     fix="leave --port out",
     source="vLLM documentation, --port (default 8000)",
 )
-@on_gpus
 def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
     if server.engine.standalone:
-        yield from judgements.ports(server)
-
-
-def _release(server: ServingFacts) -> tuple[int, ...]:
-    return tuple(int(part) for part in server.engine.vllm.split(".")[:2])
-
-
-def _pipeline(server: ServingFacts) -> int:
-    return int(number(flag(server.arguments, "pipeline-parallel-size"), 1))
-
-
-def _copies(server: ServingFacts) -> str:
-    return "1 copy" if server.copies == 1 else f"{server.copies} copies"
+        yield from any_accelerator.ports(server)
 
 
 def _gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))

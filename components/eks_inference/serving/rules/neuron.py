@@ -1,18 +1,17 @@
-"""What a model server on Neuron devices must keep to. Numbers NEU…"""
+"""Rules for model servers of every kind on Neuron devices. Ids NEU…"""
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, is_legal, needs_scheduler
-from eks_inference.catalog.generations import Buckets
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.catalog.versions import neuron_driver_floor, neuron_sdk_driver
 from eks_inference.rules import Judgement, ReadRule, rule
 from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.flags import flag, switched
-from eks_inference.serving.rules import judgements
-from eks_inference.serving.rules.judgements import on_neuron
+from eks_inference.serving.rules import any_accelerator, kv_flags
+from eks_inference.serving.rules.any_accelerator import accelerator_rule
+
+neuron_rule = partial(accelerator_rule, "neuron")
 
 UNKNOWN_NAMES = ReadRule(
     "NEU001",
@@ -30,19 +29,17 @@ AMAZON_LINUX_2 = ReadRule(
 )
 
 _FEATURE_GUIDE = "NxD Inference feature guide, tensor parallelism"
-_CONFIGURATION = "Neuron documentation, vLLM on Neuron: user guide for NxD Inference (generation C), configuration options (D)"
 
 
 # -- devices and cores ----------------------------------------------------------------------------------------------------------
 
 
-@rule(
+@neuron_rule(
     "NEU002",
     "A pod asks for a number of Neuron devices that its instance type can give.",
     fix="choose one of the allowed numbers of devices",
     source="Neuron scheduler extension, sets of neighbouring devices; EKS user guide, device groups of Trn2",
 )
-@on_neuron
 def devices_can_be_given(server: ServingFacts) -> Iterator[Judgement]:
     legal = ", ".join(map(str, server.instance.legal_device_counts))
     exist = server.devices <= server.instance.devices
@@ -50,7 +47,7 @@ def devices_can_be_given(server: ServingFacts) -> Iterator[Judgement]:
         holds=is_legal(server.devices, server.instance),
         path=server.at("devices"),
         working=(f"{server.instance.name} has {_devices(server.instance.devices)}; neighbours come in sets of {legal}",),
-        message=f"{server.devices} devices of {server.instance.name} are not all neighbours: the Neuron scheduler refuses the pod"
+        message=f"{server.devices} devices of {server.instance.name} are not all neighbours: the Neuron scheduler rejects the pod"
         if exist
         else f"{_devices(server.devices)} on {server.instance.name}, which has {server.instance.devices}",
         given=str(server.devices),
@@ -58,13 +55,12 @@ def devices_can_be_given(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-@rule(
+@neuron_rule(
     "NEU003",
     "The devices of a pod have a NeuronCore for each part of the model.",
     fix="ask for more devices, or lower tensor_parallel",
     source="Neuron documentation, architecture pages: NeuronCores of each chip",
 )
-@on_neuron
 def cores_suffice(server: ServingFacts) -> Iterator[Judgement]:
     cores = cores_of(server.devices, server.instance)
     yield Judgement(
@@ -77,14 +73,13 @@ def cores_suffice(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-@rule(
+@neuron_rule(
     "NEU004",
     "No NeuronCore of a pod is idle.",
     severity="warning",
     fix="ask for fewer devices, or split the model over more cores",
     source="source system for Llama-3 on Ray Serve: 12 devices for 2 cores; AWS's sample for disaggregated inference: 8 for 8",
 )
-@on_neuron
 def no_core_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     cores = cores_of(server.devices, server.instance)
     used = server.copies * server.tensor_parallel
@@ -102,13 +97,12 @@ def no_core_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-@rule(
+@neuron_rule(
     "NEU005",
     "The engine supports the tensor parallel degree.",
     fix="choose one of the supported degrees",
     source=_FEATURE_GUIDE,
 )
-@on_neuron
 def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
     degrees = server.engine.tensor_parallel.get(server.instance.family)
     if degrees is None:
@@ -123,25 +117,21 @@ def degree_is_supported(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
-@rule(
+heads_divide = neuron_rule(
     "NEU006",
     "Attention heads divide evenly among the cores.",
     fix="choose a tensor_parallel that divides the number of heads",
     source=_FEATURE_GUIDE,
-)
-@on_neuron
-def heads_divide(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.heads(server)
+)(any_accelerator.heads)
 
 
-@rule(
+@neuron_rule(
     "NEU007",
     "No KV head is held more than once.",
     severity="warning",
     fix="where the memory is wanted for sequences, split over at most as many cores as the model has KV heads",
     source="NxD Inference, REPLICATE_TO_TP_DEGREE and CONVERT_TO_MHA",
 )
-@on_neuron
 def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
         return
@@ -151,31 +141,27 @@ def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
         holds=held == model.kv_heads,
         path=server.at("tensor_parallel"),
         working=(f"{held} KV heads held over {degree} cores / {model.kv_heads} of {model.name} = {held / model.kv_heads:g}",),
-        message=f"each of the {model.kv_heads} KV heads is held {held / model.kv_heads:g} times, and the KV cache with them",
+        message=f"each of the {model.kv_heads} KV heads is held {held / model.kv_heads:g} times, and so is its KV cache",
         given=str(degree),
         allowed=f"at most {model.kv_heads} for one of each",
     )
 
 
-@rule(
+memory_suffices = neuron_rule(
     "NEU008",
     "Weights and KV cache fit the memory of a NeuronCore.",
     fix="lower max_num_seqs or max_model_len, or split the model over more cores",
     source="Neuron documentation (memory of each chip; determine_available_memory design); checked against a measurement, "
     "see serving/memory.py",
-)
-@on_neuron
-def memory_suffices(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.memory(server)
+)(any_accelerator.memory)
 
 
-@rule(
+@neuron_rule(
     "NEU009",
     "A pod that takes a part of a node's devices goes through the Neuron scheduler.",
     fix="turn the Neuron scheduler on (accelerators.neuron.scheduler)",
     source="aws-neuron-sdk, Neuron scheduler extension: the kubelet alone may pick devices that are not neighbours",
 )
-@on_neuron
 def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]:
     needed = needs_scheduler(server.devices, server.instance)
     given = f"{server.devices} of the {server.instance.devices} devices of {server.instance.name}"
@@ -200,136 +186,37 @@ def parts_of_nodes_have_a_scheduler(server: ServingFacts) -> Iterator[Judgement]
 )
 def engine_is_for_the_chip(server: ServingFacts) -> Iterator[Judgement]:
     if server.instance.neuron or server.engine.neuron:
-        yield from judgements.engine(server)
+        yield from any_accelerator.engine(server)
 
 
-@rule(
+engine_knows_the_model = neuron_rule(
     "NEU013",
     "The engine knows the model's architecture.",
     fix="choose another engine profile; what Neuron does not serve runs on GPUs",
     source="model lists of NxD Inference and of vLLM on Neuron, as catalog/engines.toml keeps them",
-)
-@on_neuron
-def engine_knows_the_model(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.architecture(server)
+)(any_accelerator.architecture)
 
 
-@rule(
+@neuron_rule(
     "NEU014",
     "Flags of the KV cache and of buckets agree with batch and length.",
     fix="leave the flag out: the engine profile sets what is needed",
-    source=_CONFIGURATION,
+    source="Neuron documentation, vLLM on Neuron: user guide for NxD Inference (generation C), configuration options (D)",
 )
-@on_neuron
 def flags_agree(server: ServingFacts) -> Iterator[Judgement]:
     if buckets := server.engine.generation.buckets:
-        yield from _buckets(server, buckets)
+        yield from kv_flags.buckets_agree(server, buckets)
     if not server.engine.generation.paged:
-        yield from _blocks(server)
+        yield from kv_flags.blocks_agree(server)
 
 
-def _blocks(server: ServingFacts) -> Iterator[Judgement]:
-    """Without prefix caching one block a sequence; with it, as many as the batch at its longest takes."""
-    generation = server.engine.generation
-    caches_prefixes = switched(server.arguments, "enable-prefix-caching", False)
-    sequences, length = server.max_num_seqs, server.max_model_len
-    size, blocks = flag(server.arguments, "block-size"), flag(server.arguments, "num-gpu-blocks-override")
-    if (size or generation.needs_block_size) and not caches_prefixes:
-        yield Judgement(
-            holds=size == str(length),
-            path=server.at("extra_args"),
-            working=(f"one block a sequence: --block-size = max_model_len = {length}",),
-            message="without prefix caching a block holds a whole sequence",
-            given=f"--block-size={size}" if size else "no --block-size",
-            allowed=f"--block-size={length}",
-            fix=f"give --block-size={length}" if generation.needs_block_size else "",
-        )
-    if blocks is None or not blocks.isdecimal():
-        return
-    if caches_prefixes and size and size.isdecimal() and int(size):
-        needed = -(-length // int(size)) * sequences
-        formula = f"{length} tokens / {size} a block, rounded up, x {sequences} sequences = {needed} blocks"
-        holds, allowed = int(blocks) >= needed, f"at least {needed}"
-    elif not caches_prefixes and generation.blocks_are_sequences:
-        formula = f"one block a sequence: --num-gpu-blocks-override = max_num_seqs = {sequences}"
-        holds, allowed = int(blocks) == sequences, str(sequences)
-    else:
-        return
-    yield Judgement(
-        holds=holds,
-        path=server.at("extra_args"),
-        working=(formula,),
-        message=f"{blocks} blocks for {sequences} sequences of {length} tokens",
-        given=f"--num-gpu-blocks-override={blocks}",
-        allowed=allowed,
-    )
-
-
-def _buckets(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
-    """Graphs are compiled for these sizes, and the largest must be the largest that comes."""
-    text = flag(server.arguments, known.flag)
-    if text is None:
-        return
-    config = _config(text, known.key)
-    if config is None:
-        yield Judgement(
-            holds=False,
-            path=server.at("extra_args"),
-            working=(f'--{known.flag} takes JSON: {{"{known.key}": {{...}}}}',),
-            message=f"--{known.flag} is not a JSON object with an object '{known.key}'",
-            given=text,
-        )
-        return
-    batched = flag(server.arguments, "max-num-batched-tokens")
-    for key, what, largest in (
-        ("num_seqs_buckets", "max_num_seqs", str(server.max_num_seqs)),
-        ("num_batched_tokens_buckets", "--max-num-batched-tokens", batched),
-    ):
-        if key in config and largest is not None:
-            buckets = config[key]
-            yield Judgement(
-                holds=isinstance(buckets, list) and [str(one) for one in buckets[-1:]] == [largest],
-                path=server.at("extra_args"),
-                working=(f"last of {key} = {what} = {largest}",),
-                message=f"the last of {key} is not {what}",
-                given=json.dumps(buckets),
-                allowed=f"[..., {largest}]",
-            )
-    segments = config.get("kv_segment_size_buckets")
-    if segments is not None:
-        size = flag(server.arguments, "block-size") or ""
-        block = int(size) if size.isdecimal() and int(size) else known.block_size
-        sizes = [one for one in known.segment_sizes if one % block == 0]
-        tokens = config.get("num_batched_tokens_buckets", segments)
-        yield Judgement(
-            holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
-            path=server.at("extra_args"),
-            working=(
-                f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, multiples of the block of {block}",
-            ),
-            message="kv_segment_size_buckets do not suit the kernel of segmented attention",
-            given=f"{json.dumps(segments)}, num_batched_tokens_buckets {json.dumps(tokens)}",
-            allowed=f"equal lists out of {', '.join(map(str, sizes))}",
-        )
-
-
-def _config(text: str, key: str) -> Mapping[str, Any] | None:
-    try:
-        config = json.loads(text)
-    except ValueError:
-        return None
-    found = config.get(key, {}) if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else None
-
-
-@rule(
+@neuron_rule(
     "NEU015",
     "The Neuron driver of the nodes is as new as the image's SDK.",
     severity="warning",
     fix="choose a newer AMI release (ami.release_version), or an engine profile of an older SDK",
     source="Neuron release notes: driver of each SDK; containers of SDK 2.30 and later do not work with drivers up to 2.26",
 )
-@on_neuron
 def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
     engine, driver = server.engine, server.placement.driver
     if driver is None or engine.sdk is None or engine.retired:
@@ -342,12 +229,12 @@ def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
         path=server.at("engine"),
         working=(
             f"driver on the nodes of pool '{server.placement.pool}': {driver}; SDK of the image: {engine.sdk}",
-            f"oldest driver it is known to run on: {oldest}",
+            f"oldest driver it is known to work with: {oldest}",
             *([f"does not work with drivers up to {floor}"] if floor else []),
         ),
         message=f"containers of Neuron SDK {engine.sdk} do not work with driver {driver}"
         if broken
-        else f"Neuron SDK {engine.sdk} is untried on driver {driver}",
+        else f"Neuron SDK {engine.sdk} is untested with driver {driver}",
         given=driver,
         allowed=f"{oldest} or newer",
         severity="error" if broken else None,
@@ -357,55 +244,47 @@ def driver_suits_the_image(server: ServingFacts) -> Iterator[Judgement]:
 # -- pods -----------------------------------------------------------------------------------------------------------------------
 
 
-@rule(
+pod_fits = neuron_rule(
     "NEU021",
     "A pod fits a node.",
     fix="ask for less CPU or memory, or leave them out for the devices' share",
     source="Kubernetes node allocatable as AL2023 reserves it; DaemonSets' requests inferred",
-)
-@on_neuron
-def pod_fits(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.pod(server)
+)(any_accelerator.pod)
 
 
-@rule(
+ports_agree = neuron_rule(
     "NEU022",
     "The engine listens where the Service leads.",
     fix="leave --port out",
     source="vLLM documentation, --port (default 8000)",
-)
-@on_neuron
-def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
-    yield from judgements.ports(server)
+)(any_accelerator.ports)
 
 
-@rule(
+@neuron_rule(
     "NEU023",
     "Compiled graphs outlive the pod.",
     severity="warning",
     fix="keep the compile cache in S3 or on a volume",
     source="Neuron documentation, compile cache; cold compilations of 15 to 30 minutes",
 )
-@on_neuron
 def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
     seconds = server.engine.startup.compile_s
     yield Judgement(
         holds=server.compile_cache,
         path=server.at("compile_cache"),
         working=(f"every start may compile for up to {seconds} s",),
-        message=f"every start of a pod compiles again, which may take {seconds // 60} minutes",
+        message=f"every pod start compiles again, which may take {seconds // 60} minutes",
         given="none",
     )
 
 
-@rule(
+@neuron_rule(
     "NEU025",
     "A pod has the host memory to hold the weights while they are loaded.",
     severity="warning",
     fix="ask for more memory, or choose an instance type with more",
     source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices",
 )
-@on_neuron
 def weights_fit_the_host(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None or not server.memory_mib:
         return

@@ -1,4 +1,4 @@
-"""What an autoscaler must keep to. Numbers SCL…"""
+"""Rules for autoscalers. Ids SCL…"""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,7 @@ from eks_inference.pools.plan import allocatable
 from eks_inference.rules import Judgement, rule
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
-from eks_inference.serving.facts import ServingFacts
-from eks_inference.serving.scaling_facts import ScalingFacts
+from eks_inference.serving.facts import ScalingFacts, ServingFacts
 
 
 @rule(
@@ -36,7 +35,7 @@ def one_pod_stays(scaling: ScalingFacts) -> Iterator[Judgement]:
         holds=scaling.spec.min >= 1,
         path=(*scaling.path, "min"),
         working=(f"min {scaling.spec.min}",),
-        message="with no pod left there is no metric, and so never a pod again",
+        message="without pods there is no metric, so the autoscaler never adds a pod again",
         given=str(scaling.spec.min),
         allowed="at least 1",
     )
@@ -54,7 +53,7 @@ def room_to_scale(scaling: ScalingFacts) -> Iterator[Judgement]:
         holds=scaling.spec.min < scaling.spec.max,
         path=(*scaling.path, "max"),
         working=(f"min {scaling.spec.min}, max {scaling.spec.max}",),
-        message="min and max are the same: it never scales",
+        message="min and max are equal: it never scales",
         given=str(scaling.spec.max),
     )
 
@@ -73,10 +72,10 @@ def lulls_are_short(scaling: ScalingFacts) -> Iterator[Judgement]:
         holds=scaling.spec.scale_in_seconds >= 60,
         path=(*scaling.path, "scale_in_seconds"),
         working=(
-            f"load must be low for {scaling.spec.scale_in_seconds} s before a pod goes; "
-            f"getting it back takes up to {startup.download_s} + {startup.load_s} = {warm} s",
+            f"load must be low for {scaling.spec.scale_in_seconds} s before a pod is removed; "
+            f"a new one takes up to {startup.download_s} + {startup.load_s} = {warm} s",
         ),
-        message=f"a pod may go after {scaling.spec.scale_in_seconds} s and take {warm} s to come back",
+        message=f"a pod may be removed after {scaling.spec.scale_in_seconds} s, and a new one takes {warm} s",
         given=str(scaling.spec.scale_in_seconds),
         allowed="at least 60",
     )
@@ -102,7 +101,7 @@ def nodes_hold_all_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
             f"{nodes} nodes x {each} pods = {room} pods on pool '{scaling.server.placement.pool}' "
             f"({scaling.server.instance.name}); max {scaling.spec.max}",
         ),
-        message=f"of {scaling.spec.max} pods, {scaling.spec.max - room} would find no node",
+        message=f"{scaling.spec.max - room} of {scaling.spec.max} pods would find no node",
         given=str(scaling.spec.max),
         allowed=f"at most {room}",
     )
@@ -125,9 +124,9 @@ def queue_is_the_right_one(scaling: ScalingFacts) -> Iterator[Judgement]:
         holds=inside,
         path=(*scaling.path, "metric"),
         working=(
-            f"{spec.metric}: of {'vLLM, where requests wait' if inside else 'the queue of Triton, which vLLM empties at once'}",
+            f"{spec.metric}: from {'vLLM, where requests wait' if inside else 'the queue of Triton, which vLLM empties at once'}",
         ),
-        message="requests wait inside vLLM, and this metric counts those before it",
+        message="requests wait inside vLLM, and this metric counts only those that have not reached it",
         given=spec.metric,
         allowed="vllm_time_to_first_token_ms",
     )
@@ -150,9 +149,9 @@ def windows_hold_scrapes(scaling: ScalingFacts) -> Iterator[Judgement]:
         path=("observability", "prometheus", "scrape_interval_seconds"),
         working=(
             f"window {RATE_WINDOW_SECONDS} s / a scrape every {every} s = {scrapes} scrapes; "
-            f"{SCRAPES_IN_A_WINDOW} leave some to lose, fewer than 2 are no rate",
+            f"{SCRAPES_IN_A_WINDOW} tolerate lost scrapes, and a rate needs at least 2",
         ),
-        message=f"{scaling.spec.metric} is a rate over {RATE_WINDOW_SECONDS} s, in which {scrapes} scrapes fall",
+        message=f"{scaling.spec.metric} is a rate over {RATE_WINDOW_SECONDS} s, which holds only {scrapes} scrapes",
         given=str(every),
         allowed=f"at most {RATE_WINDOW_SECONDS // SCRAPES_IN_A_WINDOW}",
         severity="error" if scrapes < 2 else None,
@@ -176,10 +175,10 @@ def pods_work_on_what_they_have(scaling: ScalingFacts) -> Iterator[Judgement]:
         holds=spec.concurrent_requests <= room,
         path=(*scaling.path, "concurrent_requests"),
         working=(
-            f"{server.max_num_seqs} sequences x {server.copies} copies = {room} at once in a pod; "
-            f"wanted {spec.concurrent_requests:g} a pod",
+            f"{server.max_num_seqs} sequences x {server.copies} copies = {room} at once per pod; "
+            f"target: {spec.concurrent_requests:g} per pod",
         ),
-        message=f"a pod works on {room} requests at once: {spec.concurrent_requests - room:g} wait before another pod comes",
+        message=f"a pod works on {room} requests at once: {spec.concurrent_requests - room:g} wait before another pod is added",
         given=f"{spec.concurrent_requests:g}",
         allowed=f"at most {room}",
     )
@@ -197,18 +196,18 @@ def nodes_go_with_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
     yield Judgement(
         holds=nodes is None,
         path=scaling.path,
-        working=(f"pool '{pool}': " + ("nodes by need" if nodes is None else f"{nodes} nodes, however many pods there are"),),
-        message=f"pool '{pool}' keeps its {nodes} nodes when pods go: nothing is saved",
+        working=(f"pool '{pool}': " + ("nodes on demand" if nodes is None else f"{nodes} nodes for any number of pods"),),
+        message=f"pool '{pool}' keeps its {nodes} nodes when pods are removed: nothing is saved",
         given=f"{scaling.spec.min} to {scaling.spec.max} pods",
     )
 
 
 def _pods_of_a_node(server: ServingFacts) -> int:
-    """Pods of a server that fit an empty node by devices, CPU and memory."""
+    """Returns how many pods of the server fit an empty node by devices, CPU and memory."""
     usable = allocatable(server.instance)
-    wishes = (
+    requests = (
         (server.devices, server.instance.devices),
         (server.cpu_millis, usable.cpu_millis),
         (server.memory_mib, usable.memory_mib),
     )
-    return min((have // want for want, have in wishes if want), default=0)
+    return min((have // want for want, have in requests if want), default=0)

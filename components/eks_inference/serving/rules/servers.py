@@ -1,4 +1,4 @@
-"""What a model server must keep to on any accelerator. Numbers SRV…"""
+"""Rules for model servers on any accelerator. Ids SRV…"""
 
 import re
 from collections.abc import Iterator
@@ -10,20 +10,19 @@ from eks_inference.serving.flags import flag
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
-# Tags of the images the engine profiles come from: vLLM's release, the Neuron SDK, Triton's release. From an image of one's own
-# nobody can read anything.
+# Tags of the public images behind the engine profiles: vLLM release, Neuron SDK, Triton release. The tag of a custom image says
+# nothing.
 _TAGS = {
     "vLLM": re.compile(r"-vllm-neuronx:v?(\d+\.\d+)\.|/vllm-openai:v?(\d+\.\d+)\."),
     "Neuron SDK": re.compile(r":[^/]*-sdk(\d+\.\d+)\."),
     "Triton": re.compile(r"/tritonserver:(\d+\.\d+)-"),
 }
 
-# A spot node is told two minutes before it ends (EC2 user guide, "Spot Instance interruption notices").
+# EC2 announces a spot interruption two minutes ahead (EC2 user guide, "Spot Instance interruption notices").
 _SPOT_NOTICE_S = 120
 
-
 _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""Lets vLLM start with sequences longer than the model was made for."""
+"""Makes vLLM accept sequences longer than the model was trained for."""
 
 
 @rule(
@@ -43,11 +42,11 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
         path=server.at("startup_timeout"),
         working=(
             f"download {startup.download_s} + load {startup.load_s} = {warm} s with everything compiled",
-            f"+ compilation {startup.compile_s} = {startup.engine_s} s the first time; waited for: {given} s",
+            f"+ compilation {startup.compile_s} = {startup.engine_s} s the first time; timeout: {given} s",
         ),
         message=f"{given} s is less than a start takes even with everything compiled: the server never comes up"
         if given < warm
-        else f"{given} s may be less than a start takes that has to compile",
+        else f"{given} s may be too short for a start that has to compile",
         given=f"{given} s",
         allowed=f"at least {startup.engine_s} s",
         severity="error" if given < warm else "warning",
@@ -128,10 +127,10 @@ def long_loads_are_not_on_spot(server: ServingFacts) -> Iterator[Judgement]:
         path=server.at("pool"),
         working=(
             f"node {startup.node_start_s} + image {startup.image_pull_s} + download {startup.download_s} + load {startup.load_s} "
-            f"= {seconds} s, compilation aside; notice of a spot node: {_SPOT_NOTICE_S} s",
+            f"= {seconds} s without compilation; notice before a spot interruption: {_SPOT_NOTICE_S} s",
         ),
         message=f"pool '{server.placement.pool}' may be spot capacity: its nodes end {_SPOT_NOTICE_S} s after a notice, and "
-        f"another takes up to {seconds} s until it answers",
+        f"a replacement takes up to {seconds} s until it answers",
         given=server.placement.pool,
     )
 
@@ -143,9 +142,12 @@ def long_loads_are_not_on_spot(server: ServingFacts) -> Iterator[Judgement]:
     source="vLLM takes the last of a flag given twice; everything else in the stack follows the setting",
 )
 def flags_follow_the_spec(server: ServingFacts) -> Iterator[Judgement]:
-    for setting in ("tensor_parallel", "max_num_seqs", "max_model_len"):
-        name = {"tensor_parallel": "tensor-parallel-size"}.get(setting, setting.replace("_", "-"))
-        given, wanted = flag(server.arguments, name), str(getattr(server, setting))
+    for setting, name, value in (
+        ("tensor_parallel", "tensor-parallel-size", server.tensor_parallel),
+        ("max_num_seqs", "max-num-seqs", server.max_num_seqs),
+        ("max_model_len", "max-model-len", server.max_model_len),
+    ):
+        given, wanted = flag(server.arguments, name), str(value)
         if given is not None:
             yield Judgement(
                 holds=given == wanted,
@@ -163,6 +165,6 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 
 def server_rules() -> tuple[Rule[Any], ...]:
-    """Every rule about one model server: what constructors of servers ask before they make anything."""
+    """Returns every rule about a single model server. Server components apply them before they create anything."""
     modules = (globals(), vars(neuron_rules), vars(gpu_rules))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

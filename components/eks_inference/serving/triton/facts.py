@@ -1,4 +1,4 @@
-"""What the rules judge of a Triton server: what all servers have, and its model repository."""
+"""The facts about a Triton server that rules judge: those of all servers, and its model repository."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts, replicated_facts
-from eks_inference.serving.pods import flags
+from eks_inference.serving.flags import flags
 from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.spec import TritonServerSpec
 
@@ -26,12 +26,12 @@ class TritonFacts:
     """GPUs of one copy of the model."""
 
     def at(self, *keys: str) -> Path:
-        """Where in the stack a key of the server stands."""
+        """Returns the path of a key of the server in the stack."""
         return (*self.serving.path, *keys)
 
 
 def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> TritonFacts:
-    """``placement`` is where the server runs; ``path`` is its key in the stack."""
+    """Returns all facts about a server. ``path`` is its key in the stack."""
     shape = placement.instance_type
     return TritonFacts(
         spec=spec,
@@ -42,19 +42,19 @@ def triton_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = (
     )
 
 
-def serving_facts(spec: TritonServerSpec, placement: Placement, *, scheduler: bool = False, path: Path = ()) -> ServingFacts:
-    """``placement`` is where the server runs; the Neuron scheduler does not matter to GPUs."""
+def serving_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = ()) -> ServingFacts:
+    """Returns the facts that all servers have."""
     shape = placement.instance_type
     return replicated_facts(
         spec,
         placement,
         path=path,
-        scheduler=scheduler,
+        scheduler=False,
         tensor_parallel=plan.tensor_parallel(spec, shape),
         max_num_seqs=plan.max_num_seqs(spec, shape),
         max_model_len=plan.max_model_len(spec),
         copies=plan.copies(spec, shape),
-        # As flags of ``vllm serve``: the form that rules about all servers read.
+        # Rules about all servers read flags of ``vllm serve``.
         arguments=tuple(flags(plan.engine_settings(spec, shape))),
         environment=plan.environment(spec),
         container_port=plan.PORTS["http"],

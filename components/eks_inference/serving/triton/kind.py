@@ -1,9 +1,9 @@
-"""The row of Triton servers."""
+"""Registers Triton servers as a kind."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eks_inference.serving.kinds import Kind, Site
+from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.triton.facts import triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 

@@ -1,4 +1,4 @@
-"""What a Triton server with the vLLM back end must keep to. Numbers TRI…"""
+"""Rules for Triton servers with the vLLM back end. Ids TRI…"""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -33,7 +33,7 @@ def keys_are_known(server: TritonFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=False,
             path=server.at("extra_args", _flag(key)),
-            working=(f"vLLM {release} takes {len(known)} arguments, none of this name",),
+            working=(f"vLLM {release} takes {len(known)} arguments, none with this name",),
             message=f"vLLM {release} has no argument of this name: the model does not load",
             given=_flag(key),
             allowed=_flag(nearest[0]) if nearest else f"an argument of vLLM {release}",
@@ -76,7 +76,7 @@ def metrics_are_reported(server: TritonFacts) -> Iterator[Judgement]:
     reasons = {
         "log_stats": "" if spec.log_stats else "log_stats is off",
         "report_custom_metrics": "" if spec.report_custom_metrics else "report_custom_metrics is off",
-        "engine": "" if release >= since else f"Triton {release} reports nothing of vLLM",
+        "engine": "" if release >= since else f"Triton {release} does not report vLLM metrics",
     }
     scaled = isinstance(spec.autoscaling, KedaSpec)
     wrong = {key: reason for key, reason in reasons.items() if reason}
@@ -87,7 +87,7 @@ def metrics_are_reported(server: TritonFacts) -> Iterator[Judgement]:
             f"log_stats {_on(spec.log_stats)}, report_custom_metrics {_on(spec.report_custom_metrics)}, Triton {release} "
             f"(reports since {since})",
         ),
-        message=f"no metric of vLLM is seen: {', '.join(wrong.values())}" + (", and KEDA scales by them" if scaled else ""),
+        message=f"no vLLM metrics are exported: {', '.join(wrong.values())}" + (", and KEDA scales by them" if scaled else ""),
         severity="error" if scaled else "warning",
     )
 
@@ -138,12 +138,12 @@ def metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
             (f"{scaling.metric}: mean of one request, target {scaling.target:g} ms",)
             if mean
             else (
-                "queueing of all requests together, in milliseconds a second = requests a second x milliseconds of each",
+                "queueing of all requests together, in ms per second = requests per second x ms of each",
                 f"target {scaling.target:g}: reached at 20 requests/s that wait {scaling.target / 20:g} ms each, and at "
                 f"0.2 requests/s that wait {scaling.target / 0.2:g} ms each",
             )
         ),
-        message=f"{scaling.metric} is no queue time: it grows with the number of requests, however short they wait",
+        message=f"{scaling.metric} is not a queue time: it grows with the number of requests, however briefly they wait",
         given=scaling.metric,
         allowed="vllm_time_to_first_token_ms, triton_queue_ms_per_request",
     )
@@ -165,7 +165,7 @@ def autoscaler_has_its_metrics(server: TritonFacts) -> Iterator[Judgement]:
         holds=isinstance(scaling, HpaSpec),
         path=server.at("autoscaling", "kind"),
         working=(f"{scaling.kind} reads {', '.join(wanted)}",),
-        message="Triton hands on no gauge of vLLM: KEDA would see nothing and never add a pod",
+        message="Triton exports none of vLLM's gauges: KEDA would see nothing and never add a pod",
         given=scaling.kind,
         allowed="hpa",
     )
@@ -183,20 +183,20 @@ def shared_memory_fits(server: TritonFacts) -> Iterator[Judgement]:
         holds=shared < memory,
         path=server.at("shared_memory_gib"),
         working=(f"/dev/shm {shared} MiB of the pod's {memory} MiB",),
-        message=f"/dev/shm may take {shared} MiB, and the pod has {memory} MiB for everything",
+        message=f"/dev/shm may take {shared} MiB, but the pod has only {memory} MiB in total",
         given=f"{server.spec.shared_memory_gib} GiB",
         allowed=f"less than {memory / 1024:.1f} GiB",
     )
 
 
 def _arguments(server: TritonFacts) -> tuple[str, frozenset[str] | None]:
-    """The engine's vLLM release and what it takes; nothing where the catalog has no list of that release."""
+    """Returns the engine's vLLM release and its arguments; None where the catalog has no list for that release."""
     release = server.spec.profile.vllm
     return release, known_arguments().get(release)
 
 
 def _dropped(key: str, release: str) -> str:
-    """The newest older release that took a key this one does not; empty when there is none."""
+    """Returns the newest older release that took a key that this release does not take; empty if there is none."""
     lists = list(known_arguments())  # oldest first
     older = [other for other in lists[: lists.index(release)] if key in known_arguments()[other]]
     return older[-1] if older and key not in known_arguments()[release] else ""
@@ -207,7 +207,6 @@ def _keys_hold(server: TritonFacts, why: str) -> Judgement:
 
 
 def _flag(key: str) -> str:
-    """A key of model.json as ``extra_args`` spells it."""
     return key.replace("_", "-")
 
 
@@ -216,5 +215,5 @@ def _on(setting: bool) -> str:
 
 
 def triton_rules() -> tuple[Rule[Any], ...]:
-    """Every rule about Triton servers alone."""
+    """Returns every rule for Triton servers only."""
     return tuple(one for one in globals().values() if isinstance(one, Rule))

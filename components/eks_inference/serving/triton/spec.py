@@ -11,7 +11,7 @@ from eks_inference.serving.spec import EngineName, HubModel, S3Model
 from eks_inference.spec import Spec
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
-"""The newest Triton whose vLLM release the catalog knows."""
+"""The newest Triton whose vLLM release is in the catalog."""
 
 SETTINGS_OF_THEIR_OWN = {
     "model": "model",
@@ -24,74 +24,73 @@ SETTINGS_OF_THEIR_OWN = {
     "enforce-eager": "enforce_eager",
     "disable-log-stats": "log_stats",
 }
-"""Arguments of the engine that follow from other keys of the spec, and from which."""
-
+"""Engine arguments that follow from other keys of the spec, with those keys."""
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]{0,62}$")]
 
 
 class ConfigMapRepository(Spec):
-    """The model repository as a ConfigMap: two small files, read from the API server. Nothing in AWS."""
+    """The model repository as a ConfigMap with two small files. It needs nothing in AWS."""
 
     kind: Literal["config_map"] = Field(default="config_map", description="In a ConfigMap.")
 
 
 class S3Repository(Spec):
-    """The model repository in S3, as the source system has it, copied into the pod before Triton starts.
+    """The model repository in S3, as in the source system. An init container copies it into the pod before Triton starts.
 
-    The pods' own role reads it, by EKS Pod Identity. Triton could read S3 itself, but takes credentials once, and those of Pod
-    Identity expire within hours.
+    The pods read it with their own role, by EKS Pod Identity. Triton could read S3 itself, but it loads credentials only once,
+    and those of Pod Identity expire within hours.
     """
 
     kind: Literal["s3"] = Field(description="In S3.")
     bucket: BucketName | None = Field(
         default=None,
-        description="Bucket that exists, in this account and region. Default: one is made, which goes with the stack.",
+        description="Existing bucket in this account and region. Default: a new bucket, which is deleted with the stack.",
     )
     prefix: str = Field(
         default="model_repository",
         pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$",
-        description="What the keys of all files begin with. Servers that share a bucket need one each.",
+        description="Prefix of the keys of all files. Servers that share a bucket need different prefixes.",
     )
 
 
 Repository = Annotated[ConfigMapRepository | S3Repository, Field(discriminator="kind")]
-"""Where Triton's model repository is kept, told apart by ``kind``."""
+"""Where Triton's model repository is kept; ``kind`` selects the type."""
 
 
 class EphemeralCache(Spec):
-    """Downloads of the Hugging Face Hub on the node's disk, for the life of the pod: on local NVMe where the node has it."""
+    """Downloads from the Hugging Face Hub on the node's disk (local NVMe if it has any), for the lifetime of the pod."""
 
     kind: Literal["ephemeral"] = Field(default="ephemeral", description="A volume of the pod.")
     size_gib: int | None = Field(
         default=None,
         ge=1,
-        description="Disk set aside; more than this ends the pod. Default: twice the weights of a model that the catalog knows, "
-        "at least 20, and 100 for others.",
+        description="Disk reserved; a pod that uses more is evicted. Default: twice the weights of a model in the catalog, but "
+        "at least 20; 100 for other models.",
     )
 
 
 class HostPathCache(Spec):
-    """Downloads of the Hugging Face Hub in a folder of the node, as the source system has it: they outlive the pod.
+    """Downloads from the Hugging Face Hub in a folder of the node, as in the source system. They outlive the pod.
 
-    Two exceptions to Pod Security "restricted" come with it: host folders are forbidden to pods below "privileged", and a folder
-    that the kubelet makes belongs to root, so a container that runs as root hands it to Triton's user before each start.
+    This needs two exceptions to Pod Security "restricted". Only "privileged" allows host folders. A folder that the kubelet
+    creates belongs to root, so a container that runs as root gives it to Triton's user before each start.
     """
 
     kind: Literal["host_path"] = Field(description="A folder of the node.")
     path: str = Field(
-        default="/var/cache/huggingface", pattern=r"^(/[\w.-]+){2,}$", description="The folder; made when it is not there."
+        default="/var/cache/huggingface", pattern=r"^(/[\w.-]+){2,}$", description="The folder; created if it does not exist."
     )
 
 
 Cache = Annotated[EphemeralCache | HostPathCache, Field(discriminator="kind")]
-"""Where downloads of the Hugging Face Hub stay, told apart by ``kind``."""
+"""Where downloads from the Hugging Face Hub are kept; ``kind`` selects the type."""
 
 
 class TritonServerSpec(ReplicatedServerSpec):
     """Triton Inference Server with the vLLM back end on NVIDIA GPUs.
 
-    It speaks Triton's own protocol (KServe v2) over HTTP and gRPC, not the OpenAI API: clients of that need a ``vllm`` server.
+    It speaks Triton's own protocol (KServe v2) over HTTP and gRPC. Clients of the OpenAI API need a ``vllm`` server.
     """
 
     engine_servers: ClassVar[tuple[str, ...]] = ("triton",)
@@ -99,66 +98,72 @@ class TritonServerSpec(ReplicatedServerSpec):
 
     kind: Literal["triton"] = "triton"
     model_name: ModelName | None = Field(
-        default=None, description="The name requests give the model. Default: the last part of the model's id."
+        default=None, description="Name of the model in requests. Default: the last part of the model's id."
     )
     engine: EngineName = DEFAULT_ENGINE
     image: PinnedImage | None = Field(
-        default=None, description="Image instead of the engine profile's, of the same vLLM release."
+        default=None, description="Image that replaces the engine profile's, with the same vLLM release."
     )
     tensor_parallel: int | None = Field(
         default=None,
         ge=1,
-        description="GPUs one copy of the model is split over. Default: all of the pod. 1: each GPU of the pod gets a copy.",
+        description="GPUs that one copy of the model is split over. Default: all of the pod. 1: each GPU of the pod gets a copy.",
     )
     max_model_len: int | None = Field(
-        default=None, ge=1, description="Longest sequence, prompt and answer together, in tokens. Default: the model's own."
+        default=None,
+        ge=1,
+        description="Maximum length of a sequence (prompt and answer), in tokens. Default: that of the model.",
     )
     max_num_seqs: int | None = Field(
         default=None,
         ge=1,
-        description="Sequences one copy works on at once. Default: vLLM's own, 256, or 1024 on GPUs of 70 GiB or more that are "
-        "newer than A100. The KV cache is paged: sequences that find no room in it wait.",
+        description="Sequences that one copy processes at once. Default: that of vLLM, which is 256, or 1024 on GPUs newer than "
+        "A100 with 70 GiB or more. The KV cache is paged: sequences that do not fit wait.",
     )
     gpu_memory_utilization: float = Field(
-        default=0.9, gt=0, le=1, description="Share of the GPU's memory that weights, KV cache and all else of vLLM may take."
+        default=0.9,
+        gt=0,
+        le=1,
+        description="Share of the GPU's memory that vLLM may use for weights, KV cache and all else.",
     )
     dtype: Literal["auto", "bfloat16", "float16"] = Field(
-        default="auto", description="Type of weights and arithmetic. auto: the model's own. T4 GPUs have no bfloat16."
+        default="auto", description="Data type of weights and arithmetic. auto: that of the model. T4 GPUs have no bfloat16."
     )
     enforce_eager: bool = Field(
-        default=False, description="Run without compiled CUDA graphs: a faster start, less memory, slower answers."
+        default=False, description="Run without compiled CUDA graphs: faster start, less memory, slower answers."
     )
     log_stats: bool = Field(
-        default=True, description="Let vLLM count. The source system has it off, and so sees no token, no latency of the engine."
+        default=True,
+        description="Collect vLLM metrics. The source system does not, and so sees neither tokens nor engine latency.",
     )
     report_custom_metrics: bool = Field(
-        default=True, description="Let Triton report what vLLM counts, on its own metrics port; releases since 24.08 do."
+        default=True, description="Let Triton export vLLM metrics on its own metrics port. Releases since 24.08 can."
     )
     engine_health_check: bool = Field(
         default=False,
-        description="Ask vLLM whether it is well with every request, and take the pod out of its Service when it is not.",
+        description="Check the health of vLLM with every request. An unhealthy pod is removed from the Service.",
     )
     repository: Repository = Field(
         default_factory=lambda: ConfigMapRepository(), description="Where the model repository is kept. Default: a ConfigMap."
     )
     cache: Cache = Field(
         default_factory=lambda: EphemeralCache(),
-        description="Where downloads of the Hugging Face Hub stay. Default: in the pod. Of no use to models from S3 or a volume.",
+        description="Where downloads from the Hugging Face Hub are kept. Default: in the pod. For models of the Hub only.",
     )
     prefetch: bool = Field(
         default=False,
-        description="Keep the image on all nodes of the pool, by a DaemonSet that does nothing. Of use where nodes stay: a new "
-        "node pulls for both at the same time.",
+        description="Keep the image on all nodes of the pool with an idle DaemonSet. This helps only on long-lived nodes: a new "
+        "node pulls the image for both at the same time.",
     )
     shared_memory_gib: int = Field(
         default=2,
         ge=1,
-        description="Size of /dev/shm, a part of the memory: Triton and its back end talk through it, and GPUs of one copy.",
+        description="Size of /dev/shm, a part of the memory. Triton, its back end and the GPUs of one copy communicate there.",
     )
 
     @property
     def served_name(self) -> str:
-        """The name requests give the model, and that of its folder in the model repository."""
+        """Name of the model in requests, and of its folder in the model repository."""
         return self.model_name or self.model.id.rpartition("/")[2]
 
     @property
@@ -170,14 +175,12 @@ class TritonServerSpec(ReplicatedServerSpec):
     def _keys_given_once(self) -> Self:
         twice = {key: SETTINGS_OF_THEIR_OWN[key] for key in self.extra_args if key in SETTINGS_OF_THEIR_OWN}
         if twice:
-            instead = ", ".join(f"{key}: say {setting}" for key, setting in twice.items())
+            instead = ", ".join(f"{key}: use {setting}" for key, setting in twice.items())
             raise ValueError(f"extra_args: these flags have settings of their own ({instead})")
         return self
 
     @model_validator(mode="after")
     def _cache_is_for_downloads(self) -> Self:
         if isinstance(self.cache, HostPathCache) and not isinstance(self.model, HubModel):
-            raise ValueError(
-                f"cache: a model of kind {self.model.kind} is not downloaded from the Hugging Face Hub; leave it out"
-            )
+            raise ValueError(f"cache: a model of kind {self.model.kind} does not come from the Hugging Face Hub; leave cache out")
         return self

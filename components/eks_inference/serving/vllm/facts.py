@@ -1,4 +1,4 @@
-"""What the rules of serving judge of a plain vLLM server: its pods, each with one copy of the model."""
+"""The facts about a plain vLLM server, whose pods hold one copy of the model each."""
 
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
@@ -9,7 +9,7 @@ from eks_inference.serving.vllm.spec import VllmServerSpec
 
 
 def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool, path: Path = ()) -> ServingFacts:
-    """``scheduler`` says whether the Neuron scheduler extension is installed."""
+    """Returns what the serving rules judge. ``scheduler`` says whether the Neuron scheduler extension is installed."""
     return replicated_facts(
         spec,
         placement,

@@ -1,9 +1,9 @@
-"""The row of plain vLLM servers."""
+"""Registers plain vLLM servers as a kind."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eks_inference.serving.kinds import Kind, Site
+from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 

@@ -12,28 +12,25 @@ _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 
 
 class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
-    """vLLM by itself, on Neuron devices or GPUs: one or several equal pods behind one OpenAI API."""
+    """Plain vLLM on Neuron devices or GPUs: one or several equal pods behind one OpenAI API."""
 
     kind: Literal["vllm"]
     image: ServerImage | None = Field(
         default=None,
         description=(
-            "Image with the engine profile's vLLM: a reference with tag or digest, or one built in the cluster. Default: the "
-            "engine profile's. Built without a Dockerfile of yours it is that image, in a repository of the stack."
+            "Image with the engine profile's vLLM: a reference with tag or digest, or an image built in the cluster. Default: "
+            "the engine profile's image. A build without a Dockerfile copies that image to a repository of the stack."
         ),
     )
-    tensor_parallel: int = Field(ge=1, description="NeuronCores or GPUs the model is split over.")
-    max_model_len: int = Field(ge=1, description="Longest sequence, prompt and answer together, in tokens.")
-    max_num_seqs: int = Field(ge=1, description="Sequences one pod works on at once. On Neuron: the batch it is compiled for.")
     autoscaling: KedaSpec | None = Field(
-        default=None, description="What changes the number of pods, instead of replicas. Absent: nothing does."
+        default=None, description="Autoscaler that sets the number of pods instead of replicas. Default: none."
     )
     disk_gib: int = Field(
         default=100,
         ge=10,
         description=(
-            "Node disk set aside for what one pod downloads, compiles and writes; more than this ends the pod. A model copied "
-            "from S3 comes on top, by its own size_gib."
+            "Node disk reserved for what one pod downloads, compiles and writes; a pod that uses more is evicted. A model copied "
+            "from S3 needs its own size_gib in addition."
         ),
     )
     port: int | None = Field(
@@ -46,7 +43,7 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
 
     @field_validator("image")
     @classmethod
-    def _without_ray(cls, image: ServerImage | None) -> ServerImage | None:
+    def _default_dockerfile(cls, image: ServerImage | None) -> ServerImage | None:
         if isinstance(image, InClusterImage) and image.dockerfile is None:
             return image.model_copy(update={"dockerfile": _DOCKERFILE})
         return image

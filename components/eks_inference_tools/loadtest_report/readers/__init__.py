@@ -1,1 +1,1 @@
-"""One module a tool: how its result file is known, and what of it goes where in a ``Run``."""
+"""One module per tool: recognises its result file and converts it to ``Run`` records."""

@@ -1,4 +1,4 @@
-"""Result files as runs. Whatever is wrong with any of them is told at once."""
+"""Reads result files as runs, and reports the problems of all files at once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ from stackgraph.problems import Problem, ProblemsFound
 
 READERS = (llmperf.READER, aiperf.READER, genai_perf.READER, vllm_bench.READER, guidellm.READER, runner.READER)
 
-UNDERSTOOD = "; ".join(f"{reader.tool} ({reader.files})" for reader in READERS)
+SUPPORTED = "; ".join(f"{reader.tool} ({reader.files})" for reader in READERS)
 
-_MOST_KEYS = 8
-_MOST_FAULTS = 6
+_MAX_KEYS = 8
+_MAX_FAULTS = 6
 _OTHER_FILES = {
-    # A key of an object, or of the first object of a list, that only files beside the wanted one have.
-    "experiments": "this is what perf_analyzer measured; genai-perf's summary is profile_export_genai_perf.json beside it",
-    "error_code": "these are LLMPerf's single responses; its summary is *_summary.json beside it",
+    # Keys of an object, or of a list's first object, that identify other files of the same tools.
+    "experiments": "this is raw data of perf_analyzer; genai-perf's summary is profile_export_genai_perf.json in the same folder",
+    "error_code": "these are single responses of LLMPerf; its summary is *_summary.json in the same folder",
 }
 
 
 def read_all(paths: Sequence[Path]) -> list[list[Run]]:
-    """The runs of each file, in its order. Raises ``ProblemsFound`` with the problems of all files."""
+    """Returns the runs of each file in order. Raises ``ProblemsFound`` with the problems of all files."""
     found: list[list[Run]] = []
     problems: list[Problem] = []
     for path in paths:
@@ -45,18 +45,18 @@ def _read(path: Path) -> list[Run]:
     for document in _documents(path):
         reader = next((one for one in READERS if isinstance(document, Mapping) and one.recognises(document)), None)
         if reader is None:
-            raise ProblemsFound([_unknown(path, document)])
+            raise _unknown(path, document)
         fields = Fields(document)
         runs += [replace(run, file=str(path)) for run in reader.read(fields)]
         if fields.faults:
             faults = list(dict.fromkeys(fields.faults))
-            more = f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
+            more = f"; and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
             problems.append(
                 Problem(
-                    f"results of {reader.tool}, but not all that they have to hold",
+                    f"incomplete or invalid results of {reader.tool}",
                     file=str(path),
-                    given="; ".join(faults[:_MOST_FAULTS]) + more,
-                    allowed=f"{reader.files}, whole and unchanged",
+                    given="; ".join(faults[:_MAX_FAULTS]) + more,
+                    allowed=f"{reader.files}, complete and unchanged",
                 )
             )
     if problems:
@@ -65,15 +65,15 @@ def _read(path: Path) -> list[Run]:
 
 
 def _documents(path: Path) -> list[Any]:
-    """The JSON values of a file: one, or one a line. Records of the library's own test are gathered into one."""
+    """Returns the JSON values of a file: one, or one per line. Records of the library's own test become one document."""
     try:
         content = path.read_text("utf-8-sig")
     except IsADirectoryError:
-        raise ProblemsFound([Problem("this is a folder", file=str(path), allowed=UNDERSTOOD)]) from None
+        raise _problem(path, "this is a folder") from None
     except OSError as error:
-        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=str(path))]) from None
+        raise _problem(path, f"cannot be read: {error.strerror}", allowed="") from None
     except UnicodeDecodeError:
-        raise ProblemsFound([Problem("this is no text", file=str(path), allowed=UNDERSTOOD)]) from None
+        raise _problem(path, "this is not a text file") from None
     try:
         found = [json.loads(content)]
     except ValueError as error:
@@ -81,14 +81,14 @@ def _documents(path: Path) -> list[Any]:
     records = [each for each in found if isinstance(each, Mapping) and "record" in each]
     if not records:
         return found
-    return [{"records": [*_beside(path, records), *records]}]
+    return [{"records": [*_run_record(path, records), *records]}]
 
 
 def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
-    """JSON lines. Where the first line is no JSON of its own, the fault is the whole file's."""
+    """Returns the values of JSON lines. If the first line is not JSON, the error is that of the whole file."""
     lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
     if any(line.startswith('{"record":') for _, line in lines):
-        # The log of the library's Job: no other line of it begins with a brace.
+        # In the log of the library's Job, only records begin with a brace.
         lines = [(number, line) for number, line in lines if line.startswith("{")]
     found: list[Any] = []
     for number, line in lines:
@@ -97,20 +97,14 @@ def _lines(path: Path, content: str, error: ValueError) -> list[Any]:
         except ValueError as of_line:
             fault, place = (of_line, number) if found else (error, getattr(error, "lineno", 1))
             shown = text(line if found else lines[0][1])[:60]
-            raise ProblemsFound(
-                [
-                    Problem(
-                        f"not JSON: {getattr(fault, 'msg', fault)}", file=str(path), line=place, given=shown, allowed=UNDERSTOOD
-                    )
-                ]
-            ) from None
+            raise _problem(path, f"not JSON: {getattr(fault, 'msg', fault)}", line=place, given=shown) from None
     if not found:
-        raise ProblemsFound([Problem("the file is empty", file=str(path), allowed=UNDERSTOOD)])
+        raise _problem(path, "the file is empty")
     return found
 
 
-def _beside(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The record of the run, which is a file of its own beside ``summary.jsonl`` and in the log already."""
+def _run_record(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Returns the record of the run: the log contains it, ``summary.jsonl`` has it in a separate file in the same folder."""
     if any(record["record"] == "run" for record in records):
         return []
     try:
@@ -119,15 +113,14 @@ def _beside(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Any]:
         return []
 
 
-def _unknown(path: Path, document: Any) -> Problem:
+def _unknown(path: Path, document: Any) -> ProblemsFound:
     first = document[0] if isinstance(document, list) and document else document
     keys = list(first) if isinstance(first, Mapping) else []
-    shown = ", ".join(map(text, keys[:_MOST_KEYS])) + (", …" if len(keys) > _MOST_KEYS else "")
+    shown = ", ".join(map(text, keys[:_MAX_KEYS])) + (", …" if len(keys) > _MAX_KEYS else "")
     kind = {dict: "a JSON object", list: "a JSON list"}.get(type(document), "a JSON value")
-    return Problem(
-        "no results of a load test that are understood",
-        file=str(path),
-        given=f"{kind} with {shown}" if keys else kind,
-        allowed=UNDERSTOOD,
-        hint=next((hint for key, hint in _OTHER_FILES.items() if key in keys), ""),
-    )
+    hint = next((hint for key, hint in _OTHER_FILES.items() if key in keys), "")
+    return _problem(path, "no known results of a load test", given=f"{kind} with {shown}" if keys else kind, hint=hint)
+
+
+def _problem(path: Path, message: str, **details: Any) -> ProblemsFound:
+    return ProblemsFound([Problem(message, file=str(path), **{"allowed": SUPPORTED, **details})])

@@ -1,28 +1,29 @@
-"""Reading figures out of JSON of which nothing is certain: whatever is missing or of another kind is noted, not raised."""
+"""Reads figures from untrusted JSON: missing or wrong values are recorded as faults, not raised."""
 
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eks_inference_tools.loadtest_report.record import Run, Spread
 from stackgraph.graph.values import text
 
-_LONGEST = 40
-_MOST = 1e9
+_MAX_SHOWN = 40
+_MAX_NUMBER = 1e9
 
 
+@dataclass(frozen=True)
 class Fields:
-    """A JSON value and what is below it. ``faults`` collects what a reader needed and did not find, of the whole file."""
+    """A JSON value and its descendants. ``faults`` collects the problems of the whole file."""
 
-    def __init__(self, value: Any, path: str = "", faults: list[str] | None = None) -> None:
-        self.value = value
-        self._path = path
-        self.faults: list[str] = [] if faults is None else faults
+    value: Any
+    path: str = ""
+    faults: list[str] = field(default_factory=list)
 
     def at(self, *path: str | int) -> "Fields":
-        """What is at a path; a value of None where there is nothing."""
-        value, shown = self.value, self._path
+        """Returns the value at a path; its ``value`` is None if there is none."""
+        value, shown = self.value, self.path
         for key in path:
             if isinstance(key, int):
                 value = value[key] if isinstance(value, list) and key < len(value) else None
@@ -33,14 +34,14 @@ class Fields:
         return Fields(value, shown, self.faults)
 
     def __iter__(self) -> Iterator["Fields"]:
-        """The items, when it is a list."""
+        """Yields the items of a list."""
         for number in range(len(self.value) if isinstance(self.value, list) else 0):
             yield self.at(number)
 
     def number(self, *path: str | int) -> float | None:
-        """A number, also one in quotes; None for null, NaN, or nothing there.
+        """Returns a number, also a quoted one; None for null, NaN or a missing value.
 
-        Anything else is a fault, and so is what no measurement gives: less than nothing, or more than ``_MOST``.
+        Other values are faults, as are numbers that cannot be measurements: negative ones, and those above ``_MAX_NUMBER``.
         """
         found = self.at(*path)
         if found.value is None:
@@ -50,41 +51,41 @@ class Fields:
                 raise ValueError
             number = float(found.value)
         except (TypeError, ValueError):
-            self.faults.append(f"{found._path}: {_shown(found.value)} is no number")
+            self.faults.append(f"{found.path}: {_shown(found.value)} is not a number")
             return None
         if math.isnan(number):
             return None
-        if not 0 <= number <= _MOST:
-            self.faults.append(f"{found._path}: {_shown(found.value)} is no measurement")
+        if not 0 <= number <= _MAX_NUMBER:
+            self.faults.append(f"{found.path}: {_shown(found.value)} is not a measurement")
             return None
         return number
 
     def needed(self, *path: str | int) -> float | None:
-        """As ``number``; a fault where there is none."""
+        """As ``number``, but a missing value is a fault."""
         noted = len(self.faults)
         number = self.number(*path)
         if number is None and len(self.faults) == noted:
-            self.faults.append(f"{self.at(*path)._path}: missing")
+            self.faults.append(f"{self.at(*path).path}: missing")
         return number
 
     def count(self, *path: str | int) -> int | None:
-        """A whole number; None where there is none."""
+        """Returns a rounded number; None if there is none."""
         number = self.number(*path)
         return None if number is None else round(number)
 
     def text(self, *path: str | int) -> str:
-        """A text in one line; empty where there is none."""
+        """Returns a string in one line; empty if there is none."""
         value = self.at(*path).value
         return text(value) if isinstance(value, str) else ""
 
     def spread(self, keys: Mapping[str, str], factor: float = 1) -> Spread:
-        """The statistics that are there, by their own name: ``keys`` tells how the file calls each."""
+        """Returns the present statistics by our names; ``keys`` maps these to the file's names."""
         found = {statistic: self.number(key) for statistic, key in keys.items()}
         return {statistic: number * factor for statistic, number in found.items() if number is not None}
 
 
 class Reader(NamedTuple):
-    """How to read the results of one tool. ``files`` says which of its files, for who gave another."""
+    """Reads the results of one tool. ``files`` names its result files, for error messages."""
 
     tool: str
     files: str
@@ -94,4 +95,4 @@ class Reader(NamedTuple):
 
 def _shown(value: Any) -> str:
     shown = json.dumps(value)
-    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
+    return shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "…"

@@ -1,13 +1,12 @@
-"""GuideLLM: its own report, ``benchmarks.json`` or ``guidellm.json``, of version 2 (GuideLLM 0.6 and later).
+"""Reads GuideLLM's report, ``benchmarks.json`` or ``guidellm.json``, version 2 (GuideLLM 0.6 and later).
 
-Its statistics of completed requests are taken. Its time per output token has the wait for the first token in it.
+The figures are those of completed requests. GuideLLM's time per output token includes the wait for the first token.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from eks_inference_tools.loadtest_report.readers.fields import Fields, Reader
-from eks_inference_tools.loadtest_report.record import Run, Spread
+from eks_inference_tools.loadtest_report.record import PERCENTILES, Run, Spread
 
 _METRICS = {
     "ttft_ms": ("time_to_first_token_ms", 1),
@@ -17,11 +16,6 @@ _METRICS = {
     "input_tokens": ("prompt_token_count", 1),
     "output_tokens": ("output_token_count", 1),
 }
-_PERCENTILES = ("p25", "p50", "p75", "p90", "p95", "p99")
-
-
-def _recognises(document: Mapping[str, Any]) -> bool:
-    return isinstance(document.get("benchmarks"), list) and "metadata" in document
 
 
 def _read(report: Fields) -> Iterator[Run]:
@@ -37,14 +31,14 @@ def _read(report: Fields) -> Iterator[Run]:
 
 def _run(report: Fields, benchmark: Fields) -> Run:
     made = benchmark.at("scheduler_metrics", "requests_made")
-    completed, duration = benchmark.needed("scheduler_metrics", "requests_made", "successful"), benchmark.needed("duration")
+    completed, duration = made.needed("successful"), benchmark.needed("duration")
     metrics: dict[str, Spread] = {}
-    # Without any completed request every figure is 0.
+    # If no request completed, every figure is 0.
     for name, (key, factor) in _METRICS.items() if completed else ():
         figures = benchmark.at("metrics", key, "successful")
         figures.needed("mean")
         spread = figures.spread({"mean": "mean", "min": "min", "max": "max", "stddev": "std_dev"}, factor)
-        metrics[name] = {**spread, **figures.at("percentiles").spread({name: name for name in _PERCENTILES}, factor)}
+        metrics[name] = {**spread, **figures.at("percentiles").spread({name: name for name in PERCENTILES}, factor)}
     tokens = benchmark.number("metrics", "output_token_count", "successful", "total_sum") if completed else 0
     strategy = benchmark.at("config", "strategy")
     return Run(
@@ -54,7 +48,7 @@ def _run(report: Fields, benchmark: Fields) -> Run:
         users={"concurrent": strategy.count("streams"), "synchronous": 1}.get(strategy.text("type_")),
         asked=benchmark.count("config", "constraints", "max_requests", "args", "count"),
         launched=made.count("total"),
-        completed=None if completed is None else round(completed),
+        completed=made.count("successful"),
         failed=made.count("errored"),
         duration_s=duration,
         completed_per_min=60 * completed / duration if completed is not None and duration else None,
@@ -64,4 +58,9 @@ def _run(report: Fields, benchmark: Fields) -> Run:
     )
 
 
-READER = Reader("GuideLLM", "benchmarks.json, guidellm.json", _recognises, _read)
+READER = Reader(
+    "GuideLLM",
+    "benchmarks.json, guidellm.json",
+    lambda document: isinstance(document.get("benchmarks"), list) and "metadata" in document,
+    _read,
+)

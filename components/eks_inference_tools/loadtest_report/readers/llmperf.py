@@ -1,20 +1,16 @@
-"""LLMPerf (ray-project/llmperf, token_benchmark_ray.py): ``*_summary.json``. Latencies are in seconds.
+"""Reads ``*_summary.json`` of LLMPerf (ray-project/llmperf, token_benchmark_ray.py). Latencies are in seconds.
 
-Nothing in the file tells whether the ``neuron_perf.patch`` of the AWS Neuron SDK was applied, which changes what the inter-token
-latency is: unpatched, (all gaps, the wait for the first token among them) / events of the stream; patched, (the gaps between
-tokens) / (tokens - 1). It follows from the figures, as far as the time to first token matters in them.
+The file does not say whether LLMPerf had the ``neuron_perf.patch`` of the AWS Neuron SDK, which changes the inter-token latency:
+unpatched, it is (all gaps, including the wait for the first token) / stream events; patched, (gaps between tokens) / (tokens -
+1). The reader infers it from the figures, if the time to first token is large enough to matter.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from eks_inference_tools.loadtest_report.readers.fields import Fields, Reader
-from eks_inference_tools.loadtest_report.record import Basis, Run, Spread
+from eks_inference_tools.loadtest_report.record import PERCENTILES, STATISTICS, Basis, Run, Spread
 
-_KEYS = {
-    **{name: f"quantiles_{name}" for name in ("p25", "p50", "p75", "p90", "p95", "p99")},
-    **{name: name for name in ("mean", "min", "max", "stddev")},
-}
+_KEYS = {name: name for name in STATISTICS} | {name: f"quantiles_{name}" for name in PERCENTILES}
 _METRICS = {
     "ttft_ms": ("ttft_s", 1000),
     "itl_ms": ("inter_token_latency_s", 1000),
@@ -23,18 +19,18 @@ _METRICS = {
     "input_tokens": ("number_input_tokens", 1),
     "output_tokens": ("number_output_tokens", 1),
 }
-_TELLING = ("itl_ms", "request_tokens_per_s", "ttft_ms", "e2e_ms", "output_tokens")
-_OTHER_EVENTS = 3  # of a stream, beside its tokens: who speaks, why it ends, how many tokens there were
-_CLEAR = 0.02
+_NEEDED = ("itl_ms", "request_tokens_per_s", "ttft_ms", "e2e_ms", "output_tokens")
+_OTHER_EVENTS = 3  # stream events besides tokens: role, finish reason, usage
+_MIN_DIFFERENCE = 0.02
 
 
 def itl_basis(metrics: Mapping[str, Spread]) -> Basis | None:
-    """What the inter-token latency counts; None when the figures cannot tell.
+    """Returns the basis of the inter-token latency; None if the figures are inconclusive.
 
-    A request's token rate is tokens / end-to-end time. Multiplied with an inter-token latency that has the time to first token in
-    it, it gives tokens / events of the stream, about 1; with one that has not, (1 - TTFT / end to end) x tokens / (tokens - 1).
+    A request's token rate is tokens / end-to-end time. Its product with an inter-token latency that includes the time to first
+    token is tokens / stream events, about 1; otherwise the product is (1 - TTFT / end to end) x tokens / (tokens - 1).
     """
-    medians = [metrics.get(name, {}).get("p50", 0.0) for name in _TELLING]
+    medians = [metrics.get(name, {}).get("p50", 0.0) for name in _NEEDED]
     if not all(medians):
         return None
     itl, rate, ttft, e2e, tokens = medians
@@ -42,13 +38,9 @@ def itl_basis(metrics: Mapping[str, Spread]) -> Basis | None:
         return None
     product = itl / 1000 * rate
     without, least_with = (1 - ttft / e2e) * tokens / (tokens - 1), tokens / (tokens + _OTHER_EVENTS)
-    if least_with - without < _CLEAR:
+    if least_with - without < _MIN_DIFFERENCE:
         return None
     return "request" if product < (without + least_with) / 2 else "request_with_ttft"
-
-
-def _recognises(document: Mapping[str, Any]) -> bool:
-    return "num_concurrent_requests" in document or any(key.startswith("results_ttft_s_") for key in document)
 
 
 def _read(summary: Fields) -> Iterator[Run]:
@@ -62,8 +54,8 @@ def _read(summary: Fields) -> Iterator[Run]:
         metrics[name] = summary.spread({statistic: prefix + of for statistic, of in _KEYS.items()}, factor)
     basis = itl_basis(metrics)
     remarks = {
-        "request_with_ttft": ("By its figures LLMPerf was not patched: the time to first token is in its inter-token latency.",),
-        "request": ("By its figures LLMPerf was patched: the time to first token is not in its inter-token latency.",),
+        "request_with_ttft": ("The figures imply unpatched LLMPerf: its inter-token latency includes the time to first token.",),
+        "request": ("The figures imply patched LLMPerf: its inter-token latency excludes the time to first token.",),
     }
     yield Run(
         tool="LLMPerf",
@@ -79,8 +71,13 @@ def _read(summary: Fields) -> Iterator[Run]:
         basis={"itl_ms": basis} if basis else {},
         instance_type=summary.text("instance_type"),
         chips=summary.count("chips") or None,
-        remarks=remarks.get(basis or "", ("The figures do not tell whether the time to first token is in the ITL.",)),
+        remarks=remarks.get(basis or "", ("The figures do not reveal whether the ITL includes the time to first token.",)),
     )
 
 
-READER = Reader("LLMPerf", "*_summary.json", _recognises, _read)
+READER = Reader(
+    "LLMPerf",
+    "*_summary.json",
+    lambda document: "num_concurrent_requests" in document or any(key.startswith("results_ttft_s_") for key in document),
+    _read,
+)

@@ -1,21 +1,16 @@
-"""The library's own load test: ``summary.jsonl`` with ``run.json`` beside it, or the JSON lines of the Job's log.
+"""Reads the library's own load test: ``summary.jsonl`` with ``run.json`` in the same folder, or the JSON lines of the Job's log.
 
-Both hold records (``assets/load_test.py`` says which), here gathered under the key ``records``. Latencies are in milliseconds; it
-has GuideLLM measure and keeps its definitions.
+Both contain records (``assets/load_test.py`` defines them), here collected under the key ``records``. Latencies are in
+milliseconds. GuideLLM measures them, so its definitions apply.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from eks_inference.loadtest.guidellm_plan import SCHEMA
 from eks_inference_tools.loadtest_report.readers.fields import Fields, Reader
 from eks_inference_tools.loadtest_report.record import STATISTICS, Run
 
 _METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "input_tokens", "output_tokens")
-
-
-def _recognises(document: Mapping[str, Any]) -> bool:
-    return "records" in document
 
 
 def _read(file: Fields) -> Iterator[Run]:
@@ -60,8 +55,8 @@ def _run(summary: Fields, run: Fields) -> Run:
         basis={"itl_ms": "request"} if metrics else {},
         instance_type=server.text("instance_type"),
         chips=server.count("devices"),
-        remarks=() if run.value else ("No run.json beside the file: model and instance type are not known.",),
+        remarks=() if run.value else ("No run.json next to the file: model and instance type are unknown.",),
     )
 
 
-READER = Reader("this library's load test", "summary.jsonl, or the Job's log", _recognises, _read)
+READER = Reader("this library's load test", "summary.jsonl, or the Job's log", lambda document: "records" in document, _read)

@@ -1,38 +1,32 @@
-"""``vllm bench serve --save-result``: one JSON object; it does not tell its version. Latencies are in milliseconds.
+"""Reads the result of ``vllm bench serve --save-result``: one JSON object without a version. Latencies are in milliseconds.
 
-Which metrics and percentiles it has is asked for by ``--percentile-metrics`` and ``--metric-percentiles``; by default only
-ttft,tpot,itl and 99.
+``--percentile-metrics`` and ``--metric-percentiles`` select its metrics and percentiles; the defaults are ttft,tpot,itl and 99.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from eks_inference_tools.loadtest_report.readers.fields import Fields, Reader
-from eks_inference_tools.loadtest_report.record import BETWEEN_TOKENS, Basis, Run, Spread
+from eks_inference_tools.loadtest_report.record import BETWEEN_TOKENS, PERCENTILES, Basis, Run, Spread
 
 _METRICS = {"ttft_ms": "ttft", "itl_ms": "itl", "tpot_ms": "tpot", "e2e_ms": "e2el"}
 _BASIS: Mapping[str, Basis] = {"itl_ms": "gap", "tpot_ms": "request"}
-
-
-def _recognises(document: Mapping[str, Any]) -> bool:
-    return "output_throughput" in document and "model_id" in document
 
 
 def _read(result: Fields) -> Iterator[Run]:
     completed = result.needed("completed")
     rate = result.needed("request_throughput")
     metrics: dict[str, Spread] = {}
-    # Without any completed request every figure is 0.
+    # If no request completed, every figure is 0.
     for name, key in _METRICS.items() if completed else ():
-        names = {"mean": f"mean_{key}_ms", "stddev": f"std_{key}_ms", "p50": f"median_{key}_ms"}
-        names |= {p: f"{p}_{key}_ms" for p in ("p25", "p75", "p90", "p95", "p99")}
+        names = {p: f"{p}_{key}_ms" for p in PERCENTILES}
+        names |= {"mean": f"mean_{key}_ms", "stddev": f"std_{key}_ms", "p50": f"median_{key}_ms"}
         if spread := result.spread(names):
             metrics[name] = spread
     for name, key in {"input_tokens": "total_input_tokens", "output_tokens": "total_output_tokens"}.items():
         if completed and (total := result.number(key)) is not None:
             metrics[name] = {"mean": total / completed}
     if completed and not {"ttft_ms", "e2e_ms"} & set(metrics):
-        result.faults += ["mean_ttft_ms: missing", "mean_e2el_ms: missing"]
+        result.faults.extend(("mean_ttft_ms: missing", "mean_e2el_ms: missing"))
     no_e2e = bool(completed) and "e2e_ms" not in metrics
     failed = result.count("failed")
     yield Run(
@@ -41,7 +35,7 @@ def _read(result: Fields) -> Iterator[Run]:
         users=result.count("max_concurrency"),
         asked=result.count("num_prompts"),
         launched=None if completed is None or failed is None else round(completed) + failed,
-        completed=None if completed is None else round(completed),
+        completed=result.count("completed"),
         failed=failed,
         duration_s=result.number("duration"),
         completed_per_min=None if rate is None else 60 * rate,
@@ -54,4 +48,9 @@ def _read(result: Fields) -> Iterator[Run]:
     )
 
 
-READER = Reader("vllm bench serve", "the JSON of --save-result", _recognises, _read)
+READER = Reader(
+    "vllm bench serve",
+    "the JSON of --save-result",
+    lambda document: "output_throughput" in document and "model_id" in document,
+    _read,
+)

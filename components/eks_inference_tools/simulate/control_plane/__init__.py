@@ -1,1 +1,1 @@
-"""Real etcd, API server, controllers and kwok on loopback: programs, processes, client."""
+"""Runs etcd, an API server, controllers and kwok on loopback: programs, processes, a client."""

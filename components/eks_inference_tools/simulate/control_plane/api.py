@@ -1,4 +1,4 @@
-"""A small client of a Kubernetes API server: objects are plain JSON documents, resources are named as kubectl names them."""
+"""A small Kubernetes API client. Objects are plain JSON documents, and resources have the names that kubectl uses."""
 
 import json
 import threading
@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 import requests
 import requests.adapters
+
+from stackgraph.graph.values import joined
 
 FIELD_MANAGER = "eks-inference"
 
@@ -27,37 +29,45 @@ _PATCHES = {
 
 Object = dict[str, Any]
 
+_Served = tuple[str, str, bool]
+
 
 class ApiRefusal(Exception):
-    """The API server said no. ``reason`` is its word (``Invalid``, ``Forbidden``, ``NotFound``), ``message`` its sentence."""
+    """The API server refused a request. ``reason`` and ``message`` are those of its Status (``Invalid``, ``NotFound``)."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status, self.reason, self.message = status, reason, message
 
+    @property
+    def is_race(self) -> bool:
+        """Whether the object was deleted (404) or changed (409) in the meantime."""
+        return self.status in (404, 409)
+
 
 class UnknownKind(LookupError):
-    """The API server serves no such kind or resource."""
+    """The API server does not serve this kind or resource."""
 
 
 class Api:
-    """Requests to one API server as one user. May be used by several threads at once.
+    """Sends requests to one API server as one user. Threads may share it.
 
-    A ``resource`` is written ``pods``, ``deployments.apps``, ``rayservices.ray.io``; an object says what it is by ``apiVersion``
-    and ``kind``. An empty ``namespace`` means a resource of the cluster, or in ``list`` all namespaces.
+    A ``resource`` is ``pods``, ``deployments.apps`` or ``rayservices.ray.io``. Objects carry ``apiVersion`` and ``kind``. An
+    empty ``namespace`` stands for a cluster-scoped resource, and in ``list`` for all namespaces.
     """
 
     def __init__(self, url: str, token: str, ca_file: Path) -> None:
         self.url = url
         self._session = requests.Session()
-        self._session.trust_env = False  # no proxy and no .netrc for loopback
+        self._session.trust_env = False  # loopback needs neither proxy nor .netrc
         self._session.verify = str(ca_file)
         self._session.headers["Authorization"] = f"Bearer {token}"
         self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
         self._lock = threading.Lock()
-        self._asked = 0.0
-        self._by_kind: dict[tuple[str, str], tuple[str, bool]] = {}
-        self._by_resource: dict[str, tuple[str, str, bool]] = {}
+        self._discovered = 0.0
+        # API version, plural name, whether namespaced: by API version and kind, and by resource.
+        self._by_kind: dict[tuple[str, str], _Served] = {}
+        self._by_resource: dict[str, _Served] = {}
 
     def close(self) -> None:
         self._session.close()
@@ -65,110 +75,100 @@ class Api:
     # -- objects ---------------------------------------------------------------------------------------------------------------
 
     def apply(self, item: Mapping[str, Any], *, dry_run: bool = False, manager: str = FIELD_MANAGER) -> Object:
-        """Server-side apply as ``pulumi up`` does it: unknown and doubled fields are refused, conflicts are won."""
-        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        return self._request("PATCH", self._path_of(item), item, query=query, content=_PATCHES["apply"])
+        """Applies on the server as ``pulumi up`` does: refuses unknown and duplicate fields, takes over fields in conflict."""
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Strict", "dryRun": "All" if dry_run else None}
+        return self.raw("PATCH", self._path_of(item), item, query=query, content=_PATCHES["apply"])
 
     def create(self, item: Mapping[str, Any], *, dry_run: bool = False) -> Object:
-        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        return self._request("POST", self._path_of(item, collection=True), item, query=query)
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "dryRun": "All" if dry_run else None}
+        return self.raw("POST", self._path_of(item, collection=True), item, query=query)
 
     def create_sub(self, item: Mapping[str, Any], subresource: str, body: Mapping[str, Any]) -> Object:
-        """Posts to a subresource of an object: ``token`` of a ServiceAccount, ``binding`` of a Pod."""
-        return self._request("POST", f"{self._path_of(item)}/{subresource}", body)
+        """Posts to a subresource, such as ``token`` of a ServiceAccount or ``binding`` of a Pod."""
+        return self.raw("POST", f"{self._path_of(item)}/{subresource}", body)
 
     def patch(self, item: Mapping[str, Any], body: Any, *, subresource: str = "", kind: str = "merge") -> Object:
-        """Patches an object; ``kind`` is merge, strategic or json."""
+        """Patches an object or a subresource of it. ``kind`` is merge, strategic or json."""
         path = self._path_of(item) + (f"/{subresource}" if subresource else "")
-        return self._request("PATCH", path, body, query={"fieldManager": FIELD_MANAGER}, content=_PATCHES[kind])
+        return self.raw("PATCH", path, body, query={"fieldManager": FIELD_MANAGER}, content=_PATCHES[kind])
 
     def get(self, resource: str, name: str, namespace: str = "") -> Object | None:
-        """The object; None when there is none."""
+        """Returns the object, or None if it does not exist."""
         try:
-            return self._request("GET", self._path(resource, namespace, name))
+            return self.raw("GET", self._path(resource, namespace, name))
         except ApiRefusal as refusal:
             if refusal.status == 404:
                 return None
             raise
 
     def list(self, resource: str, namespace: str = "", **query: str) -> list[Object]:
-        """Objects of a resource, with ``apiVersion`` and ``kind``, which the server leaves out of lists; empty for one it does
-        not serve (yet).
+        """Lists a resource, which is empty while the server does not serve it.
+
+        Every object has the ``apiVersion`` and ``kind`` that servers omit in lists.
         """
         if not self.knows(resource):
             return []
-        found = self._request("GET", self._path(resource, namespace), query=query)
+        found = self.raw("GET", self._path(resource, namespace), query=query)
         kind = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
         return [{**kind, **item} for item in found.get("items") or ()]
 
     def delete(self, resource: str, name: str, namespace: str = "", *, propagation: str = "Background") -> None:
-        """Deletes an object; it is no error when it is gone already."""
+        """Deletes an object if it exists."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         try:
-            self._request("DELETE", self._path(resource, namespace, name), options)
+            self.raw("DELETE", self._path(resource, namespace, name), options)
         except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
 
-    def raw(self, method: str, path: str, body: Any = None) -> Any:
-        """Any request; the answer as JSON, or as text where it is none."""
-        return self._request(method, path, body)
-
     # -- discovery -------------------------------------------------------------------------------------------------------------
 
     def resource_of(self, item: Mapping[str, Any]) -> str:
-        """``deployments.apps`` for a Deployment. Raises ``UnknownKind``."""
-        version, _, _ = self._kind(item)
-        group = version.rpartition("/")[0]
-        return self._by_kind[version, item["kind"]][0] + (f".{group}" if group else "")
+        """Returns ``deployments.apps`` for a Deployment. Raises ``UnknownKind``."""
+        version, plural, _ = self._kind(item)
+        return joined(plural, version.rpartition("/")[0], by=".")
 
     def is_namespaced(self, item: Mapping[str, Any]) -> bool:
-        """Whether objects of that kind are in a namespace. Raises ``UnknownKind``."""
+        """Whether objects of this kind have a namespace. Raises ``UnknownKind``."""
         return self._kind(item)[2]
 
     def knows(self, resource: str) -> bool:
         try:
-            self._resource(resource)
+            self._served(self._by_resource, resource, resource)
         except UnknownKind:
             return False
         return True
 
-    def _kind(self, item: Mapping[str, Any]) -> tuple[str, str, bool]:
-        key = (item.get("apiVersion", ""), item.get("kind", ""))
-        if key not in self._by_kind:
-            self._discover()
-        if key not in self._by_kind:
-            raise UnknownKind(f"{key[1]} of {key[0]}")
-        return (key[0], *self._by_kind[key])
+    def _kind(self, item: Mapping[str, Any]) -> _Served:
+        version, kind = item.get("apiVersion", ""), item.get("kind", "")
+        return self._served(self._by_kind, (version, kind), f"{kind} of {version}")
 
-    def _resource(self, resource: str) -> tuple[str, str, bool]:
-        if resource not in self._by_resource:
+    def _served(self, known: Mapping[Any, _Served], key: Any, title: str) -> _Served:
+        if key not in known:
             self._discover()
-        if resource not in self._by_resource:
-            raise UnknownKind(resource)
-        return self._by_resource[resource]
+        if key not in known:
+            raise UnknownKind(title)
+        return known[key]
 
     def _discover(self) -> None:
         with self._lock:
-            if time.monotonic() - self._asked < _REDISCOVERY_SECONDS:
+            if time.monotonic() - self._discovered < _REDISCOVERY_SECONDS:
                 return
             for root in ("/api", "/apis"):
-                groups = self._request("GET", root, accept=_DISCOVERY)
-                for group in groups["items"]:
+                for group in self.raw("GET", root, accept=_DISCOVERY)["items"]:
                     self._note(group)
-            self._asked = time.monotonic()
+            self._discovered = time.monotonic()
 
     def _note(self, group: Mapping[str, Any]) -> None:
         name = group.get("metadata", {}).get("name", "")
-        known: set[str] = set()
+        preferred: dict[str, _Served] = {}
         for version in group.get("versions") or ():
             full = f"{name}/{version['version']}" if name else version["version"]
             for resource in version.get("resources") or ():
-                plural, namespaced = resource["resource"], resource["scope"] == "Namespaced"
-                self._by_kind[full, resource["responseKind"]["kind"]] = (plural, namespaced)
-                if plural not in known:  # the first version is the one the server prefers
-                    self._by_resource[f"{plural}.{name}" if name else plural] = (full, plural, namespaced)
-                    known.add(plural)
+                served = (full, resource["resource"], resource["scope"] == "Namespaced")
+                self._by_kind[full, resource["responseKind"]["kind"]] = served
+                preferred.setdefault(joined(served[1], name, by="."), served)  # the server lists its preferred version first
+        self._by_resource |= preferred
 
     # -- requests --------------------------------------------------------------------------------------------------------------
 
@@ -179,19 +179,20 @@ class Api:
         return _url_path(version, plural, namespace, "" if collection else metadata["name"])
 
     def _path(self, resource: str, namespace: str, name: str = "") -> str:
-        version, plural, namespaced = self._resource(resource)
+        version, plural, namespaced = self._served(self._by_resource, resource, resource)
         return _url_path(version, plural, namespace if namespaced else "", name)
 
-    def _request(
+    def raw(
         self,
         method: str,
         path: str,
         body: Any = None,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str | None] | None = None,
         content: str = "application/json",
         accept: str = "application/json",
     ) -> Any:
+        """Sends any request. Returns the answer parsed as JSON, or its text if it is not JSON."""
         end = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             answer = self._session.request(
@@ -202,7 +203,7 @@ class Api:
                 headers={"Content-Type": content, "Accept": accept},
                 timeout=_TIMEOUT_SECONDS,
             )
-            # "Too many requests" is also what a server says of a definition whose storage it is still making.
+            # A server also answers "Too many requests" while it creates the storage of a new definition.
             if answer.status_code != 429 or time.monotonic() > end:
                 break
             time.sleep(_RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback, in threads of its own, for as long as a context lasts."""
+"""Runs a small threaded HTTP server on loopback for the duration of a context."""
 
 import json
 import ssl
@@ -15,7 +15,7 @@ from stackgraph.problems import Problem
 
 
 class Request(NamedTuple):
-    """``GET`` or ``POST`` of a target, as the client wrote it: a path, of a proxy a URL."""
+    """A ``GET`` or ``POST``. ``target`` is as the client sent it: a path, or a URL if the client uses a proxy."""
 
     method: str
     target: str
@@ -38,19 +38,18 @@ def document(status: int, content: Any) -> Answer:
 
 @contextmanager
 def serving(answer: Callable[[Request], Answer], *, certificate: Path | None = None) -> Iterator[int]:
-    """Answers every GET and POST as ``answer`` says, which several threads may ask at once; yields the port.
+    """Answers every GET and POST with ``answer``, which threads call concurrently, and yields the port.
 
-    With ``certificate``, whose key lies beside it as ``.key``, over TLS.
+    Serves TLS if there is a ``certificate``, whose key lies beside it as ``.key``.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
-    if certificate and context:
-        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     try:
         server = _Server(("127.0.0.1", 0), _handler(answer))
     except OSError as error:
-        raise ComponentError([Problem(f"no port of loopback can be listened on: {error.strerror}")]) from error
-    if context:
-        # The handshake is left to the thread of the connection.
+        raise ComponentError([Problem(f"cannot listen on a loopback port: {error.strerror}")]) from error
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+        # The thread of each connection does its handshake.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
@@ -66,7 +65,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nothing to tell anybody; the programs of a simulation end without a word."""
+        """Ignores clients that disconnect: the programs of a simulation are killed without notice."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -77,12 +76,6 @@ def _handler(answer: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler
         timeout = 60
 
         def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found = answer(Request(self.command, self.path, body))
             self.send_response(found.status)
@@ -91,7 +84,9 @@ def _handler(answer: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler
             self.end_headers()
             self.wfile.write(found.body)
 
+        do_POST = do_GET
+
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet: what went wrong is told by whoever asked."""
+            """Prints nothing: the client reports what went wrong."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""The processes of a simulation: started on loopback, watched, and gone when it ends, however it ends."""
+"""Starts the processes of a simulation, watches them, and kills them however the simulation ends."""
 
 import contextlib
 import json
@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from eks_inference_tools.simulate.control_plane import supervisor
@@ -25,19 +24,19 @@ _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
 _END_SECONDS = 20
+_NO_SUPERVISOR = Problem("the supervisor of the simulation's processes is gone", hint="start it again")
 
 
 class ComponentError(ProblemsFound):
-    """A process of the simulation could not be started, or ended by itself."""
+    """A process of the simulation did not start, or exited on its own."""
 
 
-class Processes:
-    """A context in which processes run; several threads may use it.
+class Processes(contextlib.AbstractContextManager["Processes"]):
+    """A context that runs processes. Threads may share it.
 
-    They live in sessions of their own, so Ctrl-C reaches this program alone, and under a supervisor that ends them when this
-    program does (``supervisor``).
-
-    ``folder`` is a temporary folder that only this user can read; it goes with the context. Logs are in it as ``<name>.log``.
+    Each process has its own session, so Ctrl-C reaches this program alone. Their ``supervisor`` kills them when this program
+    ends. ``folder`` is a temporary folder that only this user can read; it holds the logs (``<name>.log``) and goes with the
+    context.
     """
 
     def __init__(self) -> None:
@@ -59,26 +58,23 @@ class Processes:
         assert self._supervisor.stdout is not None
         self._orders, self._answers = self._supervisor.stdin, self._supervisor.stdout
 
-    def __enter__(self) -> "Processes":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Ends every process and removes the folder. A second Ctrl-C does not leave anything either: the supervisor goes on."""
+        """Kills every process and removes the folder. The supervisor finishes this even if Ctrl-C interrupts the wait."""
         with contextlib.suppress(BrokenPipeError):
             self._orders.close()
         code = self._supervisor.wait(_END_SECONDS)
         self._answers.close()
-        if code < 0:  # it was killed itself, so nobody does its work
+        if code < 0:  # the supervisor was killed and left its work undone
             for pid in self._started.values():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, name: str, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
-        """Starts a process. ``env`` is its whole environment, by default nothing but PATH and HOME: no credential goes along."""
+        """Starts a process. ``env`` is its whole environment: by default PATH and HOME only, so that it gets no credentials."""
         environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ} if env is None else dict(env)
         self._exit_file(name).unlink(missing_ok=True)
         answer = self._order({"name": name, "argv": [str(word) for word in argv], "env": environment})
@@ -87,7 +83,7 @@ class Processes:
         self._started[name] = answer["pid"]
 
     def stop(self, name: str) -> None:
-        """Ends one process; nothing happens when it is not running."""
+        """Kills a process if it is running."""
         self._started.pop(name, None)
         self._order({"stop": name})
 
@@ -95,35 +91,35 @@ class Processes:
         return self._started[name]
 
     def pids(self) -> tuple[int, ...]:
-        """Of the supervisor and of all that was started and not stopped."""
+        """The process ids of the supervisor and of every process that was started and not stopped."""
         return (self._supervisor.pid, *self._started.values())
 
     def log(self, name: str) -> str:
-        """What the process printed so far."""
+        """What the process has printed so far."""
         path = self.folder / f"{name}{supervisor.LOG_SUFFIX}"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def ensure_alive(self) -> None:
-        """Raises ``ComponentError`` with the last words of every process that ended by itself."""
+        """Raises ``ComponentError`` with the last output of every process that exited on its own."""
         problems = []
         for name in tuple(self._started):
             if self._exit_file(name).exists():
                 code = int(self._exit_file(name).read_text())
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                last = "\n             ".join(last_words(self.log(name)))
+                last = "\n             ".join(_last_words(self.log(name)))
                 problems.append(Problem(f"{name} {how} while the simulation needed it", given=last or "it printed nothing"))
         if not problems and self._supervisor.poll() is not None:
-            problems.append(Problem("the supervisor of the simulation's processes is gone", hint="start it again"))
+            problems.append(_NO_SUPERVISOR)
         if problems:
             raise ComponentError(problems)
 
     def wait_until(self, check: Callable[[], Found], *, seconds: float, what: str) -> Found:
-        """Asks until the answer is true and returns it. Raises ``ComponentError`` when a process ends before, or time is up."""
+        """Returns the first true result of ``check``. Raises ``ComponentError`` if a process exits first or time runs out."""
         end = time.monotonic() + seconds
         while not (found := check()):
             self.ensure_alive()
             if time.monotonic() > end:
-                raise ComponentError([Problem(f"{what}: not within {seconds:.0f} s", hint="is the machine very busy?")])
+                raise ComponentError([Problem(f"timed out after {seconds:.0f} s: {what}", hint="is the machine very busy?")])
             time.sleep(_POLL_SECONDS)
         return found
 
@@ -136,22 +132,22 @@ class Processes:
         except BrokenPipeError:
             answer = ""
         if not answer:
-            raise ComponentError([Problem("the supervisor of the simulation's processes is gone", hint="start it again")])
+            raise ComponentError([_NO_SUPERVISOR])
         return json.loads(answer)
 
     def _exit_file(self, name: str) -> Path:
         return self.folder / f"{name}{supervisor.EXIT_SUFFIX}"
 
 
-def last_words(log: str) -> list[str]:
-    """The last lines of a log; of a Go program that crashed the first of its report, which says why: registers come last."""
+def _last_words(log: str) -> list[str]:
+    """The last lines of a log. If a Go program crashed: the first lines of its report, which give the cause."""
     lines = log.strip().splitlines()
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASHES)), None)
     return lines[-_LAST_LINES:] if crash is None else lines[crash : crash + _LAST_LINES]
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nothing listens on now. Somebody may take it before it is used: see ``control_plane``."""
+    """A loopback TCP port that is free now. Another program may take it before it is used: see ``control_plane``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,9 +1,9 @@
-"""Starts the processes of a simulation and ends them, all of them, when the program that asked for them is gone.
+"""Starts the processes of a simulation and kills all of them when the program that asked for them is gone.
 
-Run as a program of its own by ``processes.Processes``: whatever ends its parent (Ctrl-C, SIGKILL, an exception) closes its
-standard input, and then it kills every process group it started and removes the folder. Needs the standard library only, so that
-it starts in a few milliseconds. Every line of standard input is a JSON document: ``{"name", "argv", "env"}`` starts a process and
-is answered with ``{"pid"}`` or ``{"error"}``; ``{"stop": name}`` ends one and is answered with ``{"pid"}``.
+``processes.Processes`` runs it as a program. Whatever ends that parent (Ctrl-C, SIGKILL, an exception) closes the standard input
+here; this program then kills every process group that it started and removes the folder. It imports only the standard library, so
+it starts in milliseconds. Each line of standard input is a JSON document: ``{"name", "argv", "env"}`` starts a process and is
+answered with ``{"pid"}`` or ``{"error"}``; ``{"stop": name}`` kills one and is answered with ``{"pid"}``.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ _REAP_SECONDS = 0.1
 
 
 def main(folder: Path) -> None:
-    # Whoever ends everything ends the parent, too, and then there is work to do. Ignoring them would be handed on to what is
-    # started here, and a shell cannot trap what was ignored before it; a handler is not.
+    # Signals that end the parent may reach this process, too, which still has to clean up then. SIG_IGN would be inherited by
+    # the processes started here, and a shell cannot trap a signal that was ignored on entry; a handler is not inherited.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     running: dict[str, subprocess.Popen[bytes]] = {}
@@ -41,8 +41,10 @@ def _serve(folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> None:
     while True:
         for name, process in list(running.items()):
             if process.poll() is not None:
-                _kill(process)  # what it started in turn
-                _note_exit(folder, name, process.returncode)
+                _kill(process)  # its children
+                unfinished = folder / f"{name}.unfinished"
+                unfinished.write_text(str(process.returncode))
+                unfinished.rename(folder / f"{name}{EXIT_SUFFIX}")
                 del running[name]
         if not select.select([0], [], [], _REAP_SECONDS)[0]:
             continue
@@ -51,21 +53,17 @@ def _serve(folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> None:
             return
         *lines, unread = (unread + received).split(b"\n")
         for line in lines:
-            answer = _obey(json.loads(line), folder, running)
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+            print(json.dumps(_obey(json.loads(line), folder, running)), flush=True)
 
 
 def _obey(order: dict, folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> dict:
     if "stop" in order:
-        process = running.pop(order["stop"], None)
-        if process is None:
-            return {"pid": None}
-        _kill(process)
-        return {"pid": process.pid}
+        if process := running.pop(order["stop"], None):
+            _kill(process)
+        return {"pid": process and process.pid}
     name = order["name"]
     if name in running:
-        return {"error": "it is running already"}
+        return {"error": "it is already running"}
     try:
         with (folder / f"{name}{LOG_SUFFIX}").open("wb") as log:
             process = subprocess.Popen(
@@ -84,16 +82,10 @@ def _obey(order: dict, folder: Path, running: dict[str, subprocess.Popen[bytes]]
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """At once: nothing of a simulation is worth a graceful end."""
+    """Kills a process group at once: nothing in a simulation needs a graceful shutdown."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _note_exit(folder: Path, name: str, code: int) -> None:
-    unfinished = folder / f"{name}.unfinished"
-    unfinished.write_text(str(code))
-    unfinished.rename(folder / f"{name}{EXIT_SUFFIX}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Builds what is missing of the toolchain, with Go, into the user's cache.
+"""Builds the missing parts of the toolchain with Go, into the user's cache.
 
-A file of the cache is whole or not there: all is made in a folder beside it and moved when it is done. One build runs at a time.
+Files in the cache are always complete: each is made in a folder beside it and moved when it is done. One build runs at a time.
 """
 
 import contextlib
@@ -34,21 +34,17 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
 from eks_inference_tools.user_cache import user_cache
 from stackgraph.problems import Problem, ProblemsFound
 
-_LAST_LINES = 15
-"""Lines of a failing Go that are shown."""
-_KEPT_DAYS = 60
-"""After which what other pins built, and nobody used since, is removed: half a gigabyte each."""
+_LAST_LINES = 15  # of the output of a failed Go command
+_KEPT_DAYS = 60  # without use, then builds of other pins (half a gigabyte each) are removed
 
 
 @dataclass
 class Step:
-    """One thing being made, as far as it is."""
+    """One item that is being built or fetched, with the Go modules downloaded and the packages compiled so far."""
 
     name: str
     modules: int = 0
-    """Go modules downloaded."""
     packages: int = 0
-    """Go packages compiled."""
     started: float = field(default_factory=time.monotonic)
     done: bool = False
 
@@ -58,14 +54,14 @@ class Step:
 
 
 Show = Callable[[Step], None]
-"""Called some times a second while a step is under way, and once when it is done."""
+"""Called several times a second while a step runs, and once when it is done."""
 
 
 def build(show: Show, waiting: Callable[[], None]) -> None:
-    """Builds and fetches all that is missing; nothing is started when nothing is.
+    """Builds and fetches what is missing. Starts no program if nothing is.
 
-    ``waiting`` is called when another build runs, which is then waited for. Raises ``ProblemsFound`` when something cannot be
-    made; ``KeyboardInterrupt`` ends it, Go included, and leaves only what was finished.
+    Calls ``waiting`` if another build is running, and then waits for it. Raises ``ProblemsFound`` if something cannot be built or
+    fetched. ``KeyboardInterrupt`` ends it together with Go and keeps only what was finished.
     """
     if not installed().absent:
         return
@@ -77,8 +73,8 @@ def build(show: Show, waiting: Callable[[], None]) -> None:
                 _make(absent, unfinished, show)
                 _forget_old(folder)
     except OSError as error:
-        message, file = f"the cache cannot be used: {error.strerror}", str(error.filename or folder)
-        hint = "XDG_CACHE_HOME names another place for caches"
+        message, file = f"cannot use the cache: {error.strerror}", str(error.filename or folder)
+        hint = "set XDG_CACHE_HOME to move the cache"
         raise ProblemsFound([Problem(message, file=file, hint=hint)]) from error
 
 
@@ -86,7 +82,7 @@ def _make(absent: Sequence[str], unfinished: Path, show: Show) -> None:
     wanted = [tools()[name] for name in absent if name != DEFINITIONS]
     sources = definition_sources() if DEFINITIONS in absent else ()
     go = _go(wanted, sources, unfinished)
-    # First what takes a second: where nothing can be downloaded, that is known at once.
+    # The definitions take a second: without network access they fail at once.
     if sources:
         step = Step(DEFINITIONS)
         made = unfinished / DEFINITIONS
@@ -97,15 +93,11 @@ def _make(absent: Sequence[str], unfinished: Path, show: Show) -> None:
         step = Step(f"{tool.name} {tool.group.version}")
         made = unfinished / tool.name
         go.run(["build", *tool.group.flags, "-v", "-o", str(made), tool.package], tool.group.folder, step, show)
-        _try(made, tool)
+        # The program runs here, and the linker put its version where the program looks for it.
+        if (said := version_of(made, tool)) != tool.group.version:
+            message = f"{tool.name} was built but does not print its version: {tool.name} {' '.join(tool.asks)}"
+            raise ProblemsFound([Problem(message, given=said or "nothing", allowed=tool.group.version)])
         _finish(step, made, tool.built, show)
-
-
-def _try(made: Path, tool: Tool) -> None:
-    """It runs here, and the linker put its version where the program looks for it."""
-    if (said := version_of(made, tool)) != tool.group.version:
-        message = f"{tool.name} was built, but does not tell its version: {tool.name} {' '.join(tool.asks)}"
-        raise ProblemsFound([Problem(message, given=said or "nothing", allowed=tool.group.version)])
 
 
 def _finish(step: Step, made: Path, kept: Path, show: Show) -> None:
@@ -119,18 +111,18 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):
-    """The operators of matchers are listed as plain scalars, and one of them, "=", is special to YAML 1.1 only."""
+    """Reads a plain ``=``, an operator in the lists of matchers, as a string. YAML 1.1 gives it a special meaning."""
 
 
 _Loader.add_constructor("tag:yaml.org,2002:value", yaml.SafeLoader.construct_yaml_str)
 
 
 def _fetched(source: DefinitionSource, go: "_Go", folder: Path, step: Step, show: Show) -> Iterator[dict[str, Any]]:
-    """The definitions of one module, whose files are those that are pinned."""
+    """Yields the definitions of one module after checking the hash of its files."""
     wanted = f"{source.module}@{source.version}"
     module = json.loads(go.run(["mod", "download", "-json", wanted], folder, step, show))
     if module["Sum"] != source.sum:
-        raise ProblemsFound([Problem(f"{wanted} is not what is pinned", given=module["Sum"], allowed=source.sum)])
+        raise ProblemsFound([Problem(f"{wanted} does not match its pinned hash", given=module["Sum"], allowed=source.sum)])
     for name in source.files:
         text = (Path(module["Dir"]) / source.folder / f"{name}.yaml").read_bytes()
         yield yaml.load(text, _Loader)
@@ -144,18 +136,27 @@ class _Go:
     program: str
     temporary: Path
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The user's environment, with settings that keep the pins, need no C compiler and ignore Go workspaces."""
+        ours = {"GOFLAGS": "-mod=readonly", "GO111MODULE": "on", "GOWORK": "off", "CGO_ENABLED": "0"}
+        return {**os.environ, **ours, "GOTMPDIR": str(self.temporary)}
+
     def run(self, arguments: Sequence[str], folder: Path, step: Step, show: Show) -> str:
-        """What it prints. Ends with this process, by Ctrl-C at the latest; raises ``ProblemsFound`` with its last words."""
+        """Returns the output. Kills Go before it returns or raises, Ctrl-C included.
+
+        Raises ``ProblemsFound`` with the last lines that Go printed.
+        """
         process = subprocess.Popen(
             [self.program, *arguments],
             cwd=folder,
-            env=_environment(self.temporary),
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            # Ctrl-C is for this process, which then ends Go and the compilers it started.
+            # Ctrl-C reaches this process only, which then kills Go and the compilers that Go started.
             start_new_session=True,
         )
         assert process.stdout
@@ -175,16 +176,26 @@ class _Go:
                     break
                 show(step)
         finally:
-            _end(process)
+            # Kills the compilers, too. Go's caches survive that, and its temporary files are in our own folder.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             for reader in readers:
                 reader.join()
-        if process.returncode:
-            raise ProblemsFound([_failed(step, self.program, arguments, [*said, *_error_in(printed)])])
-        return "".join(printed)
+        if not process.returncode:
+            return "".join(printed)
+        # `go mod download -json` reports errors on standard output.
+        with contextlib.suppress(ValueError, AttributeError):
+            said.append(str(json.loads("".join(printed)).get("Error", "")))
+        room = f"free some gigabytes: most in the folders of `go env GOMODCACHE GOCACHE`, the rest in {user_cache('tools')}"
+        hint = room if any("no space left on device" in line for line in said) else ""
+        verb = " ".join(arguments[:2]) if arguments[0] == "mod" else arguments[0]
+        message = f"{step.name}: `{self.program} {verb}` failed"
+        raise ProblemsFound([Problem(message, working=tuple(said[-_LAST_LINES:]), hint=hint)])
 
 
 def _follow(lines: IO[str], step: Step, said: list[str]) -> None:
-    """Counts what Go tells of its work, and keeps what else it says."""
+    """Counts the modules and packages in Go's progress, and keeps all other lines."""
     for line in lines:
         if line.startswith("go: downloading "):
             step.modules += 1
@@ -194,35 +205,10 @@ def _follow(lines: IO[str], step: Step, said: list[str]) -> None:
             said.append(line.rstrip())
 
 
-def _error_in(printed: Sequence[str]) -> list[str]:
-    """``go mod download -json`` says on standard output what went wrong."""
-    with contextlib.suppress(ValueError, AttributeError):
-        return [str(json.loads("".join(printed)).get("Error", ""))]
-    return []
-
-
-def _failed(step: Step, program: str, arguments: Sequence[str], said: Sequence[str]) -> Problem:
-    text = "\n".join(said)
-    hint = ""
-    if "no space left on device" in text:
-        hint = (
-            f"some gigabytes are needed, most of them where `go env GOMODCACHE GOCACHE` tells, the rest in {user_cache('tools')}"
-        )
-    verb = " ".join(arguments[:2]) if arguments[0] == "mod" else arguments[0]
-    return Problem(f"{step.name}: `{program} {verb}` failed", working=tuple(said[-_LAST_LINES:]), hint=hint)
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    """At once, with the compilers: Go's caches can bear it, and its temporary files are in our own folder."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Path) -> _Go:
-    """Go, new enough for what is to be made. Raises ``ProblemsFound`` otherwise.
+    """Returns a Go that is new enough for these tools and sources, or raises ``ProblemsFound``.
 
-    ``folder`` becomes a module that needs as much, so that a Go that fetches newer ones of itself does so there.
+    ``folder`` becomes a module that requires this version, so that a Go that can download newer toolchains does so there.
     """
     needed = max([tool.group.go for tool in wanted] + [source.go for source in sources], key=parsed)
     names = [DEFINITIONS] * bool(sources) + [tool.name for tool in wanted]
@@ -233,28 +219,16 @@ def _go(wanted: Sequence[Tool], sources: Sequence[DefinitionSource], folder: Pat
     if not program:
         raise ProblemsFound([Problem(what, given="no `go` on PATH", hint=hint)])
     (folder / "go.mod").write_text(f"module eks-inference/tools\n\ngo {needed}\n", "utf-8")
-    done = subprocess.run(
-        [program, "env", "GOVERSION"],
-        cwd=folder,
-        env=_environment(folder),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    go = _Go(os.path.abspath(program), folder)
+    asked = [program, "env", "GOVERSION"]
+    done = subprocess.run(asked, cwd=folder, env=go.environment, capture_output=True, text=True, errors="replace", check=False)
     found = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", done.stdout)
     if done.returncode or not found:
         said = tuple(done.stderr.splitlines()[-_LAST_LINES:])
-        raise ProblemsFound([Problem(what, given=f"{program} could not give one", working=said, hint=hint)])
+        raise ProblemsFound([Problem(what, given=f"{program} does not print its version", working=said, hint=hint)])
     if tuple(int(number or 0) for number in found.groups()) < parsed(needed):
         raise ProblemsFound([Problem(what, given=f"{program} is {found[0]}", hint=hint)])
-    return _Go(os.path.abspath(program), folder)
-
-
-def _environment(temporary: Path) -> Mapping[str, str]:
-    """That of the user, but that pins are kept, nothing of C is needed, and no workspace around here counts."""
-    ours = {"GOFLAGS": "-mod=readonly", "GO111MODULE": "on", "GOWORK": "off", "CGO_ENABLED": "0", "GOTMPDIR": str(temporary)}
-    return {**os.environ, **ours}
+    return go
 
 
 # -- the cache -------------------------------------------------------------------------------------------------------------------
@@ -262,7 +236,7 @@ def _environment(temporary: Path) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def _only_one(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """The lock ends with the process that has it, however that ends."""
+    """Holds a file lock, which the kernel releases if this process dies."""
     with file.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,7 +248,7 @@ def _only_one(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _work_folder(folder: Path) -> Iterator[Path]:
-    """A folder on the same disk, with nothing in it that an earlier build left there when it was killed."""
+    """Provides an empty folder on the same disk, without what a killed build left there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:

@@ -1,7 +1,7 @@
-"""The programs and definitions that a simulated control plane is made of: what is pinned, and where it is on this machine.
+"""Finds the programs and definitions of a simulated control plane: what is pinned, and where it is on this machine.
 
-Programs on PATH are used when their version fits; all else comes from the cache, where ``eks-inference cluster-tools`` puts it.
-Nothing is built or fetched here, and no program is started whose version is known already.
+Programs on PATH are used if their version fits. Everything else comes from the cache that ``eks-inference cluster-tools`` fills.
+This module builds and fetches nothing, and runs a program only to learn a version that it does not know yet.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from stackgraph.problems import Problem, ProblemsFound
 
 COMMAND = "eks-inference cluster-tools"
 DEFINITIONS = "definitions"
-"""The name under which the custom resource definitions are asked for, beside those of tools."""
+"""The name that stands for the custom resource definitions where tools are named."""
 
 _HERE = Path(__file__).parent
 _VERSION = re.compile(r"(?<![\w.])v?(\d+)\.(\d+)\.(\d+)")
@@ -38,21 +38,22 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Group:
-    """A Go module of ours with the programs that are built from it."""
+    """One of our Go modules, from which programs are built.
+
+    ``version`` is the one that the programs print, ``go`` the oldest Go that builds them.
+    """
 
     name: str
     module: str
     folder: Path
     version: str
-    """Of its programs, as they print it."""
     go: str
-    """The oldest Go that builds it."""
     tags: tuple[str, ...]
     variables: Mapping[str, str]
 
     @property
     def key(self) -> str:
-        """Tells apart what is built from other pins, with other flags or for other machines."""
+        """Names the build folder: differs for other pins, other flags and other machines."""
         digest = hashlib.sha256(repr((sys.platform, platform.machine(), self.flags)).encode())
         for file in ("go.mod", "go.sum"):
             digest.update((self.folder / file).read_bytes())
@@ -60,49 +61,47 @@ class Group:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Arguments of ``go build``."""
+        """Arguments for ``go build``."""
         major, minor, _ = self.version.split(".")
-        set_ = {name: text.format(version=self.version, major=major, minor=minor) for name, text in self.variables.items()}
-        link = " ".join(["-s", "-w", *(f"-X {name}={text}" for name, text in set_.items())])
+        assigned = {name: text.format(version=self.version, major=major, minor=minor) for name, text in self.variables.items()}
+        link = " ".join(["-s", "-w", *(f"-X {name}={text}" for name, text in assigned.items())])
         return ("-trimpath", f"-tags={','.join(self.tags)}", f"-ldflags={link}")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, and the versions of it that may be used."""
+    """A program, and which versions of it may be used. ``asks`` are the arguments that make it print its version."""
 
     name: str
     group: Group
     package: str
     asks: tuple[str, ...]
-    """Arguments that make it say its version."""
     at_least: str
     below: str
 
     @property
     def built(self) -> Path:
-        """Where it is once it is built. A file there is whole."""
+        """The path of the built program. A file there is complete."""
         return user_cache("tools") / self.group.key / self.name
 
     @property
     def range(self) -> str:
-        """Versions that fit, in words."""
+        """The versions that fit, in words."""
         return f"{self.at_least} or newer, below {self.below}"
 
     def fits(self, version: str) -> bool:
-        """Whether a version may be used; "" is none."""
+        """Whether a version may be used; ``""`` is unknown and does not fit."""
         return bool(version) and parsed(self.at_least) <= parsed(version) < parsed(self.below)
 
 
 @dataclass(frozen=True)
 class DefinitionSource:
-    """A Go module with custom resource definitions among its files."""
+    """A Go module whose files include custom resource definitions. ``sum`` is their hash in the form of go.sum."""
 
     name: str
     module: str
     version: str
     sum: str
-    """The hash of its files, as a go.sum has it."""
     go: str
     folder: str
     files: tuple[str, ...]
@@ -110,21 +109,31 @@ class DefinitionSource:
 
 @cache
 def tools() -> Mapping[str, Tool]:
-    """All tools, by name."""
+    """Returns all tools by name."""
     table = _table()
     groups = {name: _group(name, row) for name, row in table["groups"].items()}
-    return {name: _tool(name, groups[row["group"]], row) for name, row in table["tools"].items()}
+    return {
+        name: Tool(
+            name,
+            groups[row["group"]],
+            row["package"],
+            tuple(row["asks"]),
+            row["at_least"],
+            row.get("below") or f"{parsed(row['at_least'])[0] + 1}.0.0",
+        )
+        for name, row in table["tools"].items()
+    }
 
 
 @cache
 def definition_sources() -> tuple[DefinitionSource, ...]:
-    """Where the real definitions are from."""
+    """Returns the modules that the projects' own definitions come from."""
     rows = _table()["definitions"].items()
     return tuple(DefinitionSource(name=name, **row | {"files": tuple(row["files"])}) for name, row in rows)
 
 
 def definitions_file() -> Path:
-    """Where all definitions are once they are fetched, as one JSON array."""
+    """Returns where the fetched definitions are kept, as one JSON array."""
     digest = hashlib.sha256(json.dumps(_table()["definitions"]).encode())
     return user_cache("tools") / f"{DEFINITIONS}-{digest.hexdigest()[:16]}.json"
 
@@ -148,71 +157,61 @@ def _group(name: str, row: Mapping[str, Any]) -> Group:
     )
 
 
-def _tool(name: str, group: Group, row: Mapping[str, Any]) -> Tool:
-    below = row.get("below") or f"{parsed(row['at_least'])[0] + 1}.0.0"
-    return Tool(name, group, row["package"], tuple(row["asks"]), row["at_least"], below)
-
-
 def _pinned(pins: str, name: str) -> str:
-    """The version that a go.mod gives a module, or Go itself."""
+    """Returns the version of a module, or of Go itself, in the text of a go.mod."""
     found = re.search(rf"^\s*{re.escape(name)} v?(\S+)", pins, re.MULTILINE)
     assert found, name
     return found[1]
 
 
 def parsed(version: str) -> Version:
-    """The numbers of a version, to compare it by."""
+    """Returns the numbers of a version, for comparisons."""
     found = _VERSION.search(version)
     assert found, version
     return int(found[1]), int(found[2]), int(found[3])
 
 
-# -- what is there ---------------------------------------------------------------------------------------------------------------
+# -- what is installed ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Passed:
-    """A program on PATH that is not used."""
+    """A program on PATH that is not used. ``version`` is ``""`` if it prints none."""
 
     path: Path
     version: str
-    """"" where it says none."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What is on this machine of the tools that were asked for."""
+    """Which of the requested tools are on this machine. ``passed`` are programs on PATH whose version does not fit."""
 
     asked: tuple[str, ...]
     paths: Mapping[str, Path]
     versions: Mapping[str, str]
     passed: Mapping[str, tuple[Passed, ...]] = field(default_factory=dict)
-    """Programs of these names on PATH whose version does not fit."""
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """What was asked for and is not there."""
+        """The names that were requested and not found."""
         return tuple(name for name in self.asked if name not in self.paths)
 
     def missing(self) -> str:
-        """Why this cannot be used, in a line; "" when all is there."""
+        """Returns why this toolchain cannot be used, in one line; ``""`` if it is complete."""
         if not self.absent:
             return ""
         return f"not on this machine: {', '.join(self.absent)}; `{COMMAND}` builds what is missing (once, some minutes)"
 
     def path(self, tool: str) -> Path:
-        """The program.
-
-        Raises ``ProblemsFound`` that names everything that is missing.
-        """
+        """Returns the path of a program. Raises ``ProblemsFound`` with the names of everything that is missing."""
         if tool not in self.paths:
             raise ProblemsFound([_missing(self.absent or (tool,))])
         return self.paths[tool]
 
     def definitions(self) -> tuple[dict[str, Any], ...]:
-        """The real CustomResourceDefinitions of Karpenter, KEDA and the Prometheus operator.
+        """Returns the projects' own CRDs of Karpenter, KEDA and the Prometheus operator.
 
-        Raises ``ProblemsFound`` when they are not there.
+        Raises ``ProblemsFound`` if they are missing.
         """
         try:
             return tuple(json.loads(definitions_file().read_text("utf-8")))
@@ -224,9 +223,8 @@ class Toolchain:
 
 
 def installed(*names: str) -> Toolchain:
-    """What is there of these tools; without names, of all of them and the definitions."""
+    """Looks for these tools; without names, for all of them and the definitions."""
     asked = names or (*tools(), DEFINITIONS)
-    known = _Versions()
     paths: dict[str, Path] = {}
     versions: dict[str, str] = {}
     passed: dict[str, tuple[Passed, ...]] = {}
@@ -237,7 +235,7 @@ def installed(*names: str) -> Toolchain:
             continue
         tool, unfit = tools()[name], []
         for path in _on_path(name):
-            version = known.of(path, tool)
+            version = _known_version(path, tool)
             if tool.fits(version):
                 paths[name], versions[name] = path, version
                 break
@@ -245,9 +243,9 @@ def installed(*names: str) -> Toolchain:
         else:
             if tool.built.is_file():
                 paths[name], versions[name] = tool.built, tool.group.version
-                _mark_used(tool.built.parent)
+                with contextlib.suppress(OSError):
+                    os.utime(tool.built.parent)  # a later build removes what has long been unused
         passed[name] = tuple(unfit)
-    known.keep()
     return Toolchain(asked, paths, versions, passed)
 
 
@@ -255,23 +253,17 @@ def _missing(names: Iterable[str]) -> Problem:
     return Problem(f"not on this machine: {', '.join(names)}", hint=f"run `{COMMAND}` once; it builds what is missing with Go")
 
 
-def _mark_used(folder: Path) -> None:
-    """What nobody uses for long is removed by a later build."""
-    with contextlib.suppress(OSError):
-        os.utime(folder)
-
-
 def _on_path(name: str) -> list[Path]:
-    """Programs of a name, in the order of PATH."""
+    """Returns the programs of this name in the order of PATH."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    # /bin is often the same folder as /usr/bin.
+    # /bin is often a link to /usr/bin.
     distinct = {os.path.realpath(folder): Path(folder) for folder in reversed(folders) if os.path.isabs(folder)}
     found = [folder / name for folder in reversed(distinct.values())]
     return [path for path in found if path.is_file() and os.access(path, os.X_OK)]
 
 
 def version_of(path: Path, tool: Tool) -> str:
-    """What a program says when it is asked, or "" where that is no version."""
+    """Runs a program and returns the version it prints, or ``""`` if it prints none."""
     try:
         done = subprocess.run(
             [path, *tool.asks],
@@ -289,47 +281,25 @@ def version_of(path: Path, tool: Tool) -> str:
     return ".".join(found.groups()) if found else ""
 
 
-class _Versions:
-    """Versions that programs on PATH say, remembered until the file changes."""
-
-    def __init__(self) -> None:
-        self._file = user_cache("tools") / "versions.json"
-        try:
-            self._known: dict[str, list[Any]] = json.loads(self._file.read_text("utf-8"))
-        except (OSError, ValueError):
-            self._known = {}
-        self._changed = False
-
-    def of(self, path: Path, tool: Tool) -> str:
-        """As ``version_of``, which is asked only when nothing is remembered."""
-        seen = path.stat()
-        mark = [seen.st_mtime_ns, seen.st_size]
-        match self._known.get(str(path)):
-            case [*known, str(version)] if known == mark:
-                return version
-        version = version_of(path, tool)
-        # A launcher that chooses among versions stays the same file when it chooses another.
-        if version and tool.name in path.resolve().name and not _is_script(path):
-            self._known[str(path)] = [*mark, version]
-            self._changed = True
-        return version
-
-    def keep(self) -> None:
-        """Written for the next time. A cache that cannot be written to is no fault."""
-        if not self._changed:
-            return
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._file.parent, delete=False, encoding="utf-8") as file:
-                json.dump(self._known, file)
-            os.replace(file.name, self._file)
-        except OSError:
-            return
-
-
-def _is_script(path: Path) -> bool:
+def _known_version(path: Path, tool: Tool) -> str:
+    """Returns the version of a program on PATH, which is cached until its file changes."""
+    cache_file = user_cache("tools") / "versions.json"
     try:
-        with path.open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:
-        return True
+        known: dict[str, list[Any]] = json.loads(cache_file.read_text("utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    seen = path.stat()
+    mark = [seen.st_mtime_ns, seen.st_size]
+    match known.get(str(path)):
+        case [*marked, str(version)] if marked == mark:
+            return version
+    version = version_of(path, tool)
+    # A launcher that selects a version remains the same file when it selects another, so its version is not cached.
+    if version and tool.name in path.resolve().name:
+        with contextlib.suppress(OSError), path.open("rb") as program:
+            if program.read(2) != b"#!":
+                cache_file.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile("w", dir=cache_file.parent, delete=False, encoding="utf-8") as file:
+                    json.dump(known | {str(path): [*mark, version]}, file)
+                os.replace(file.name, cache_file)
+    return version

@@ -1,1 +1,1 @@
-"""A HorizontalPodAutoscaler replayed: real Prometheus, real controller, the stack's own rules and objects, simulated servers."""
+"""Replays a HorizontalPodAutoscaler: real Prometheus and controller, the stack's own rules and objects, simulated servers."""

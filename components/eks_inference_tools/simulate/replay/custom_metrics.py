@@ -1,8 +1,8 @@
-"""A stand-in for prometheus-adapter: the custom metrics API of pods, from the adapter's own rules.
+"""Stands in for prometheus-adapter: serves the custom metrics API of pods by the adapter's own rules.
 
-As in the adapter a metric is known from a listing of series to the next, if one of its series had a sample in the interval
-before it; and a value that is no number is answered as 0. What the adapter has beside that (other resources, metric selectors,
-external metrics) is not here.
+Two details follow the adapter. A listing of series makes a metric known until the next listing if one of its series had a sample
+in the interval before. A value that is not a number is served as 0. Other resources, metric selectors and external metrics are
+left out.
 
 Sources: kubernetes-sigs/prometheus-adapter, pkg/custom-provider/provider.go and cmd/adapter/adapter.go; the chart's
 custom-metrics-apiservice.yaml; k8s.io/metrics, custom_metrics/v1beta1.
@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import requests
 
 from eks_inference.scaling.prometheus_adapter import RELEASE
+from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.loopback import Answer, Request, document, serving
@@ -29,13 +30,13 @@ from eks_inference_tools.simulate.replay.subject import Subject
 
 GROUP = "custom.metrics.k8s.io"
 VERSION = "v1beta1"
-"""The one that the chart registers."""
+"""The version that the chart registers."""
 
 _ROOT = ["apis", GROUP, VERSION]
 
 
 class CustomMetrics:
-    """Metrics of pods. May be used by several threads."""
+    """Serves metrics of pods. Several threads may use it."""
 
     def __init__(self, rules: Sequence[AdapterRule], prometheus: Prometheus, api: Api) -> None:
         self._rules = rules
@@ -44,7 +45,7 @@ class CustomMetrics:
         self._known: Mapping[str, tuple[AdapterRule, str]] = {}
 
     def list_series(self, seconds: float) -> None:
-        """Looks for series with a sample in the last ``seconds``: their metrics are known until the next listing."""
+        """Lists series with a sample in the last ``seconds``; their metrics are known until the next listing."""
         since = time.time() - seconds
         found = {}
         for rule in self._rules:
@@ -53,15 +54,8 @@ class CustomMetrics:
                     found[metric] = (rule, series)
         self._known = found
 
-    def pods(self, namespace: str, selector: str) -> list[str]:
-        query = {"labelSelector": selector} if selector else {}
-        return [pod["metadata"]["name"] for pod in self._api.list("pods", namespace, **query)]
-
     def values(self, metric: str, namespace: str, pods: Sequence[str]) -> dict[str, float] | None:
-        """Values as Prometheus has them, by pod; None for a metric that is not known.
-
-        Raises ``requests.RequestException`` when Prometheus does not answer.
-        """
+        """Returns Prometheus' values by pod; None for an unknown metric. Raises ``requests.RequestException``."""
         if metric not in self._known:
             return None
         rule, series = self._known[metric]
@@ -70,9 +64,9 @@ class CustomMetrics:
         return {labels[label]: value for labels, value in found if labels.get(label) in pods}
 
     def answer(self, request: Request) -> Answer:
-        """Answers a request of the API server."""
+        """Answers an HTTP request of the API server."""
         if request.method != "GET":
-            return _refusal(405, "MethodNotAllowed", "the stand-in is only read")
+            return _refusal(405, "MethodNotAllowed", "the stand-in is read-only")
         asked = urlsplit(request.target)
         parts = [unquote(part) for part in asked.path.strip("/").split("/")]
         if parts == _ROOT:
@@ -80,33 +74,32 @@ class CustomMetrics:
         if parts[:3] != _ROOT or len(parts) != 8 or parts[3] != "namespaces" or parts[5] != "pods":
             return _refusal(404, "NotFound", f"the stand-in has nothing at {asked.path}")
         namespace, name, metric = parts[4], parts[6], parts[7]
-        query = parse_qs(asked.query)
+        selector = {key: values[0] for key, values in parse_qs(asked.query).items() if key == "labelSelector"}
         try:
-            pods = self.pods(namespace, query.get("labelSelector", [""])[0]) if name == "*" else [name]
+            pods = [name_of(pod) for pod in self._api.list("pods", namespace, **selector)] if name == "*" else [name]
             values = self.values(metric, namespace, pods)
         except (requests.RequestException, ApiRefusal):
             return _refusal(500, "InternalError", "unable to fetch metrics")
         if values is None or (name != "*" and not values):
             return _refusal(404, "NotFound", f"the server could not find the metric {metric} for pods")
-        return document(200, {**_kind("MetricValueList"), "metadata": {}, "items": _items(metric, namespace, values)})
+        kind = {"kind": "MetricValueList", "apiVersion": f"{GROUP}/{VERSION}"}
+        return document(200, {**kind, "metadata": {}, "items": _items(metric, namespace, values)})
 
     def _resources(self) -> dict[str, Any]:
-        names = [f"pods/{metric}" for metric in sorted(self._known)]
-        resources = [
-            {"name": name, "singularName": "", "namespaced": True, "kind": "MetricValueList", "verbs": ["get"]} for name in names
-        ]
+        each = {"singularName": "", "namespaced": True, "kind": "MetricValueList", "verbs": ["get"]}
+        resources = [{"name": f"pods/{metric}", **each} for metric in sorted(self._known)]
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": resources}
 
 
 @contextmanager
 def registered(plane: ControlPlane, subject: Subject, prometheus: Prometheus) -> Iterator[CustomMetrics]:
-    """Serves the metrics and has the API server ask for them, as the chart would."""
+    """Serves the metrics on loopback and registers them with the API server, as the chart would."""
     metrics = CustomMetrics(subject.rules, prometheus, plane.api)
     interval, end = subject.limits.relist_seconds, threading.Event()
 
     def keep_listing() -> None:
         while not end.is_set():
-            # Where that fails, what was known stays so; whoever watches Prometheus tells that it is gone.
+            # After a failure the known metrics stay. Whoever watches the processes reports that Prometheus is gone.
             with suppress(requests.RequestException):
                 metrics.list_series(interval)
             end.wait(interval)
@@ -124,7 +117,7 @@ def registered(plane: ControlPlane, subject: Subject, prometheus: Prometheus) ->
 
 
 def registration(namespace: str, port: int) -> tuple[dict[str, Any], ...]:
-    """What leads the API server to the stand-in on loopback: the chart's Service leads to its pods, which are not there."""
+    """Returns the objects that route the API server to the stand-in on loopback, where the chart's Service selects its pods."""
     return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         {
@@ -161,10 +154,6 @@ def _items(metric: str, namespace: str, values: Mapping[str, float]) -> list[dic
         }
         for pod, value in sorted(values.items())
     ]
-
-
-def _kind(kind: str) -> dict[str, str]:
-    return {"kind": kind, "apiVersion": f"{GROUP}/{VERSION}"}
 
 
 def _refusal(code: int, reason: str, message: str) -> Answer:

@@ -1,169 +1,157 @@
-"""Whether an autoscaler did well, by the samples of a replay. Pure."""
+"""Judges an autoscaler by the samples of a replay. Pure."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from eks_inference_tools.simulate.replay.model import TOLERANCE
 from eks_inference_tools.simulate.replay.samples import Sample, Step, steps
 from eks_inference_tools.simulate.replay.subject import SYNC_SECONDS, Limits
+from stackgraph.graph.wording import counted
 
 SLACK_SECONDS = 10
-"""What the steps between a controller's look and a sample may take on a busy machine."""
+"""Allowance for the time between a decision of the controller and the sample that shows it, on a busy machine."""
 
-_NOTHING = 0.01  # less queueing than that is none
+_NOTHING = 0.01  # queueing below this counts as none
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing an autoscaler has to do, whether it did, and what was seen."""
+    """A requirement on an autoscaler, whether it holds, and the evidence."""
 
     name: str
     holds: bool
     seen: str
 
-    def document(self) -> dict[str, Any]:
-        return {"name": self.name, "holds": self.holds, "seen": self.seen}
+
+_Verdict = tuple[bool, str]
+"""Whether a requirement holds, and the evidence."""
 
 
 def judge(samples: Sequence[Sample], limits: Limits) -> tuple[Finding, ...]:
-    """Every judgement. What a replay did not bring about does not hold either: nobody has seen it."""
-    return (
-        _scales_out(samples, limits),
-        _stays_below_the_maximum(samples, limits),
-        _scales_in(samples, limits),
-        _waits_before_scaling_in(samples, limits),
-        _has_no_nan(samples),
-        _does_not_flap(samples, limits),
-        _sees_past_missing_pods(samples, limits),
-        _counts_idle_pods(samples, limits),
-    )
+    """Returns every finding. A requirement that the replay did not put to the test does not hold."""
+    verdicts = {
+        "scales out under queueing": _scales_out(samples, limits),
+        f"never more than {limits.most} pods, nor fewer than {limits.least}": _stays_within_bounds(samples, limits),
+        "scales in after the load": _scales_in(samples, limits),
+        f"waits {limits.scale_in_seconds} s before it scales in": _waits_before_scaling_in(samples, limits),
+        "every value is a number": _has_no_nan(samples),
+        "does not flap": _does_not_flap(samples, limits),
+        "missing pods do not freeze it": _sees_past_missing_pods(samples, limits),
+        "idle pods do not freeze it": _counts_idle_pods(samples, limits),
+    }
+    return tuple(Finding(name, *verdict) for name, verdict in verdicts.items())
 
 
-def _scales_out(samples: Sequence[Sample], limits: Limits) -> Finding:
-    """As soon as the controller looks after the average was above the target's tolerance."""
-    name = "scales out under queueing"
-    above = next((s for s in samples if (s.queueing or 0) > limits.target * (1 + TOLERANCE)), None)
+def _scales_out(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """The autoscaler must add pods at the controller's first sync after the average exceeds the target and its tolerance."""
+    most_queueing = limits.target * (1 + TOLERANCE)
+    above = next((s for s in samples if (s.queueing or 0) > most_queueing), None)
     if above is None:
-        return Finding(name, False, f"the average was never above {limits.target * (1 + TOLERANCE):g} ms")
-    allowed = SYNC_SECONDS + SLACK_SECONDS
+        return False, f"the average was never above {most_queueing:g} ms"
     step = next((step for step in steps(samples, "replicas") if step.up and step.at >= above.at - SYNC_SECONDS), None)
-    if step is None or step.at > above.at + allowed:
+    if step is None or step.at > above.at + SYNC_SECONDS + SLACK_SECONDS:
         end = step.at if step else samples[-1].at
-        return Finding(name, False, f"{above.queueing:.1f} ms at {above.at:.0f} s, and no pod more for {end - above.at:.0f} s")
+        return False, f"{above.queueing:.1f} ms at {above.at:.0f} s, but no further pod for {end - above.at:.0f} s"
     most = max(sample.replicas for sample in samples)
-    return Finding(name, True, f"from {step.before} at {step.at:.0f} s, with {above.queueing:.1f} ms, to {most}")
+    return True, f"from {step.before} at {step.at:.0f} s, with {above.queueing:.1f} ms, to {most}"
 
 
-def _stays_below_the_maximum(samples: Sequence[Sample], limits: Limits) -> Finding:
-    name = f"never more than {limits.most} pods, nor fewer than {limits.least}"
+def _stays_within_bounds(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     for sample in samples:
         for count, what in ((sample.replicas, "replicas"), (len(sample.ready), "pods"), (sample.desired, "desired")):
             if count > limits.most:
-                return Finding(name, False, f"{count} {what} at {sample.at:.0f} s")
+                return False, f"{count} {what} at {sample.at:.0f} s"
         if sample.replicas < limits.least:
-            return Finding(name, False, f"{sample.replicas} replicas at {sample.at:.0f} s")
+            return False, f"{sample.replicas} replicas at {sample.at:.0f} s"
     capped = sum(sample.limited == "TooManyReplicas" for sample in samples)
-    return Finding(name, capped > 0, f"more than {limits.most} were wanted in {capped} of {len(samples)} samples")
+    return capped > 0, f"it wanted more than {limits.most} in {capped} of {len(samples)} samples"
 
 
-def _scales_in(samples: Sequence[Sample], limits: Limits) -> Finding:
-    name = "scales in after it"
+def _scales_in(samples: Sequence[Sample], limits: Limits) -> _Verdict:
     fall = next((step for step in reversed(steps(samples, "users")) if not step.up), None)
     most = max(sample.replicas for sample in samples)
     if fall is None or most == limits.least:
-        return Finding(name, False, "there was nothing to scale in from")
-    # A missing pod is reckoned with as if it were at the target, so that one pod more stays until a window after it is seen.
-    missing = any(_missing(sample) for step, sample in _with_samples(samples) if not step.up)
+        return False, "there was nothing to scale in from"
+    # The controller assumes a missing pod to be at the target, which keeps one more pod until a window after it is seen again.
+    missing = any(_missing(step.last) for step in _scale_ins(samples))
     windows = (limits.scale_in_seconds + limits.blind_seconds) * missing + limits.scale_in_seconds
     allowed = windows + limits.window_seconds + 2 * SYNC_SECONDS + SLACK_SECONDS
     there = next((s for s in samples if s.at >= fall.at and s.replicas == limits.least), None)
     if there is None:
         left, took = samples[-1].replicas, samples[-1].at - fall.at
-        return Finding(name, False, f"{left} replicas {took:.0f} s after {fall.after} users were left")
+        return False, f"still {left} replicas {took:.0f} s after the drop to {fall.after} users"
     took = there.at - fall.at
-    return Finding(name, took <= allowed, f"{limits.least} left {took:.0f} s after {fall.after} users were; at most {allowed} s")
+    return took <= allowed, f"down to {limits.least} {took:.0f} s after the drop to {fall.after} users; at most {allowed} s"
 
 
-def _waits_before_scaling_in(samples: Sequence[Sample], limits: Limits) -> Finding:
-    name = f"waits {limits.scale_in_seconds} s before it scales in"
-    first = next((step for step in steps(samples, "replicas") if not step.up), None)
+def _waits_before_scaling_in(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    first = next(iter(_scale_ins(samples)), None)
     if first is None:
-        return Finding(name, False, "it never scaled in")
+        return False, "it never scaled in"
     fall = next((step for step in reversed(steps(samples, "users")) if not step.up and step.at <= first.at), None)
     if fall is None:
-        return Finding(name, False, f"{first.before} to {first.after} at {first.at:.0f} s, with no user fewer")
+        return False, f"from {first.before} to {first.after} at {first.at:.0f} s without a drop in users"
     waited = first.at - fall.at
-    return Finding(name, waited >= limits.scale_in_seconds, f"the first pod went {waited:.0f} s after the users")
+    return waited >= limits.scale_in_seconds, f"the first pod went {waited:.0f} s after the users"
 
 
-def _has_no_nan(samples: Sequence[Sample]) -> Finding:
-    name = "no value that is no number"
+def _has_no_nan(samples: Sequence[Sample]) -> _Verdict:
     values = [(sample, pod, value) for sample in samples for pod, value in (sample.values or {}).items()]
     for sample, pod, value in values:
         if not math.isfinite(value):
-            return Finding(name, False, f"{value} of {pod} at {sample.at:.0f} s")
-    return Finding(name, bool(values), f"{len(values)} values")
+            return False, f"{value} of {pod} at {sample.at:.0f} s"
+    return bool(values), f"{len(values)} values"
 
 
-def _does_not_flap(samples: Sequence[Sample], limits: Limits) -> Finding:
-    """A step has to follow a change of load in its direction since the last step in the other one."""
-    name = "no flap"
+def _does_not_flap(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """Every step must follow a change of load in its direction, made since the last step in the opposite direction."""
     users, taken = steps(samples, "users"), steps(samples, "replicas")
     for number, step in enumerate(taken):
         other = next((earlier for earlier in reversed(taken[:number]) if earlier.up != step.up), None)
-        # What the metric still remembers counts as well.
+        # Load that the metric still covers counts, too.
         since = other.at - limits.window_seconds if other else samples[0].at
         if not any(change.up == step.up and since <= change.at <= step.at for change in users):
             more = "more" if step.up else "fewer"
-            return Finding(
-                name, False, f"{step.before} to {step.after} at {step.at:.0f} s, and no {more} users since {since:.0f} s"
-            )
+            return False, f"from {step.before} to {step.after} at {step.at:.0f} s, but no {more} users since {since:.0f} s"
     turns = sum(first.up != second.up for first, second in pairwise(taken))
-    return Finding(name, bool(taken), f"{len(taken)} steps, {turns} turn" + ("" if turns == 1 else "s"))
+    return bool(taken), f"{len(taken)} steps, {counted(turns, 'turn')}"
 
 
-def _sees_past_missing_pods(samples: Sequence[Sample], limits: Limits) -> Finding:
-    """While a pod has answered long enough the autoscaler sees its metric, whatever others do, and it scaled in meanwhile."""
-    name = "missing pods do not freeze it"
+def _sees_past_missing_pods(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """The autoscaler must see its metric once any pod has answered long enough, and must scale in while another is missing."""
     for sample, answering in zip(samples, _seconds_of(samples, _answering), strict=True):
         if max(answering.values(), default=0) > limits.blind_seconds + SLACK_SECONDS and not sample.active:
-            return Finding(name, False, f"at {sample.at:.0f} s it saw nothing: {sample.message}")
-    missing = [step for step, sample in _with_samples(samples) if not step.up and _missing(sample)]
+            return False, f"at {sample.at:.0f} s it saw no metric: {sample.message}"
+    missing = [step for step in _scale_ins(samples) if _missing(step.last)]
     if not missing:
-        return Finding(name, False, "no pod was missing when it scaled in")
-    return Finding(name, True, f"{missing[0].before} to {missing[0].after} at {missing[0].at:.0f} s, with a pod not seen")
+        return False, "no pod was missing when it scaled in"
+    return True, f"from {missing[0].before} to {missing[0].after} at {missing[0].at:.0f} s, with a pod missing"
 
 
-def _counts_idle_pods(samples: Sequence[Sample], limits: Limits) -> Finding:
-    """A pod without a request for as long as the metric reaches back has 0, and the autoscaler scaled in with such pods."""
-    name = "idle pods do not freeze it"
+def _counts_idle_pods(samples: Sequence[Sample], limits: Limits) -> _Verdict:
+    """A pod must have the value 0 once it has been idle for the metric's window, and a step in must happen with such pods."""
     enough = max(limits.window_seconds, limits.blind_seconds) + SLACK_SECONDS
-    counted = 0
-    for sample, resting in zip(samples, _seconds_of(samples, _resting), strict=True):
-        for pod in (pod for pod, seconds in resting.items() if seconds > enough):
+    zeros = 0
+    for sample, idle in zip(samples, _seconds_of(samples, _idle), strict=True):
+        for pod in (pod for pod, seconds in idle.items() if seconds > enough):
             value = (sample.values or {}).get(pod)
             if value is None or value > _NOTHING:
                 shown = "no value" if value is None else f"{value:g} ms"
-                return Finding(name, False, f"{pod} has had nothing to do for {enough} s, and has {shown} at {sample.at:.0f} s")
-            counted += 1
-    scaled_in = any(not step.up and sample.idle for step, sample in _with_samples(samples))
-    seen = f"{counted} values of idle pods, each 0" if scaled_in else "no pod was idle when it scaled in"
-    return Finding(name, scaled_in and counted > 0, seen)
+                return False, f"{pod} has been idle for {enough} s, and has {shown} at {sample.at:.0f} s"
+            zeros += 1
+    if not any(step.last.idle for step in _scale_ins(samples)):
+        return False, "no pod was idle when it scaled in"
+    return zeros > 0, f"{zeros} values of idle pods, each 0"
 
 
-def _with_samples(samples: Sequence[Sample]) -> list[tuple[Step, Sample]]:
-    """Steps of the replicas, each with the last sample before it."""
-    found = []
-    for step in steps(samples, "replicas"):
-        found.append((step, max((s for s in samples if s.at < step.at), key=lambda s: s.at)))
-    return found
+def _scale_ins(samples: Sequence[Sample]) -> list[Step]:
+    return [step for step in steps(samples, "replicas") if not step.up]
 
 
 def _missing(sample: Sample) -> bool:
-    """Whether a Ready pod has no value."""
+    """Returns whether a Ready pod has no value."""
     return any(pod not in (sample.values or {}) for pod in sample.ready)
 
 
@@ -171,12 +159,12 @@ def _answering(sample: Sample) -> Iterator[str]:
     return (pod for pod in sample.ready if pod not in sample.silent)
 
 
-def _resting(sample: Sample) -> Iterator[str]:
+def _idle(sample: Sample) -> Iterator[str]:
     return (pod for pod in _answering(sample) if pod in sample.idle)
 
 
 def _seconds_of(samples: Sequence[Sample], pods: Callable[[Sample], Iterable[str]]) -> Iterator[dict[str, float]]:
-    """For each sample, how long each of the pods that ``pods`` finds in it has been among them without a break."""
+    """Yields for each sample the seconds for which each pod that ``pods`` selects has been selected without a break."""
     since: dict[str, float] = {}
     for sample in samples:
         since = {pod: since.get(pod, sample.at) for pod in pods(sample)}

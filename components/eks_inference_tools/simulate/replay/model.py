@@ -1,11 +1,11 @@
-"""One Triton with vLLM under a number of users at once, after two published measurements of one: an illustration, no forecast.
+"""Models one Triton pod with vLLM under concurrent users, fitted to two published measurements: an illustration, not a forecast.
 
-A request takes a time of its own and a little longer for every other request in the batch; a user asks again as soon as the
-answer is complete. Both times are fitted to the source's rows for 8 and 16 users, one pod each; the rows for 32, 64 and 128 are
-what it is held against. vLLM takes 256 sequences at once here, so nothing waits inside it.
+A request takes a base time, plus a little for every request in the batch; a user sends the next request as soon as the answer
+is complete. Both times are fitted to the source's rows for 8 and 16 users, with one pod each. The rows for 32, 64 and 128 users
+serve as a comparison. vLLM takes 256 sequences at once here, so nothing waits inside it.
 
-The time in Triton's queue is in none of the rows. The source's one pod stayed alone with 16 users, so they cannot have been above
-the target; the model has them at it. That is an assumption, and the only one.
+No row contains the time in Triton's queue. The source did not scale out with 16 users, so their queueing was not above the
+target; the model assumes that it was exactly at the target. This is the only assumption.
 
 Sources: loadtest/published.toml; Little's law; Kubernetes documentation, "Horizontal Pod Autoscaling", algorithm details.
 """
@@ -19,41 +19,41 @@ from eks_inference_tools.loadtest_report.published import published
 from eks_inference_tools.loadtest_report.record import Run
 
 FIGURES = "gpu-opt350m"
-"""The published figures it is fitted to and held against."""
+"""The published figures that the model is fitted to and compared with."""
 
 FITTED = (8, 16)
-"""Users of the rows it is fitted to."""
+"""Users of the rows that the model is fitted to."""
 
 TOLERANCE = 0.1
-"""By how much of the target a HorizontalPodAutoscaler lets the average differ (--horizontal-pod-autoscaler-tolerance)."""
+"""The share of the target by which the average may differ from it (--horizontal-pod-autoscaler-tolerance)."""
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One pod. Times are milliseconds of one request."""
+    """One pod. Times are milliseconds per request."""
 
     alone_ms: float
     per_user_ms: float
     queue_ms: float
 
     def latency_ms(self, users: float) -> float:
-        """From sending a request to its last token, with so many users on the pod, this one among them."""
+        """Returns the time from sending a request to its last token, with this many users on the pod."""
         return self.alone_ms + self.per_user_ms * users
 
     def completed_per_s(self, users: float) -> float:
         return 1000 * users / self.latency_ms(users)
 
     def queueing(self, users: float) -> float:
-        """Milliseconds that requests wait in Triton's queue, each second, all together: what the source scales by."""
+        """Returns the queue time of all requests in milliseconds per second, the metric that the source scales by."""
         return self.completed_per_s(users) * self.queue_ms
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One row of the source's table, beside what the model makes of it.
+    """One row of the source's table, with the model's figures.
 
-    ``pods`` are those the source had in the end, ``pods_before`` those it began with, ``pods_wanted`` those the autoscaler would
-    settle at by the model.
+    ``pods`` is the source's number at the end of the measurement, ``pods_before`` at its start; ``pods_wanted`` is the number at
+    which the autoscaler settles according to the model. ``latency_before_ms`` is the latency with ``pods_before``.
     """
 
     users: int
@@ -62,24 +62,13 @@ class Prediction:
     pods_wanted: int
     measured_ms: float
     measured_per_s: float
-    model: Replica
+    latency_ms: float
+    latency_before_ms: float
+    completed_per_s: float
 
     @property
     def fitted(self) -> bool:
         return self.users in FITTED
-
-    @property
-    def latency_ms(self) -> float:
-        return self.model.latency_ms(self.users / self.pods)
-
-    @property
-    def latency_before_ms(self) -> float:
-        """With the pods that the measurement began with."""
-        return self.model.latency_ms(self.users / self.pods_before)
-
-    @property
-    def completed_per_s(self) -> float:
-        return self.pods * self.model.completed_per_s(self.users / self.pods)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -93,12 +82,12 @@ class Prediction:
 
 
 def rows() -> tuple[Run, ...]:
-    """The source's rows, by users."""
+    """Returns the rows of the source, sorted by users."""
     return tuple(sorted(published()[FIGURES].runs, key=lambda run: run.users or 0))
 
 
 def fitted(runs: Sequence[Run], target: float) -> Replica:
-    """The model of one pod. ``target`` is the autoscaler's, in milliseconds of queueing a second."""
+    """Returns the model of one pod. ``target`` is the autoscaler's, in milliseconds of queueing per second."""
     (few, few_ms), (many, many_ms) = ((run.users or 0, _latency_ms(run)) for run in runs if run.users in FITTED)
     per_user = (many_ms - few_ms) / (many - few)
     alone = few_ms - per_user * few
@@ -106,41 +95,39 @@ def fitted(runs: Sequence[Run], target: float) -> Replica:
 
 
 def predictions(model: Replica, runs: Sequence[Run], *, target: float, least: int, most: int) -> tuple[Prediction, ...]:
-    """Every row of the table. The source went from one to the next without waiting for pods to go."""
-    found = []
-    before = least
-    for run in runs:
-        users, pods = run.users or 0, run.chips or least
-        found.append(
-            Prediction(
-                users=users,
-                pods=pods,
-                pods_before=before,
-                pods_wanted=settled(model, users, pods=before, target=target, most=most),
-                measured_ms=_latency_ms(run),
-                measured_per_s=(run.completed_per_min or 0) / 60,
-                model=model,
-            )
+    """Returns a prediction for every row. The source ran one measurement after the other without waiting for a scale-in."""
+    all_users, pods = [run.users or 0 for run in runs], [run.chips or least for run in runs]
+    return tuple(
+        Prediction(
+            users=users,
+            pods=count,
+            pods_before=before,
+            pods_wanted=settled(model, users, pods=before, target=target, most=most),
+            measured_ms=_latency_ms(run),
+            measured_per_s=(run.completed_per_min or 0) / 60,
+            latency_ms=model.latency_ms(users / count),
+            latency_before_ms=model.latency_ms(users / before),
+            completed_per_s=count * model.completed_per_s(users / count),
         )
-        before = pods
-    return tuple(found)
+        for run, users, count, before in zip(runs, all_users, pods, [least, *pods], strict=False)
+    )
 
 
 def settled(model: Replica, users: int, *, pods: int, target: float, most: int) -> int:
-    """Pods at which the autoscaler stops adding any, when it begins with ``pods`` and users are shared out evenly."""
+    """Returns the number of pods at which the autoscaler stops scaling out from ``pods``, with users spread evenly."""
     while (more := min(wanted(pods, model.queueing(users / pods), target), most)) > pods:
         pods = more
     return pods
 
 
 def wanted(pods: int, average: float, target: float) -> int:
-    """Pods that a HorizontalPodAutoscaler wants by one average over all of them, before its bounds and its behaviour."""
+    """Returns the pods a HorizontalPodAutoscaler wants for an average, before it applies its bounds and behaviour."""
     ratio = average / target
     return pods if 1 - TOLERANCE <= ratio <= 1 + TOLERANCE else math.ceil(ratio * pods)
 
 
 def deviation(measured: float, modelled: float) -> float:
-    """How far the model is off, as a part of what was measured."""
+    """Returns the error of the model as a share of the measurement."""
     return modelled / measured - 1
 
 

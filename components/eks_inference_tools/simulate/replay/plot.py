@@ -1,10 +1,12 @@
-"""The replicas of a replay as a picture: users, queueing and pods over the same time, as an SVG that stands by itself."""
+"""Draws a replay as a standalone SVG: users, queueing and pods over time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from eks_inference_tools.simulate.replay.samples import Sample, steps
 from eks_inference_tools.simulate.replay.subject import Subject
+from stackgraph.graph.wording import counted
 from stackgraph.presentation import svg
 from stackgraph.presentation.markup import Markup, raw
 
@@ -34,7 +36,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2933; }
 
 @dataclass(frozen=True)
 class _Panel:
-    """A plot above the common axis of time. ``top`` is where it begins in the picture, ``most`` the value at its upper edge."""
+    """A plot on the common time axis. ``top`` is its position in the picture, ``most`` the value at its upper edge."""
 
     top: float
     most: float
@@ -54,24 +56,23 @@ class _Panel:
 
 
 def render_plot(samples: Sequence[Sample], subject: Subject) -> str:
-    """The picture, as the text of an SVG file."""
+    """Returns the text of an SVG file."""
     limits, end = subject.limits, samples[-1].at
-    panels = [_Panel(_TOP + 24 + number * (_PANEL + _GAP), 1) for number in range(3)]
-    bottom = panels[-1].top + _PANEL
-    height = bottom + _FOOT
+    tops = [_TOP + 24 + number * (_PANEL + _GAP) for number in range(3)]
+    bottom = tops[-1] + _PANEL
 
     def x(at: float) -> float:
         return _LEFT + (_RIGHT - _LEFT) * at / end
 
-    users = _Panel(panels[0].top, max(sample.users for sample in samples) or 1)
+    users = _Panel(tops[0], max(sample.users for sample in samples) or 1)
     queueing_steps = svg.round_steps(max([limits.target, *(sample.queueing or 0 for sample in samples)]))
-    queueing = _Panel(panels[1].top, queueing_steps[-1])
-    pods = _Panel(panels[2].top, limits.most + 1)
+    queueing = _Panel(tops[1], queueing_steps[-1])
+    pods = _Panel(tops[2], limits.most + 1)
 
     drawn = [
         svg.label("title", _LEFT, 22, f"{subject.stack}: pods follow the queue"),
         svg.label("quiet", _LEFT, 42, _UNDER_TITLE),
-        *_silence(samples, x, panels[0].top, bottom),
+        *_silence(samples, x, tops[0], bottom),
         *users.frame("Users at once", [0, users.most]),
         _drawn("users", _stairs(samples, lambda sample: sample.users), x, users),
         *_counts(samples, x, users),
@@ -86,37 +87,28 @@ def render_plot(samples: Sequence[Sample], subject: Subject) -> str:
         _beside("wide: Ready", bottom),
         *_times(end, x, bottom),
     ]
-    title, size = f"{subject.stack}: users, queueing and pods of a replay", (_WIDTH, height)
-    return (
-        svg.picture("", title, in_words(samples), size, [raw("style", _STYLE), *drawn], xmlns="http://www.w3.org/2000/svg") + "\n"
-    )
+    title, style = f"{subject.stack}: users, queueing and pods of a replay", raw("style", _STYLE)
+    size, namespace = (_WIDTH, bottom + _FOOT), "http://www.w3.org/2000/svg"
+    return svg.picture("", title, _in_words(samples), size, [style, *drawn], xmlns=namespace) + "\n"
 
 
 _UNDER_TITLE = "A replay in real time: Prometheus and the controller are real, the servers are a model."
 _SILENCE = ("one pod does not", "answer Prometheus")
 
 
-def in_words(samples: Sequence[Sample]) -> str:
-    """The curve as a sentence: ``0 users, 1 pod; at 61 s 16 users``."""
-    told = []
-    before: tuple[int, int] | None = None
-    for sample in samples:
-        users, pods = sample.users, sample.replicas
-        if before is None:
-            told.append(f"{users} users, {_pods(pods)}")
-        elif (users, pods) != before:
-            changed = [f"{users} users"] * (users != before[0]) + [_pods(pods)] * (pods != before[1])
-            told.append(f"at {sample.at:.0f} s {', '.join(changed)}")
-        before = (users, pods)
-    return "; ".join(told)
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod" if count == 1 else f"{count} pods"
+def _in_words(samples: Sequence[Sample]) -> str:
+    """Returns the curves as a sentence: ``0 users, 1 pod; at 61 s 16 users``."""
+    phrases = [f"{samples[0].users} users, {counted(samples[0].replicas, 'pod')}"]
+    for before, now in pairwise(samples):
+        users = [f"{now.users} users"] if now.users != before.users else []
+        pods = [counted(now.replicas, "pod")] if now.replicas != before.replicas else []
+        if users or pods:
+            phrases.append(f"at {now.at:.0f} s {', '.join(users + pods)}")
+    return "; ".join(phrases)
 
 
 def _stairs(samples: Sequence[Sample], value: Callable[[Sample], float]) -> list[tuple[float, float | None]]:
-    """A value that stays as it is until it changes."""
+    """Returns the points of a step curve: the value holds until the next sample that changes it."""
     found: list[tuple[float, float | None]] = []
     for sample in samples:
         if found and found[-1][1] != value(sample):
@@ -130,14 +122,14 @@ def _drawn(kind: str, points: Sequence[tuple[float, float | None]], x: Callable[
 
 
 def _counts(samples: Sequence[Sample], x: Callable[[float], float], panel: _Panel) -> Iterator[Markup]:
-    """The number of users where it changes to one that no line of the grid tells."""
+    """Labels every change of users to a number that no grid line shows."""
     for step in steps(samples, "users"):
         if 0 < step.after < panel.most:
             yield svg.label("", x(step.at) + 4, panel.y(step.after) - 5, str(step.after))
 
 
 def _silence(samples: Sequence[Sample], x: Callable[[float], float], top: float, bottom: float) -> Iterator[Markup]:
-    """While a pod does not answer Prometheus."""
+    """Shades the time in which a pod does not answer Prometheus."""
     silent = [sample.at for sample in samples if sample.silent]
     if silent:
         left, right = x(silent[0]), x(silent[-1])

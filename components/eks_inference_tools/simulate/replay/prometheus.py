@@ -1,8 +1,8 @@
-"""The real Prometheus of a replay, configured from the stack's own monitors and rules.
+"""Runs a real Prometheus for a replay, configured from the stack's own monitors and rules.
 
-What the Prometheus operator would do is done here: a stand-in for it, as it cannot run without its images. The configuration
-has, for every endpoint of a PodMonitor, discovery of pods, their selection by labels and port, the monitor's own interval and
-relabelings. One thing is added: scrapes go by a proxy on loopback, which answers for the pods (``triton.Exporters``).
+Stands in for the Prometheus operator, which cannot run without its images. For every endpoint of a PodMonitor the configuration
+discovers pods, selects them by labels and port, and applies the monitor's interval and relabelings. One thing is added: scrapes
+go through a proxy on loopback, which answers for the pods (``triton.Fleet``).
 
 Source: prometheus-operator 0.93, pkg/prometheus/promcfg.go (generatePodMonitorConfig); Prometheus documentation, "Configuration".
 """
@@ -31,7 +31,7 @@ _TIMEOUT_SECONDS = 10
 
 
 def configuration(subject: Subject, *, kubeconfig: Path, proxy: str, rule_files: Sequence[Path]) -> dict[str, Any]:
-    """Prometheus' configuration. ``proxy`` is the URL of what answers for the pods."""
+    """Returns Prometheus' configuration. ``proxy`` is the URL of the proxy that answers for the pods."""
     chosen = subject.prometheus
     wanted = {
         "scrape_interval": chosen.get("scrapeInterval"),
@@ -48,8 +48,8 @@ def configuration(subject: Subject, *, kubeconfig: Path, proxy: str, rule_files:
 def _jobs(monitor: Mapping[str, Any], kubeconfig: Path, proxy: str) -> Iterator[dict[str, Any]]:
     metadata, spec = monitor["metadata"], monitor["spec"]
     place = f"{metadata['namespace']}/{metadata['name']}"
-    anywhere = spec.get("namespaceSelector", {})
-    names = [] if anywhere.get("any") else anywhere.get("matchNames", [metadata["namespace"]])
+    selector = spec.get("namespaceSelector", {})
+    names = [] if selector.get("any") else selector.get("matchNames", [metadata["namespace"]])
     discovery = {
         "role": "pod",
         "kubeconfig_file": str(kubeconfig),
@@ -76,7 +76,7 @@ def _jobs(monitor: Mapping[str, Any], kubeconfig: Path, proxy: str) -> Iterator[
 
 
 def _selection(selector: Mapping[str, Any], port: str) -> Iterator[dict[str, Any]]:
-    """Keeps pods with the labels that still run, and of their ports the named one."""
+    """Keeps running pods with the labels, and only the named port."""
     yield {"action": "drop", "source_labels": ["__meta_kubernetes_pod_phase"], "regex": "(Failed|Succeeded)"}
     for label, value in selector["matchLabels"].items():
         name = re.sub(r"\W", "_", label)
@@ -93,7 +93,7 @@ def _target_labels(job: str, port: str) -> Iterator[dict[str, Any]]:
 
 
 def _relabeling(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in Prometheus' own spelling: ``sourceLabels`` is ``source_labels``."""
+    """Converts keys to Prometheus' spelling: ``sourceLabels`` becomes ``source_labels``."""
     return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in given.items()}
 
 
@@ -101,7 +101,7 @@ def _relabeling(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Prometheus:
-    """A running Prometheus. May be asked by several threads."""
+    """A client of a running Prometheus. Several threads may use it."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -115,12 +115,11 @@ class Prometheus:
             return False
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """An instant query: labels and value of every element. Raises ``requests.RequestException``."""
-        found = self._get("query", query=expression)
-        return [(one["metric"], float(one["value"][1])) for one in found["result"]]
+        """Runs an instant query; returns labels and value of every element. Raises ``requests.RequestException``."""
+        return [(one["metric"], float(one["value"][1])) for one in self._get("query", query=expression)["result"]]
 
     def series(self, selector: str, *, since: float) -> frozenset[str]:
-        """Names of the series that had a sample since then, a time of the epoch. Raises ``requests.RequestException``."""
+        """Returns names of series with a sample since ``since``, in epoch seconds. Raises ``requests.RequestException``."""
         return frozenset(one["__name__"] for one in self._get("series", **{"match[]": selector, "start": f"{since:.3f}"}))
 
     def _get(self, what: str, **query: str) -> Any:
@@ -130,17 +129,16 @@ class Prometheus:
 
 
 def start(plane: ControlPlane, subject: Subject, *, proxy: str) -> Prometheus:
-    """Starts Prometheus among the control plane's processes; waits until it answers.
+    """Starts Prometheus among the control plane's processes, and waits until it answers.
 
-    Raises ``ComponentError``, with its own words where it refuses the rules or the configuration.
+    Raises ``ComponentError``, with Prometheus' own message if it rejects the rules or the configuration.
     """
     folder, processes = plane.processes.folder, plane.processes
-    files = []
+    rules, config = folder / "rules", folder / f"{TOOL}.yaml"
+    rules.mkdir(exist_ok=True)
     for name, content in subject.rule_files.items():
-        files.append(folder / "rules" / name)
-        files[-1].parent.mkdir(exist_ok=True)
-        files[-1].write_text(json.dumps(content))
-    config = folder / f"{TOOL}.yaml"
+        (rules / name).write_text(json.dumps(content))
+    files = [rules / name for name in subject.rule_files]
     config.write_text(json.dumps(configuration(subject, kubeconfig=plane.kubeconfig, proxy=proxy, rule_files=files)))
     for attempt in range(_ATTEMPTS):
         address = f"127.0.0.1:{free_port()}"

@@ -1,6 +1,6 @@
-"""A replay as JSON: what happened, how it is judged, and the source's table beside the model's."""
+"""The report of a replay and its JSON document: samples, findings, and the published table beside the model."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from eks_inference_tools.loadtest_report.published import published
@@ -24,7 +24,7 @@ STAND_INS = (
 
 @dataclass(frozen=True)
 class Report:
-    """A replay and all that is said of it."""
+    """A replay with its findings and the model it used."""
 
     subject: Subject
     samples: tuple[Sample, ...]
@@ -37,7 +37,7 @@ class Report:
         return all(finding.holds for finding in self.findings)
 
     def document(self) -> dict[str, Any]:
-        """As JSON. ``schema`` changes when a key does."""
+        """Returns the report as JSON. ``schema`` changes when a key does."""
         subject, limits, model = self.subject, self.subject.limits, self.model
         return {
             "schema": SCHEMA,
@@ -48,7 +48,7 @@ class Report:
             "of_the_stack": list(STACKS_OWN),
             "stand_ins": list(STAND_INS),
             "holds": self.holds,
-            "findings": [finding.document() for finding in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "samples": [sample.document() for sample in self.samples],
             "model": {
                 "source": published()[FIGURES].source,

@@ -1,13 +1,15 @@
-"""A replay on a control plane of its own: a real Prometheus and a real controller, and users that come and go."""
+"""Runs a replay on its own control plane: a real Prometheus, a real controller, and users that come and go."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
 
 from eks_inference.kubernetes.quantity import amount
+from eks_inference_tools.reading.live_objects import condition_of, is_ready, name_of
 from eks_inference_tools.simulate.control_plane.control_plane import TOOLS as CONTROL_PLANE_TOOLS
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.loopback import serving
@@ -18,7 +20,7 @@ from eks_inference_tools.simulate.replay.custom_metrics import CustomMetrics
 from eks_inference_tools.simulate.replay.model import FIGURES, Replica
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Phase, Sample
 from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, RULE_TYPE, Subject
-from eks_inference_tools.simulate.replay.triton import Exporters, Fleet
+from eks_inference_tools.simulate.replay.triton import Fleet
 from eks_inference_tools.simulate.world.nodes import SimulatedNode, managed_nodes, manifest
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from stackgraph.graph.document import Graph
@@ -31,10 +33,7 @@ _PERIOD_SECONDS = 1.0
 _SETTLE_SECONDS = 60
 _AFTER_LEAST_SECONDS = 20
 _NOT_YET = frozenset(type_.rpartition(":")[2] for type_ in (HPA_TYPE, POD_MONITOR_TYPE, RULE_TYPE))
-"""Kinds that Prometheus' configuration is made of, or that come last."""
-
-Watch = Callable[[Sample], None]
-"""Is told of every sample as it is taken."""
+"""Kinds that are not applied with the others: Prometheus' configuration covers two, and the autoscaler comes last."""
 
 
 def replay(
@@ -44,18 +43,17 @@ def replay(
     replica: Replica,
     *,
     timeline: Sequence[Phase] = TIMELINE,
-    watch: Watch = lambda sample: None,
+    watch: Callable[[Sample], None] = lambda sample: None,
 ) -> tuple[Sample, ...]:
-    """Runs the timeline in real time. Raises ``ComponentError`` when a part of it ends or does not begin."""
+    """Runs the timeline in real time and returns its samples; calls ``watch`` with each. Raises ``ComponentError``."""
     fleet = Fleet(replica, FIGURES)
-    exporters = Exporters(fleet)
     with control_plane(toolchain) as plane, ExitStack() as stack:
         _set_up(plane, graph, subject)
-        port = stack.enter_context(serving(exporters.answer))
+        port = stack.enter_context(serving(fleet.answer))
         server = prometheus.start(plane, subject, proxy=f"http://127.0.0.1:{port}")
         metrics = stack.enter_context(custom_metrics.registered(plane, subject, server))
-        loop = _Loop(plane, subject, fleet, exporters, metrics)
-        # As in the stack, where it comes after everything it needs.
+        loop = _Loop(plane, subject, fleet, metrics)
+        # The autoscaler comes last, as in the stack.
         plane.processes.wait_until(loop.knows_metric, seconds=_SETTLE_SECONDS, what=f"a series for {subject.metric}")
         plane.api.apply(subject.autoscaler)
         taken = []
@@ -65,11 +63,11 @@ def replay(
     return tuple(taken)
 
 
-# -- what stands in the cluster --------------------------------------------------------------------------------------------------
+# -- objects in the cluster ------------------------------------------------------------------------------------------------------
 
 
 def _set_up(plane: ControlPlane, graph: Graph, subject: Subject) -> None:
-    """The stack's managed nodes, and the server's namespace with all that the stack puts there but its autoscaler."""
+    """Creates the stack's managed nodes, and the server's namespace with its objects except the autoscaler and monitoring."""
     for node in managed_nodes(graph):
         plane.api.create(_with_devices(node))
     for item in cluster_objects(graph):
@@ -80,60 +78,50 @@ def _set_up(plane: ControlPlane, graph: Graph, subject: Subject) -> None:
 
 
 def _with_devices(node: SimulatedNode) -> dict[str, Any]:
-    """As it is once the device plugin runs on it, which is not what is looked at here."""
+    """Returns the node with its devices in the status, without a device plugin."""
     found, devices = manifest(node), {name: str(count) for name, count in node.devices.items()}
     return {**found, "status": {key: {**found["status"][key], **devices} for key in ("capacity", "allocatable")}}
 
 
 def _ready(plane: ControlPlane, subject: Subject) -> Mapping[str, Mapping[str, Any]]:
-    """Pods of the Deployment that are Ready and not about to go, by name."""
+    """Returns the pods of the Deployment that are Ready and not being deleted, by name."""
     deployment = plane.api.get("deployments.apps", subject.deployment, subject.namespace)
     labels = at(deployment, "spec", "selector", "matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     pods = plane.api.list("pods", subject.namespace, labelSelector=selector)
-    return {pod["metadata"]["name"]: pod for pod in pods if _is_ready(pod)}
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and _condition(pod, "Ready").get("status") == "True"
-
-
-def _condition(item: Mapping[str, Any] | None, type_: str) -> Mapping[str, Any]:
-    conditions = at(item, "status", "conditions") or ()
-    return next((condition for condition in conditions if condition["type"] == type_), {})
+    return {name_of(pod): pod for pod in pods if is_ready(pod)}
 
 
 # -- the loop --------------------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Loop:
-    def __init__(self, plane: ControlPlane, subject: Subject, fleet: Fleet, exporters: Exporters, metrics: CustomMetrics) -> None:
-        self._plane = plane
-        self._subject = subject
-        self._fleet = fleet
-        self._exporters = exporters
-        self._metrics = metrics
-        self._silent = frozenset[str]()
-        self._pods = 0
-        self._last = time.monotonic()
+    plane: ControlPlane
+    subject: Subject
+    fleet: Fleet
+    metrics: CustomMetrics
+    silent: frozenset[str] = frozenset()
+    pods: int = 0
+    last: float = field(default_factory=time.monotonic)
 
     def knows_metric(self) -> bool:
-        """Whether a pod has been scraped, and the adapter has listed its series."""
-        pods = self._share_out()
-        return self._values(list(pods)) is not None
+        """Returns whether Prometheus has scraped a pod and the adapter has listed its series."""
+        return self._values(list(self._advance())) is not None
 
     def run(self, timeline: Sequence[Phase]) -> Iterator[Sample]:
         start, end = time.monotonic(), 0.0
         for phase in timeline:
-            self._fleet.load(phase.users)
-            if phase.silent:
-                self._silence()
+            self.fleet.load(phase.users)
+            if phase.silent and not self.silent:
+                pods = _ready(self.plane, self.subject)
+                self.silent = frozenset([max(pods, key=lambda name: (pods[name]["metadata"]["creationTimestamp"], name))])
             end += phase.seconds
             least_since: float | None = None
             while (now := time.monotonic() - start) < end:
                 sample = self._sample(now, phase.users)
                 yield sample
-                if sample.replicas > self._subject.limits.least:
+                if sample.replicas > self.subject.limits.least:
                     least_since = None
                 elif least_since is None:
                     least_since = now
@@ -141,19 +129,13 @@ class _Loop:
                     end = now
                 time.sleep(max(0.0, start + now + _PERIOD_SECONDS - time.monotonic()))
 
-    def _silence(self) -> None:
-        if not self._silent:
-            pods = _ready(self._plane, self._subject)
-            youngest = max(pods, key=lambda name: (pods[name]["metadata"]["creationTimestamp"], name))
-            self._silent = frozenset([youngest])
-
     def _sample(self, now: float, users: int) -> Sample:
-        plane, subject = self._plane, self._subject
+        plane, subject = self.plane, self.subject
         plane.processes.ensure_alive()
-        pods = self._share_out()
+        pods = self._advance()
         deployment = plane.api.get("deployments.apps", subject.deployment, subject.namespace)
-        autoscaler = plane.api.get("horizontalpodautoscalers.autoscaling", subject.name, subject.namespace)
-        active = _condition(autoscaler, "ScalingActive")
+        autoscaler = plane.api.get("horizontalpodautoscalers.autoscaling", subject.name, subject.namespace) or {}
+        active, limited = condition_of(autoscaler, "ScalingActive"), condition_of(autoscaler, "ScalingLimited")
         current = at(autoscaler, "status", "currentMetrics") or [{}]
         average = at(current[0], "pods", "current", "averageValue")
         return Sample(
@@ -162,37 +144,31 @@ class _Loop:
             replicas=at(deployment, "spec", "replicas") or 0,
             desired=at(autoscaler, "status", "desiredReplicas") or 0,
             ready=tuple(sorted(pods)),
-            silent=self._silent & set(pods),
-            idle=self._fleet.idle(),
+            silent=self.silent & set(pods),
+            idle=self.fleet.idle(),
             values=self._values(list(pods)),
             average=float(amount(average)) if average else None,
             active=active["status"] == "True" if active else None,
-            limited=_limit(autoscaler),
-            message=active.get("message", ""),
-            completed=self._fleet.completed,
+            limited=limited["reason"] if limited and limited["status"] == "True" else "",
+            message=at(active, "message") or "",
+            completed=self.fleet.completed,
         )
 
-    def _share_out(self) -> Mapping[str, Mapping[str, Any]]:
-        """The pods that are Ready, after they have worked until now."""
-        pods = _ready(self._plane, self._subject)
-        if len(pods) < self._pods:
-            self._silent = frozenset()
-        self._pods = len(pods)
-        self._fleet.serve(pods)
+    def _advance(self) -> Mapping[str, Mapping[str, Any]]:
+        """Lets the Ready pods work until now, and returns them."""
+        pods = _ready(self.plane, self.subject)
+        if len(pods) < self.pods:
+            self.silent = frozenset()
+        self.pods = len(pods)
+        self.fleet.serve({pod["status"]["podIP"]: name for name, pod in pods.items()}, self.silent)
         now = time.monotonic()
-        self._fleet.advance(now - self._last)
-        self._last = now
-        self._exporters.update({pod["status"]["podIP"]: name for name, pod in pods.items()}, self._silent)
+        self.fleet.advance(now - self.last)
+        self.last = now
         return pods
 
     def _values(self, pods: Sequence[str]) -> Mapping[str, float] | None:
         try:
-            return self._metrics.values(self._subject.metric, self._subject.namespace, pods)
+            return self.metrics.values(self.subject.metric, self.subject.namespace, pods)
         except requests.RequestException as error:
-            self._plane.processes.ensure_alive()
+            self.plane.processes.ensure_alive()
             raise ComponentError([Problem("Prometheus does not answer", given=str(error))]) from error
-
-
-def _limit(autoscaler: Mapping[str, Any] | None) -> str:
-    limited = _condition(autoscaler, "ScalingLimited")
-    return limited["reason"] if limited.get("status") == "True" else ""

@@ -1,7 +1,7 @@
-"""What a replay does and what it sees: phases of load, and a sample every second. Data only."""
+"""Data of a replay: phases of load, a sample every second, and steps between samples."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Phase:
-    """Users for some seconds. ``silent``: from its beginning until a pod goes, the youngest pod does not answer Prometheus,
-    though it serves on.
+    """A number of users for some seconds.
 
-    A phase with ``until_least`` ends earlier, some seconds after the fewest pods are left.
+    With ``silent`` the youngest pod does not answer Prometheus, though it still serves, until a pod goes. With ``until_least``
+    the phase ends early, some seconds after the autoscaler has reached its minimum.
     """
 
     seconds: int
@@ -27,20 +27,20 @@ TIMELINE = (
     Phase(95, users=128),
     Phase(365, users=2, silent=True, until_least=True),
 )
-"""Idle; what takes two pods; more than all of them do; so little that pods have nothing to do. Nine minutes at most.
+"""No load; load for two pods; more than all pods can take; so little that pods are idle. Nine minutes at most.
 
-The last takes two windows of scaling in: Kubernetes reckons with a missing pod as if it were at the target, and so keeps one pod
-more until a window after that one is seen again or gone.
+The last phase covers two scale-in windows: Kubernetes assumes a missing pod to be at the target, which keeps one more pod until a
+window after the missing one is seen again or gone.
 """
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment. ``at`` is in seconds since the autoscaler was made.
+    """The state at one moment. ``at`` counts seconds since the autoscaler was created.
 
-    ``replicas`` is what the Deployment was told, ``desired`` what the autoscaler's status says; ``values`` is its metric by pod
-    as Prometheus has it, ``average`` the autoscaler's own. ``active`` is None before the autoscaler has said anything.
-    ``limited`` is its reason for not doing what it would.
+    ``replicas`` is from the Deployment's spec, ``desired`` from the autoscaler's status. ``values`` is the metric by pod as
+    Prometheus has it, ``average`` the metric as the autoscaler has it. ``active`` is the autoscaler's condition ScalingActive,
+    None while there is none; ``message`` is from the same condition. ``limited`` is the reason of ScalingLimited.
     """
 
     at: float
@@ -59,35 +59,29 @@ class Sample:
 
     @property
     def queueing(self) -> float | None:
-        """The metric's average over the pods that have it."""
+        """The average of the metric over the pods that have a value."""
         return sum(self.values.values()) / len(self.values) if self.values else None
 
     def document(self) -> dict[str, Any]:
-        """As JSON, which has no number for NaN."""
-        return {
+        """Returns the sample as JSON, in which values that are not numbers are texts."""
+        return vars(self) | {
             "at": round(self.at, 1),
-            "users": self.users,
-            "replicas": self.replicas,
-            "desired": self.desired,
-            "ready": list(self.ready),
             "silent": sorted(self.silent),
             "idle": sorted(self.idle),
             "values": None if self.values is None else {pod: _number(value) for pod, value in sorted(self.values.items())},
-            "average": self.average,
-            "active": self.active,
             "limited": self.limited or None,
             "message": self.message or None,
-            "completed": self.completed,
         }
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of a number from one sample to the next."""
+    """A change of a number between two samples. ``last`` is the sample before it."""
 
     at: float
     before: int
     after: int
+    last: Sample
 
     @property
     def up(self) -> bool:
@@ -95,15 +89,9 @@ class Step:
 
 
 def steps(samples: Sequence[Sample], key: str) -> tuple[Step, ...]:
-    """Every change of ``users`` or ``replicas``."""
-    return tuple(_steps(samples, key))
-
-
-def _steps(samples: Sequence[Sample], key: str) -> Iterator[Step]:
-    for before, after in pairwise(samples):
-        first, second = getattr(before, key), getattr(after, key)
-        if first != second:
-            yield Step(after.at, first, second)
+    """Returns every change of ``users`` or ``replicas``, in order of time."""
+    numbers = [(sample, getattr(sample, key)) for sample in samples]
+    return tuple(Step(now.at, first, second, last) for (last, first), (now, second) in pairwise(numbers) if first != second)
 
 
 def _number(value: float) -> float | str:

@@ -1,4 +1,4 @@
-"""What is replayed, found in a recorded graph: one HorizontalPodAutoscaler, and all that brings it its metric. Pure."""
+"""Finds the subject of a replay in a recorded graph: one HorizontalPodAutoscaler and the source of its metric. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,6 +9,7 @@ from eks_inference.kubernetes.quantity import amount
 from eks_inference.observability.prometheus_plan import RELEASE as PROMETHEUS
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS
 from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
+from eks_inference_tools.reading.live_objects import identity_of
 from eks_inference_tools.simulate.replay.adapter_rules import AdapterRule, adapter_rule
 from eks_inference_tools.simulate.replay.triton import EXPORTED
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource
@@ -22,9 +23,9 @@ POD_MONITOR_TYPE = "kubernetes:monitoring.coreos.com/v1:PodMonitor"
 RULE_TYPE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
 
 SYNC_SECONDS = 15
-"""How often the controller looks at every HorizontalPodAutoscaler (--horizontal-pod-autoscaler-sync-period); fixed on EKS."""
+"""The controller's sync period (--horizontal-pod-autoscaler-sync-period), which is fixed on EKS."""
 
-_DEFAULT_SCALE_IN_SECONDS = 300  # of the controller, where the object says none (Kubernetes, "Horizontal Pod Autoscaling")
+_DEFAULT_SCALE_IN_SECONDS = 300  # of the controller (Kubernetes, "Horizontal Pod Autoscaling")
 _DEFAULT_INTERVAL = "30s"  # of the operator's Prometheus (API reference, scrapeInterval)
 _DEFAULT_RELIST = "1m"  # of the adapter's chart (values.yaml, metricsRelistInterval)
 _SERIES = re.compile(r"\b(?:nv_|vllm:)\w+")
@@ -32,7 +33,7 @@ _SERIES = re.compile(r"\b(?:nv_|vllm:)\w+")
 
 @dataclass(frozen=True)
 class Limits:
-    """What an autoscaler's steps are judged by. Times are seconds."""
+    """The settings by which an autoscaler is judged."""
 
     least: int
     most: int
@@ -43,19 +44,20 @@ class Limits:
 
     @property
     def window_seconds(self) -> int:
-        """How far back a value of the metric reaches: its rate's window, and a scrape."""
+        """How far back a value of the metric reaches: the window of its rate, and one scrape."""
         return RATE_WINDOW_SECONDS + self.scrape_seconds
 
     @property
     def blind_seconds(self) -> int:
-        """How long a pod may answer Prometheus before the autoscaler sees it: two scrapes, of which a rate is made, a listing of
-        series, and a look."""
+        """How long a pod may answer Prometheus before the autoscaler sees it: two scrapes for a rate, a listing of series, and a
+        sync of the controller.
+        """
         return 2 * self.scrape_seconds + self.relist_seconds + SYNC_SECONDS
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One autoscaler. ``autoscaler`` is its object, ``rules`` are the adapter's, ``prometheus`` is what its chart is told."""
+    """One autoscaler. ``rules`` are those of the adapter; ``prometheus`` is ``prometheusSpec`` of the chart's values."""
 
     stack: str
     autoscaler: Mapping[str, Any]
@@ -66,7 +68,7 @@ class Subject:
     prometheus: Mapping[str, Any]
     monitors: tuple[Mapping[str, Any], ...]
     rule_files: Mapping[str, Mapping[str, Any]]
-    """Content of each file by its name: the groups of one PrometheusRule."""
+    """Rule groups of each PrometheusRule, by file name."""
 
     @property
     def namespace(self) -> str:
@@ -82,24 +84,28 @@ class Subject:
 
 
 def subject_of(graph: Graph) -> Subject:
-    """What a stack lets be replayed. Raises ``ProblemsFound`` where there is nothing, or more than one."""
-    autoscalers = [found for r in graph.of_type(HPA_TYPE) if _pod_metric(found := manifest(r))]
+    """Returns the subject of a stack. Raises ``ProblemsFound`` unless exactly one autoscaler can be replayed."""
+    autoscalers = [(found, metric) for r in graph.of_type(HPA_TYPE) if (metric := _pod_metric(found := manifest(r)))]
     if not autoscalers:
         raise ProblemsFound([_nothing(graph)])
     if len(autoscalers) > 1:
-        raise ProblemsFound([Problem("more than one autoscaler", given=", ".join(map(_title, autoscalers)), allowed="one")])
-    (autoscaler,) = autoscalers
+        raise ProblemsFound(
+            [Problem("more than one autoscaler", given=", ".join(_title(one) for one, _ in autoscalers), allowed="one")]
+        )
+    ((autoscaler, metric),) = autoscalers
     adapter, prometheus = _release(graph, ADAPTER), _release(graph, PROMETHEUS)
     if adapter is None or prometheus is None:
-        hint = "a Prometheus or an adapter that is there already is configured elsewhere"
-        raise ProblemsFound([Problem(f"{ADAPTER} and {PROMETHEUS} have to be in the stack, whose rules are replayed", hint=hint)])
-    metric = _pod_metric(autoscaler)
-    assert metric
+        hint = "the replay reads their configuration from the stack; that of an existing Prometheus or adapter is elsewhere"
+        raise ProblemsFound([Problem(f"{ADAPTER} and {PROMETHEUS} have to be in the stack", hint=hint)])
     name = text(at(metric, "metric", "name"))
     rules = tuple(adapter_rule(one) for one in items(at(adapter.inputs, "values", "rules", "custom")))
-    rule_files = {f"{_place(r)}.json": {"groups": manifest(r)["spec"]["groups"]} for r in graph.of_type(RULE_TYPE)}
+    rule_files = {
+        f"{'-'.join(identity_of(r.inputs))}.json": {"groups": manifest(r)["spec"]["groups"]} for r in graph.of_type(RULE_TYPE)
+    }
     if not any(rule.metric_of(series) == name for rule in rules for series in _series(rule_files.values())):
-        raise ProblemsFound([_untold(name)])
+        problem = f"the simulated Triton does not export a series for {name}, or no rule of {ADAPTER} makes the metric from it"
+        allowed = f"a metric made of {', '.join(EXPORTED)}"
+        raise ProblemsFound([Problem(problem, given=name, allowed=allowed)])
     prometheus_values = at(prometheus.inputs, "values", "prometheus", "prometheusSpec") or {}
     spec = autoscaler["spec"]
     window = at(spec, "behavior", "scaleDown", "stabilizationWindowSeconds")
@@ -124,12 +130,12 @@ def subject_of(graph: Graph) -> Subject:
 
 
 def seconds(duration: str) -> int:
-    """``30s`` is 30, ``1m30s`` 90 (Prometheus documentation, duration)."""
+    """Converts a duration: ``30s`` to 30, ``1m30s`` to 90 (Prometheus documentation, duration)."""
     return sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", duration))
 
 
 def _pod_metric(autoscaler: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The metric of its pods by which it scales; None where that is something else."""
+    """Returns the one metric of pods by which it scales; None if it scales by anything else."""
     metrics = items(at(autoscaler, "spec", "metrics"))
     return metrics[0]["pods"] if len(metrics) == 1 and at(metrics[0], "type") == "Pods" else None
 
@@ -138,19 +144,11 @@ def _nothing(graph: Graph) -> Problem:
     scaled = graph.of_type(SCALED_OBJECT_TYPE)
     if scaled:
         return Problem(
-            f"KEDA scales here ({', '.join(_title(manifest(r)) for r in scaled)}), and that cannot be replayed",
+            f"KEDA scales here ({', '.join(_title(r.inputs) for r in scaled)}), which cannot be replayed",
             allowed="a stack with an autoscaler of kind hpa",
             hint="KEDA's operator would have to be built; `promtool test rules` tests what it asks Prometheus",
         )
     return Problem("no server of this stack has an autoscaler of kind hpa", hint="gpu-opt350m has one")
-
-
-def _untold(metric: str) -> Problem:
-    return Problem(
-        f"the simulated Triton tells nothing that {metric} is made of, or no rule of {ADAPTER} makes it",
-        given=metric,
-        allowed=f"a metric made of {', '.join(EXPORTED)}",
-    )
 
 
 def _release(graph: Graph, name: str) -> Resource | None:
@@ -158,7 +156,7 @@ def _release(graph: Graph, name: str) -> Resource | None:
 
 
 def _series(rule_files: Any) -> Iterator[str]:
-    """Series that there will be: what the servers export, and what is recorded from nothing but that."""
+    """Yields the series of the replay: those that servers export, and those recorded only from them."""
     yield from EXPORTED
     for file in rule_files:
         for rule in (rule for group in file["groups"] for rule in group["rules"]):
@@ -166,10 +164,5 @@ def _series(rule_files: Any) -> Iterator[str]:
                 yield rule["record"]
 
 
-def _place(resource: Resource) -> str:
-    metadata = resource.inputs["metadata"]
-    return f"{metadata['namespace']}-{metadata['name']}"
-
-
 def _title(found: Mapping[str, Any]) -> str:
-    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+    return "/".join(identity_of(found))

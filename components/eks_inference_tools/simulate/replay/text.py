@@ -1,4 +1,4 @@
-"""A replay as a person reads it."""
+"""Renders the report of a replay for a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
 Lines = Iterator[RenderableType]
 
-_WORDS_OF_LIMITS = {"TooManyReplicas": "more are wanted than it may have", "TooFewReplicas": "fewer are wanted than it must have"}
+_LIMITED = {"TooManyReplicas": "wants more than its maximum", "TooFewReplicas": "wants fewer than its minimum"}
 
 
 def render_text(report: Report) -> str:
@@ -34,23 +34,19 @@ def _head(subject: Subject) -> Lines:
 
 
 def _course(samples: Sequence[Sample]) -> Lines:
-    """A line for every change."""
+    """Shows the first sample, and every one in which something changes."""
     rows = [("time", "users", "queue ms/s", "wanted", "Ready", "")]
-    before: Sample | None = None
-    for sample in samples:
-        changes = _changes(before, sample)
+    for before, sample in zip([None, *samples], samples, strict=False):
+        changes = _changes(before, sample) if before else []
         if before is None or changes:
             minutes, seconds = divmod(int(sample.at), 60)
             queueing = NONE if sample.queueing is None else f"{sample.queueing:.1f}"
             figures = (str(sample.users), queueing, str(sample.replicas), str(len(sample.ready)))
             rows.append((f"{minutes}:{seconds:02}", *figures, ", ".join(changes)))
-        before = sample
     yield Columns(rows, indent=2, right=range(5))
 
 
-def _changes(before: Sample | None, now: Sample) -> list[str]:
-    if before is None:
-        return []
+def _changes(before: Sample, now: Sample) -> list[str]:
     words = []
     if now.users != before.users:
         words.append("more users" if now.users > before.users else "fewer users")
@@ -63,7 +59,7 @@ def _changes(before: Sample | None, now: Sample) -> list[str]:
     if bool(now.silent) != bool(before.silent):
         words.append("a pod stops answering Prometheus" if now.silent else "the silent pod answers again or is gone")
     if now.limited != before.limited and now.limited:
-        words.append(_WORDS_OF_LIMITS.get(now.limited, now.limited))
+        words.append(_LIMITED.get(now.limited, now.limited))
     return words
 
 
@@ -75,7 +71,7 @@ def _judged(report: Report) -> Lines:
 def _table(report: Report) -> Lines:
     model = report.model
     source = published()[FIGURES].source
-    yield _said(f"The source's table beside the model of one pod, as an illustration ({source}); ms are end to end", indent=0)
+    yield _said(f"The published table beside the model of one pod, as an illustration ({source}); ms are end to end", indent=0)
     header = [
         ("", "pods", "pods", "ms", "ms", "ms", "requests/s", "requests/s", "requests/s", "pods", "ms", "ms"),
         ("users", "source", "model", "source", "model", "off", "source", "model", "off", "before", "model", "off"),
@@ -84,12 +80,12 @@ def _table(report: Report) -> Lines:
     fitted = " and ".join(map(str, FITTED))
     yield _said(
         f"Fitted to the rows for {fitted} users only: a request takes {model.alone_ms:.0f} ms, and {model.per_user_ms:.1f} ms "
-        f"for each request in the batch. Assumed, as no row tells it: {model.queue_ms:.2f} ms in Triton's queue, so that "
-        f"{FITTED[-1]} users are at the target."
+        f"for each request in the batch. No row contains the time in Triton's queue: the model assumes {model.queue_ms:.2f} ms, "
+        f"which puts {FITTED[-1]} users at the target."
     )
     yield _said(
-        "The source was slower than the model with the pods it had in the end, and nearer to it with those it began with. "
-        "Likely reasons: it measured while pods were added, and a connection of gRPC stays with the pod it began with."
+        "The source was slower than the model with its final pods, and closer to the model with its initial pods. Likely "
+        "reasons: it measured while pods were added, and a gRPC connection stays with its first pod."
     )
 
 

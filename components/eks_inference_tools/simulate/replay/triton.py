@@ -1,14 +1,14 @@
-"""Simulated Triton servers: the pods of one Deployment that share users among them, and what each tells Prometheus.
+"""Simulates Triton servers: the pods of one Deployment that share users, and the metrics that each exports.
 
-Counters are those of Triton's documentation ("Metrics"), as far as the library's rules read them; they move when a response is
-complete, as Triton's do with decoupled models. A pod answers as soon as it is Ready: the minutes in which a real one pulls,
-downloads and loads are left out. Users are shared out evenly: a request goes to the pod with the fewest.
+Counters are those of Triton's documentation ("Metrics") that the library's rules read. They increase when a response is complete,
+as Triton's do with decoupled models. A pod serves as soon as it is Ready, without the minutes in which a real one pulls its image
+and loads the model. A request goes to the pod with the fewest requests.
 """
 
 import random
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -22,17 +22,15 @@ SUCCESS, FAILURE, PENDING = "nv_inference_request_success", "nv_inference_reques
 EXPORTED = (SUCCESS, FAILURE, QUEUE_COUNTER, PENDING)
 """Names of all series of a simulated Triton."""
 
-METRICS_PATH = "/metrics"
-
 _FAILURES = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 _STEP_SECONDS = 0.05
-_SPREAD = 0.2  # answers differ in length, so that a batch does not end at once
+_SPREAD = 0.2  # answers differ in length, so that the requests of a batch do not end together
 _SEED = 1
 
 
 @dataclass
 class _Request:
-    """One user's: what is left of it, as a part of an average one, and who works on it."""
+    """The request of one user: the work left, in average requests, and the pod that serves it (empty while there is none)."""
 
     left: float
     pod: str = ""
@@ -45,9 +43,10 @@ class _Counters:
 
 
 class Fleet:
-    """The pods of a server under a closed loop of users. May be used by several threads.
+    """The pods of a server under a closed loop of users. Several threads may use it.
 
-    ``model`` is the name in the label of that name.
+    ``model`` is a label of the metrics. ``answer`` makes it an HTTP proxy for the metrics ports of all pods, so that Prometheus
+    can scrape the pods' own addresses.
     """
 
     def __init__(self, replica: Replica, model: str) -> None:
@@ -57,24 +56,29 @@ class Fleet:
         self._requests: list[_Request] = []
         self._counters: dict[str, _Counters] = {}
         self.completed = 0
-        """Requests completed so far, by pods that are gone too."""
+        """Requests completed so far, including those of pods that are gone."""
+        self._pods: Mapping[str, str] = {}
+        self._silent: Collection[str] = ()
         self._lock = threading.Lock()
 
-    def serve(self, pods: Iterable[str]) -> None:
-        """Which pods are Ready. What others worked on begins anew; a new pod's counters begin at 0."""
+    def serve(self, pods: Mapping[str, str], silent: Collection[str] = ()) -> None:
+        """Sets the Ready pods, as names by IP address; those in ``silent`` do not answer Prometheus.
+
+        Requests of pods that are gone start again elsewhere; counters of new pods start at 0.
+        """
         with self._lock:
-            names = sorted(set(pods))
-            self._counters = {name: self._counters.get(name) or _Counters() for name in names}
+            self._pods, self._silent = dict(pods), frozenset(silent)
+            self._counters = {name: self._counters.get(name) or _Counters() for name in sorted(pods.values())}
             for request in self._requests:
                 if request.pod not in self._counters:
                     request.pod, request.left = self._least_loaded(), self._work()
 
     def load(self, users: int) -> None:
-        """How many users there are from now on. Those that leave take their requests with them."""
+        """Sets the number of users. Users that leave abandon their requests."""
         with self._lock:
             del self._requests[users:]
             while len(self._requests) < users:
-                # Somewhere in the middle of a request: users that begin together would stay together.
+                # Each starts somewhere within a request: users that start together would stay together.
                 self._requests.append(_Request(self._work() * self._random.random(), self._least_loaded()))
 
     def advance(self, seconds: float) -> None:
@@ -86,16 +90,20 @@ class Fleet:
                 seconds -= step
 
     def idle(self) -> frozenset[str]:
-        """Pods without a request."""
+        """Returns the pods without a request."""
         with self._lock:
             return frozenset(self._counters) - {request.pod for request in self._requests}
 
-    def exposition(self, pod: str) -> str | None:
-        """What the pod answers Prometheus; None for one that is not there."""
+    def answer(self, request: Request) -> Answer:
+        """Answers a scrape of a pod's address."""
+        asked = urlsplit(request.target)
         with self._lock:
-            counters = self._counters.get(pod)
-        if counters is None:
-            return None
+            pod = self._pods.get(asked.hostname or "")
+            if pod is None or asked.port != PORTS["metrics"] or pod in self._silent:
+                return plain(502, "no pod listens at this address\n")
+            counters = self._counters[pod]
+        if (request.method, asked.path) != ("GET", "/metrics"):
+            return plain(404, "not found\n")
         labels = f'model="{self._model}",version="1"'
         lines = [
             f"# TYPE {SUCCESS} counter",
@@ -107,7 +115,7 @@ class Fleet:
             f"# TYPE {PENDING} gauge",
             f"{PENDING}{{{labels}}} 0",
         ]
-        return "".join(f"{line}\n" for line in lines)
+        return plain(200, "".join(f"{line}\n" for line in lines))
 
     def _step(self, seconds: float) -> None:
         at_work = Counter(request.pod for request in self._requests)
@@ -129,32 +137,6 @@ class Fleet:
         return self._random.uniform(1 - _SPREAD, 1 + _SPREAD)
 
     def _least_loaded(self) -> str:
-        """The pod with the fewest requests, the first by name of several; nobody while no pod is Ready."""
+        """Returns the pod with the fewest requests, the first by name if there are several; "" while no pod is Ready."""
         load = Counter(request.pod for request in self._requests)
         return min(self._counters, key=lambda pod: (load[pod], pod), default="")
-
-
-class Exporters:
-    """The metrics ports of all pods at once, as a proxy: Prometheus asks for a pod's own address, and gets that pod's answer.
-
-    So its configuration stays as the stack has it, addresses and ports too. ``answer`` is what an HTTP server needs.
-    """
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._pods: Mapping[str, str] = {}
-        self._silent: Collection[str] = ()
-
-    def update(self, pods: Mapping[str, str], silent: Collection[str]) -> None:
-        """``pods`` are names by IP address; those in ``silent`` do not answer."""
-        self._pods, self._silent = dict(pods), frozenset(silent)
-
-    def answer(self, request: Request) -> Answer:
-        asked = urlsplit(request.target)
-        pod = self._pods.get(asked.hostname or "")
-        if pod is None or asked.port != PORTS["metrics"] or pod in self._silent:
-            return plain(502, "nobody listens there\n")
-        text = self._fleet.exposition(pod)
-        if text is None or (request.method, asked.path) != ("GET", METRICS_PATH):
-            return plain(404, "not found\n")
-        return plain(200, text)

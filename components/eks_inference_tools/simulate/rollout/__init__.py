@@ -1,1 +1,1 @@
-"""Create, update and delete in Pulumi's order with Pulumi's awaits."""
+"""Creates, updates and deletes a stack in the order and with the awaits of Pulumi."""

@@ -1,6 +1,5 @@
-"""The same stack as a new release of its images would have it. Pure."""
+"""Rewrites a stack's objects as a new release of its images would. Pure."""
 
-import copy
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,48 +12,52 @@ _NEXT = "next"
 _TAG_LENGTH = 128  # OCI distribution specification: a tag has at most 128 characters
 _CONTAINERS = ("containers", "initContainers")
 
-# How names of Jobs end that stand for their content: what makes them (serving, clients, load test) appends a part of a SHA-256.
+# The end of a Job name that stands for the Job's content: serving, clients and load tests append part of a SHA-256.
 _HASH = re.compile(r"-([0-9a-f]{8,64})$")
 
 
 def with_other_images(objects: Sequence[ClusterObject]) -> tuple[ClusterObject, ...]:
-    """Every container of every pod template has another image, and nothing else differs but what follows from that: where a Job's
-    name stands for its content, it has another hash there and wherever else it is written (its ConfigMap, what mounts that, the
-    image that it builds).
+    """Returns the objects with another image in every container of every pod template.
+
+    Everything else stays, except for what follows from the change: where a Job's name ends in a hash of its content, that hash
+    changes everywhere (in the ConfigMap of the Job, the volume that mounts it, the image that the Job builds).
     """
-    hashes = {old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for old in _hashes(objects)}
-    images = {image for item in objects for image in images_in(item.manifest)}
-    others = {image: next_image(image) for image in images if _in_text(image, hashes) == image}
-    return tuple(
-        replace(item, manifest=_rewritten(_with_images(item.manifest, others), hashes), title=_in_text(item.title, hashes))
-        for item in objects
-    )
+    old_hashes = [found[1] for item in objects if item.kind == "Job" and (found := _HASH.search(item.name))]
+    hashes = {old: hashlib.sha256(f"{old} {_NEXT}".encode()).hexdigest()[: len(old)] for old in old_hashes}
+    old_images = {image for item in objects for image in images_in(item.manifest)}
+    images = {image: next_image(image) for image in old_images if _rewritten(image, hashes) == image}
+    changed = []
+    for item in objects:
+        manifest = _rewritten(item.manifest, hashes)
+        for container in _containers(manifest):
+            if container.get("image") in images:
+                container["image"] = images[container["image"]]
+        changed.append(replace(item, manifest=manifest, title=_rewritten(item.title, hashes)))
+    return tuple(changed)
 
 
 def next_image(image: str) -> str:
-    """Another image of the same repository: another tag, or another digest where it is named by one."""
+    """Returns another image of the same repository: another digest if the image has one, else another tag."""
     name, at, digest = image.partition("@")
     if at:
         return f"{name}@sha256:{hashlib.sha256(digest.encode()).hexdigest()}"
     repository, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:  # without a tag; the colon, if any, is of the registry's port
+    if not colon or "/" in tag:  # no tag; a colon here precedes the port of the registry
         return f"{name}:{_NEXT}"
     return f"{repository}:{tag[: _TAG_LENGTH - len(_NEXT) - 1]}-{_NEXT}"
 
 
-def images_in(value: Any) -> Iterator[str]:
-    """Of every container in an object."""
-    for container in _containers(value):
-        if isinstance(image := container.get("image"), str):
-            yield image
+def images_in(manifest: Any) -> Iterator[str]:
+    """Yields the image of every container in an object."""
+    return (image for container in _containers(manifest) if isinstance(image := container.get("image"), str))
 
 
-def _containers(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Of every pod template, wherever it is in the object."""
+def _containers(value: Any) -> Iterator[dict[str, Any]]:
+    """Yields the containers of every pod template, at any depth."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in _CONTAINERS and isinstance(item, list):
-                yield from (one for one in item if isinstance(one, Mapping))
+                yield from (one for one in item if isinstance(one, dict))
             else:
                 yield from _containers(item)
     elif isinstance(value, list):
@@ -62,29 +65,13 @@ def _containers(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from _containers(item)
 
 
-def _with_images(manifest: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
-    changed = copy.deepcopy(dict(manifest))
-    for container in _containers(changed):
-        if isinstance(container, dict) and container.get("image") in others:
-            container["image"] = others[container["image"]]
-    return changed
-
-
-def _hashes(objects: Sequence[ClusterObject]) -> Iterator[str]:
-    for item in objects:
-        if item.kind == "Job" and (found := _HASH.search(item.name)):
-            yield found.group(1)
-
-
 def _rewritten(value: Any, hashes: Mapping[str, str]) -> Any:
+    """Returns a deep copy of a JSON value with every hash replaced."""
     if isinstance(value, Mapping):
         return {key: _rewritten(item, hashes) for key, item in value.items()}
     if isinstance(value, list):
         return [_rewritten(item, hashes) for item in value]
-    return _in_text(value, hashes) if isinstance(value, str) else value
-
-
-def _in_text(value: str, hashes: Mapping[str, str]) -> str:
-    for old, new in hashes.items():
-        value = value.replace(old, new)
+    if isinstance(value, str):
+        for old, new in hashes.items():
+            value = value.replace(old, new)
     return value

@@ -1,9 +1,9 @@
-"""What is done with one object of a stack as Pulumi's provider does it, and when that is over.
+"""Operations of Pulumi's Kubernetes provider on one object: what each does, and when it is complete.
 
 Source: pulumi-kubernetes 4, provider/pkg/await/await.go (``Creation``, ``Update``, ``Deletion``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,45 +20,36 @@ from eks_inference_tools.reading.live_objects import (
     title_of,
 )
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
-from eks_inference_tools.simulate.rollout.readiness import (
-    Ready,
-    State,
-    Waiting,
-    is_awaited,
-    is_removal_awaited,
-    reads,
-    settled,
-    state_of,
-)
+from eks_inference_tools.simulate.rollout.readiness import is_awaited, is_removal_awaited, reads, unsettled, waits_for
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from stackgraph.graph.values import at, items, text
 
-_LEFT_BEHIND = (PODS, VOLUME_CLAIMS, VOLUMES)
-
 
 class NotYet(Exception):
-    """It cannot be begun now, but perhaps later."""
+    """The operation cannot begin now, but may be able to later."""
 
 
 class Operation(Protocol):
-    """Begun once, and then looked at until its state is ``Ready``; at once over if it is not awaited."""
+    """Begins once and is then polled until it waits for nothing. Without ``is_awaited`` it is complete as soon as it begins."""
 
     @property
-    def is_awaited(self) -> bool: ...
+    def is_awaited(self) -> bool:
+        return True
 
     def begin(self, api: Api) -> None:
-        """Raises ``NotYet`` or ``ApiRefusal``."""
-        ...
+        """Makes the change, if there is one. Raises ``NotYet`` or ``ApiRefusal``."""
 
     def reads(self, api: Api) -> Iterable[str]:
-        """The resources that ``state`` looks at."""
+        """Returns the resources that ``waits_for`` needs in ``seen``."""
         ...
 
-    def state(self, api: Api, seen: Seen) -> State: ...
+    def waits_for(self, api: Api, seen: Seen) -> str:
+        """Returns what the operation waits for, "" once it is complete. Raises ``Failed``."""
+        ...
 
 
 @dataclass(frozen=True)
-class OfObject:
+class OfObject(Operation):
     """An operation on the object of a manifest."""
 
     manifest: Object
@@ -66,21 +57,31 @@ class OfObject:
     def reads(self, api: Api) -> Iterable[str]:
         return (api.resource_of(self.manifest), *reads(self.manifest))
 
+    def _address(self, api: Api) -> tuple[str, str, str]:
+        """Returns resource, name and namespace. Raises ``UnknownKind``."""
+        metadata = self.manifest["metadata"]
+        namespace = (text(metadata.get("namespace")) or "default") if api.is_namespaced(self.manifest) else ""
+        return api.resource_of(self.manifest), metadata["name"], namespace
+
+    def _live(self, api: Api, seen: Seen) -> Object | None:
+        resource, name, namespace = self._address(api)
+        return next((item for item in seen[resource] if identity_of(item) == (namespace, name)), None)
+
 
 class Creation(OfObject):
-    """Over when Pulumi goes on to what depends on the object."""
+    """Complete when Pulumi proceeds to the resources that depend on the object."""
 
     @property
     def is_awaited(self) -> bool:
         return is_awaited(self.manifest)
 
     def begin(self, api: Api) -> None:
-        """The provider creates and does not apply: what is there already is an error. It tries again, though, while a namespace
-        or a definition is missing.
+        """Creates the object, which must not exist: the provider creates and does not apply. Like the provider, it retries
+        (``NotYet``) while a namespace or a definition is missing.
         """
         try:
-            if api.get(*_place(api, self.manifest)) is not None:
-                raise ApiRefusal(409, "AlreadyExists", f"{title_of(self.manifest)} is there already")
+            if api.get(*self._address(api)) is not None:
+                raise ApiRefusal(409, "AlreadyExists", f"{title_of(self.manifest)} already exists")
             api.apply(self.manifest)
         except UnknownKind as unknown:
             raise NotYet(f"the API server knows no {unknown}") from None
@@ -89,105 +90,79 @@ class Creation(OfObject):
                 raise NotYet(refusal.message) from None
             raise
 
-    def state(self, api: Api, seen: Seen) -> State:
-        live = _live(api, self.manifest, seen)
-        return Waiting("it is gone again") if live is None else state_of(live, seen)
+    def waits_for(self, api: Api, seen: Seen) -> str:
+        live = self._live(api, seen)
+        return "it is gone again" if live is None else waits_for(live, seen)
 
 
 class Update(Creation):
     """A change in place."""
 
     def begin(self, api: Api) -> None:
-        """Applied without force: the provider leaves a field to whoever else has set it, and fails."""
-        if api.get(*_place(api, self.manifest)) is None:
-            raise ApiRefusal(404, "NotFound", f"{title_of(self.manifest)} is not there any more")
+        """Applies the manifest without force: like the provider, it fails on a field that another manager owns."""
+        if api.get(*self._address(api)) is None:
+            raise ApiRefusal(404, "NotFound", f"{title_of(self.manifest)} no longer exists")
         api.patch(self.manifest, self.manifest, kind="apply")
 
 
 class Settling(OfObject):
-    """Nothing is done to the object; over when it is as it should be, whether Pulumi waits for that or not."""
+    """Changes nothing. Complete when the object has reached its desired state, whether or not Pulumi waits for that."""
 
-    is_awaited = True
-
-    def begin(self, api: Api) -> None:
-        """It is there already."""
-
-    def state(self, api: Api, seen: Seen) -> State:
-        live = _live(api, self.manifest, seen)
-        return Waiting("it is not there") if live is None else settled(live, seen)
+    def waits_for(self, api: Api, seen: Seen) -> str:
+        live = self._live(api, seen)
+        return "it does not exist" if live is None else unsettled(live, seen)
 
 
 class Removal(OfObject):
-    """Over when the object is gone, with all that it owns."""
+    """Complete when the object and everything it owns are gone."""
 
     @property
     def is_awaited(self) -> bool:
         return is_removal_awaited(self.manifest)
 
     def begin(self, api: Api) -> None:
-        if _is_known(api, self.manifest):
-            api.delete(*_place(api, self.manifest), propagation="Foreground")
+        if self._is_known(api):
+            api.delete(*self._address(api), propagation="Foreground")
 
     def reads(self, api: Api) -> Iterable[str]:
-        return (api.resource_of(self.manifest),) if _is_known(api, self.manifest) else ()
+        return (api.resource_of(self.manifest),) if self._is_known(api) else ()
 
-    def state(self, api: Api, seen: Seen) -> State:
-        live = _live(api, self.manifest, seen) if _is_known(api, self.manifest) else None
+    def waits_for(self, api: Api, seen: Seen) -> str:
+        live = self._live(api, seen) if self._is_known(api) else None
         if live is None:
-            return Ready()
-        said = [text(one.get("message")) for one in conditions_of(live) if one.get("status") == "True"]
-        held = items(at(live, "metadata", "finalizers")) or items(at(live, "spec", "finalizers"))
-        return Waiting("; ".join([f"it is not gone yet, held by {', '.join(held) or 'nothing'}", *filter(None, said)]))
+            return ""
+        messages = [text(one.get("message")) for one in conditions_of(live) if one.get("status") == "True"]
+        finalizers = items(at(live, "metadata", "finalizers")) or items(at(live, "spec", "finalizers"))
+        held = ", ".join(finalizers) or "nothing"
+        return "; ".join([f"it is not gone yet, held by {held}", *filter(None, messages)])
+
+    def _is_known(self, api: Api) -> bool:
+        """Returns False once the definition of a custom resource is gone: its objects are gone with it."""
+        try:
+            api.resource_of(self.manifest)
+        except UnknownKind:
+            return False
+        return True
 
 
-class NothingLeft:
-    """Over when no pod, claim or volume is left but those of stand-ins."""
+@dataclass(frozen=True)
+class Until(Operation):
+    """Changes nothing. Complete when ``holds`` is true of every object of the ``resources``; ``words`` describe the others."""
 
-    is_awaited = True
-
-    def begin(self, api: Api) -> None:
-        """Nothing is to be done but to look."""
-
-    def reads(self, api: Api) -> Iterable[str]:
-        return _LEFT_BEHIND
-
-    def state(self, api: Api, seen: Seen) -> State:
-        left = [
-            title_of(item) for resource in _LEFT_BEHIND for item in seen[resource] if STANDS_IN_FOR_LABEL not in labels_of(item)
-        ]
-        return Waiting(f"there are still {', '.join(left)}") if left else Ready()
-
-
-class EveryPod:
-    """Over when every pod is ready or has ended."""
-
-    is_awaited = True
-
-    def begin(self, api: Api) -> None:
-        """Nothing is to be done but to look."""
+    resources: tuple[str, ...]
+    holds: Callable[[Object], bool]
+    words: str
 
     def reads(self, api: Api) -> Iterable[str]:
-        return (PODS,)
+        return self.resources
 
-    def state(self, api: Api, seen: Seen) -> State:
-        moving = [title_of(pod) for pod in seen[PODS] if is_leaving(pod) or not (has_ended(pod) or is_ready(pod))]
-        return Waiting(f"not ready: {', '.join(moving)}") if moving else Ready()
-
-
-def _is_known(api: Api, manifest: Object) -> bool:
-    try:
-        api.resource_of(manifest)
-    except UnknownKind:
-        return False
-    return True
+    def waits_for(self, api: Api, seen: Seen) -> str:
+        others = [title_of(item) for resource in self.resources for item in seen[resource] if not self.holds(item)]
+        return f"{self.words}: {', '.join(others)}" if others else ""
 
 
-def _place(api: Api, manifest: Object) -> tuple[str, str, str]:
-    """Resource, name and namespace of an object. Raises ``UnknownKind``."""
-    namespace = (text(at(manifest, "metadata", "namespace")) or "default") if api.is_namespaced(manifest) else ""
-    return api.resource_of(manifest), manifest["metadata"]["name"], namespace
+NOTHING_LEFT = Until((PODS, VOLUME_CLAIMS, VOLUMES), lambda item: STANDS_IN_FOR_LABEL in labels_of(item), "still there")
+"""Waits until no pod, claim or volume is left except those of stand-ins."""
 
-
-def _live(api: Api, manifest: Object, seen: Seen) -> Object | None:
-    resource, name, namespace = _place(api, manifest)
-    return next((item for item in seen[resource] if identity_of(item) == (namespace, name)), None)
+EVERY_POD = Until((PODS,), lambda pod: not is_leaving(pod) and (has_ended(pod) or is_ready(pod)), "not ready")
+"""Waits until every pod is ready or has ended."""

@@ -1,27 +1,31 @@
-"""Other numbers of replicas than a stack begins with: what would happen if it were scaled? Pure."""
+"""Changes the replica counts of a stack's objects, and reads how far autoscalers may scale them. Pure."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
 
 from eks_inference_tools.reading.autoscalers import autoscalers
+from eks_inference_tools.reading.live_objects import identity_of
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.simulate.world.objects import ClusterObject
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items
 from stackgraph.problems import Problem, ProblemsFound
 
+_SCALABLE = ("Deployment", "LeaderWorkerSet", "RayService", "StatefulSet")
+
 
 def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -> tuple[ClusterObject, ...]:
-    """The objects with other replicas. ``wanted`` is by ``namespace/name`` of a Deployment, StatefulSet, LeaderWorkerSet or
-    RayService; of the last it is the number of workers in each group. Raises ``ProblemsFound`` for what is not among them.
+    """Returns the objects with other replica counts.
+
+    ``wanted`` maps ``namespace/name`` of a Deployment, StatefulSet, LeaderWorkerSet or RayService to its replicas: the workers of
+    each group in the case of a RayService. Raises ``ProblemsFound`` for a name that is not among the objects.
     """
     known = scalable(objects)
     problems = [
         Problem(
-            "there is nothing of this name whose replicas can be set",
+            "no workload with this name has replicas to set",
             key="--scale",
             given=name,
             allowed=", ".join(sorted(known)) or "nothing in this stack",
@@ -33,19 +37,19 @@ def with_replicas(objects: Sequence[ClusterObject], wanted: Mapping[str, int]) -
     if problems:
         raise ProblemsFound(problems)
     return tuple(
-        _scaled(item, wanted[_name(item)]) if item.kind in _SETTERS and _name(item) in wanted else item for item in objects
+        _scaled(item, wanted[_name(item)]) if item.kind in _SCALABLE and _name(item) in wanted else item for item in objects
     )
 
 
 def scalable(objects: Sequence[ClusterObject]) -> frozenset[str]:
-    """Everything whose replicas can be set, as ``namespace/name``."""
-    return frozenset(_name(item) for item in objects if item.kind in _SETTERS)
+    """Returns ``namespace/name`` of every object whose replicas can be set."""
+    return frozenset(_name(item) for item in objects if item.kind in _SCALABLE)
 
 
 def most_replicas(graph: Graph) -> Mapping[str, int]:
-    """As many as the graph's autoscalers may ask for, by ``namespace/name``; Ray's own autoscaler included.
+    """Returns the maximum replicas that autoscalers may ask for, including Ray's own, by ``namespace/name`` of the target.
 
-    They may scale what the graph does not make, e.g. a Deployment of a chart.
+    A target may be absent from the graph, e.g. a Deployment of a chart.
     """
     return dict(_most(graph))
 
@@ -61,7 +65,7 @@ def _most(graph: Graph) -> Iterator[tuple[str, int]]:
         counts = [whole(at(group, "maxReplicas")) for group in items(at(cluster, "workerGroupSpecs"))]
         known = [count for count in counts if count is not None]
         if at(cluster, "enableInTreeAutoscaling") is True and known:
-            yield f"{at(resource.inputs, 'metadata', 'namespace')}/{at(resource.inputs, 'metadata', 'name')}", max(known)
+            yield "/".join(identity_of(resource.inputs)), max(known)
 
 
 def _name(item: ClusterObject) -> str:
@@ -69,25 +73,13 @@ def _name(item: ClusterObject) -> str:
 
 
 def _scaled(item: ClusterObject, count: int) -> ClusterObject:
-    changed = copy.deepcopy(item.manifest)
-    _SETTERS[item.kind](changed["spec"], count)
-    return replace(item, manifest=changed)
-
-
-def _set_replicas(spec: dict[str, Any], count: int) -> None:
-    spec["replicas"] = count
-
-
-def _set_workers(spec: dict[str, Any], count: int) -> None:
+    manifest = copy.deepcopy(item.manifest)
+    spec = manifest["spec"]
+    if item.kind != "RayService":
+        spec["replicas"] = count
+        return replace(item, manifest=manifest)
     for group in spec["rayClusterConfig"].get("workerGroupSpecs", ()):
         group["replicas"] = count
         group["minReplicas"] = min(count, group.get("minReplicas", count))
         group["maxReplicas"] = max(count, group.get("maxReplicas", count))
-
-
-_SETTERS: Mapping[str, Callable[[dict[str, Any], int], None]] = {
-    "Deployment": _set_replicas,
-    "LeaderWorkerSet": _set_replicas,
-    "RayService": _set_workers,
-    "StatefulSet": _set_replicas,
-}
+    return replace(item, manifest=manifest)

@@ -1,21 +1,30 @@
-"""A stack is made, changed and deleted on a control plane as Pulumi would: in its order, with its awaits, as parallel as it goes.
+"""Creates, changes and deletes a stack on a control plane as Pulumi would: in its order, with its awaits and parallelism.
 
-Sources: pulumi-kubernetes 4, provider/pkg/await/await.go (creation, update, deletion) and ``Diff`` in provider/pkg/provider; what
-replaces an object instead of updating it is in ``preview/diff/replacements.toml``.
+Sources: pulumi-kubernetes 4, provider/pkg/await/await.go (creation, update, deletion) and ``Diff`` in provider/pkg/provider.
+``stackgraph/diff/replacements.toml`` lists the changes that replace an object instead of updating it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Unpack
 
 from eks_inference_tools.reading.live_objects import Object, title_of
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
-from eks_inference_tools.simulate.rollout.operations import Creation, EveryPod, NothingLeft, Operation, Removal, Settling, Update
+from eks_inference_tools.simulate.rollout.operations import (
+    EVERY_POD,
+    NOTHING_LEFT,
+    Creation,
+    Operation,
+    Removal,
+    Settling,
+    Update,
+)
 from eks_inference_tools.simulate.rollout.readiness import is_settling
-from eks_inference_tools.simulate.rollout.walk import QUIET_SECONDS, Observer, Outcome, Task, Walk
+from eks_inference_tools.simulate.rollout.walk import Outcome, Task, Walk, Watching
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque
 from stackgraph.diff.replacements import replacing
 
 StoodIn = Mapping[str, Sequence[Object]]
-"""The objects that stand in for what an opaque resource brings, by its URN."""
+"""The objects that stand in for the contents of opaque resources, by URN."""
 
 
 def create(
@@ -24,13 +33,11 @@ def create(
     opaque: Sequence[Opaque] = (),
     *,
     stood_in: StoodIn | None = None,
-    observe: Observer | None = None,
-    quiet_seconds: float = QUIET_SECONDS,
+    **watching: Unpack[Watching],
 ) -> Outcome:
-    """``pulumi up`` of a new stack. An opaque resource is ready once what stands in for it is, or at once where nothing does."""
-    things = (*objects, *opaque)
-    tasks = [task for item in things for task in _tasks(item, "create", item.after, Creation, stood_in or {})]
-    return Walk(plane, observe, quiet_seconds).through(tasks)
+    """Runs ``pulumi up`` of a new stack. An opaque resource is ready when its stand-ins are, or at once if it has none."""
+    tasks = [task for item in (*objects, *opaque) for task in _tasks(item, "create", item.after, Creation, stood_in)]
+    return Walk(plane, **watching).through(tasks)
 
 
 def update(
@@ -38,26 +45,25 @@ def update(
     before: Sequence[ClusterObject],
     after: Sequence[ClusterObject],
     opaque: Sequence[Opaque] = (),
-    *,
-    observe: Observer | None = None,
-    quiet_seconds: float = QUIET_SECONDS,
+    **watching: Unpack[Watching],
 ) -> Outcome:
-    """``pulumi up`` of a changed stack; opaque resources stay as they are. What cannot be changed in place is made before its
-    predecessor is deleted when the name is another one, and after it when it is the same, as the provider does. What is obsolete
-    is deleted last, and only if all else went well.
+    """Runs ``pulumi up`` of a changed stack; opaque resources stay as they are.
+
+    Like the provider, it replaces an object that cannot change in place: it deletes the old object first if the new one has the
+    same name or the stack asks for that, else last. It deletes obsolete objects last, too, and only if everything else succeeded.
     """
     old, new = ({item.urn: item for item in objects} for objects in (before, after))
     obsolete = [item for item in before if item.urn not in new]
-    # Those that stay are in it, too: order goes through them.
+    # Unchanged resources take part because the order of others runs through them.
     tasks = [Task(item.urn, item.title, "keep", item.after) for item in opaque]
     for item in after:
         action, operations = _change(old.get(item.urn), item)
         tasks.append(Task(item.urn, item.title, action, item.after, operations))
         if action == "replace" and not any(isinstance(one, Removal) for one in operations):
             obsolete.append(old[item.urn])
-    walk = Walk(plane, observe, quiet_seconds)
+    walk = Walk(plane, **watching)
     outcome = walk.through(tasks)
-    return walk.through(_removals(obsolete, (), {})) if outcome.is_complete else outcome
+    return walk.through(_removals(obsolete)) if outcome.is_complete else outcome
 
 
 def delete(
@@ -66,50 +72,48 @@ def delete(
     opaque: Sequence[Opaque] = (),
     *,
     stood_in: StoodIn | None = None,
-    observe: Observer | None = None,
-    quiet_seconds: float = QUIET_SECONDS,
+    **watching: Unpack[Watching],
 ) -> Outcome:
-    """``pulumi destroy``: each object goes after all that depend on it, and is waited for until it is gone. In the end no pod,
-    claim or volume may be left, but those of stand-ins that were not given here.
+    """Runs ``pulumi destroy``: deletes each object after all that depend on it, and waits until it is gone.
+
+    Finally no pod, claim or volume may be left, except those of stand-ins that ``stood_in`` does not name.
     """
-    tasks = _removals(objects, opaque, stood_in or {})
-    tasks.append(Task("", "what objects leave behind", "delete", frozenset(task.urn for task in tasks), [NothingLeft()]))
-    return Walk(plane, observe, quiet_seconds).through(tasks)
+    tasks = _removals(objects, opaque, stood_in)
+    tasks.append(Task("", "what objects leave behind", "delete", frozenset(task.urn for task in tasks), [NOTHING_LEFT]))
+    return Walk(plane, **watching).through(tasks)
 
 
-def settle(
-    plane: ControlPlane,
-    objects: Sequence[ClusterObject],
-    *,
-    observe: Observer | None = None,
-    quiet_seconds: float = QUIET_SECONDS,
-) -> Outcome:
-    """Waits for what Pulumi does not wait for: objects that skip it, endpoints of Services, and every pod that is on its way."""
+def settle(plane: ControlPlane, objects: Sequence[ClusterObject], **watching: Unpack[Watching]) -> Outcome:
+    """Waits for what Pulumi does not wait for: objects that skip its awaits, endpoints of Services, and every pod."""
     tasks = [
         Task(item.urn, item.title, "settle", frozenset(), [Settling(item.manifest)])
         for item in objects
         if is_settling(item.manifest)
     ]
-    tasks.append(Task("", "pods", "settle", frozenset(task.urn for task in tasks), [EveryPod()]))
-    return Walk(plane, observe, quiet_seconds).through(tasks)
+    tasks.append(Task("", "pods", "settle", frozenset(task.urn for task in tasks), [EVERY_POD]))
+    return Walk(plane, **watching).through(tasks)
 
 
-def _removals(objects: Sequence[ClusterObject], opaque: Sequence[Opaque], stood_in: StoodIn) -> list[Task]:
+def _removals(objects: Sequence[ClusterObject], opaque: Sequence[Opaque] = (), stood_in: StoodIn | None = None) -> list[Task]:
     things = (*objects, *opaque)
     users = {item.urn: frozenset(user.urn for user in things if item.urn in user.after) for item in things}
     return [task for item in things for task in _tasks(item, "delete", users[item.urn], Removal, stood_in)]
 
 
 def _tasks(
-    item: ClusterObject | Opaque, action: str, after: frozenset[str], operation: Callable[[Object], Operation], stood_in: StoodIn
+    item: ClusterObject | Opaque,
+    action: str,
+    after: frozenset[str],
+    operation: Callable[[Object], Operation],
+    stood_in: StoodIn | None,
 ) -> Iterator[Task]:
-    """Of an object; of what is opaque, those of all that stands in for it, and one for those who wait for it as a whole."""
+    """Yields the task of an object. An opaque resource has one for each stand-in, and one that dependents wait for."""
     if isinstance(item, ClusterObject):
         yield Task(item.urn, item.title, action, after, [operation(item.manifest)])
         return
     inside = [
         Task(f"{item.urn}#{number}", f"{item.title}: {title_of(manifest)}", action, after, [operation(manifest)])
-        for number, manifest in enumerate(stood_in.get(item.urn, ()))
+        for number, manifest in enumerate((stood_in or {}).get(item.urn, ()))
     ]
     yield from inside
     yield Task(item.urn, item.title, action, after | {task.urn for task in inside})

@@ -1,36 +1,45 @@
-"""The walk through a stack: each object has its turn once all it waits for are done, until there is none or nothing moves."""
+"""Walks through the tasks of a rollout: each starts once its dependencies are done, until all are done or nothing progresses."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.live_objects import Object, Seen, condition_of, identity_of, title_of
 from eks_inference_tools.simulate.control_plane.api import ApiRefusal
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.rollout.operations import NotYet, OfObject, Operation
-from eks_inference_tools.simulate.rollout.readiness import Failed, Ready
-from eks_inference_tools.simulate.world.landing import READS as LANDING_READS
-from eks_inference_tools.simulate.world.landing import landing
+from eks_inference_tools.simulate.rollout.readiness import Failed
+from eks_inference_tools.simulate.world.scheduled_pods import READS as POD_READS
+from eks_inference_tools.simulate.world.scheduled_pods import scheduled_pods
 from stackgraph.graph.values import at, text
 
 QUIET_SECONDS = 15.0
-"""When nothing has moved for so long, nothing will: the longest pause of what moves things is the 10 s after which kube-scheduler
-tries a pod again (KubeSchedulerConfiguration, ``podMaxBackoffSeconds``). ``control_plane`` sees to those that are longer.
+"""If nothing has changed for this long, nothing will: the longest pause of any component is the 10 s after which kube-scheduler
+retries a pod (KubeSchedulerConfiguration, ``podMaxBackoffSeconds``). ``control_plane`` shortens the longer ones.
 """
 
 LIMIT_SECONDS = 600.0
-"""How long Pulumi waits for one object that has no timeout of its own. Hours of a cluster are seconds here."""
+"""How long a rollout may take. Pulumi grants this to every object without a timeout of its own; here hours pass in seconds."""
 
 _ROUND_SECONDS = 0.25
 
-Observer = Callable[[Seen], None]
-"""Called once a round with what is in the cluster, ``pods`` always among it. What it raises ends the rollout."""
+
+class Watching(TypedDict, total=False):
+    """How a rollout is watched.
+
+    ``observe`` is called in every round with objects of the cluster, which include all pods. Its exceptions end the rollout.
+    ``quiet_seconds`` is how long nothing may change (``QUIET_SECONDS``).
+    """
+
+    observe: Callable[[Seen], None]
+    quiet_seconds: float
 
 
 @dataclass(frozen=True)
 class Step:
-    """One object that was made, changed or deleted. Seconds since the rollout began; ``took_s`` includes the wait."""
+    """A completed task. ``began_s`` counts from the start of the rollout; ``took_s`` includes the wait."""
 
     title: str
     action: str
@@ -40,22 +49,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The API server did not take an object, or its change."""
+    """The API server refused an object or its change."""
 
     title: str
-    action: str
     reason: str
     message: str
 
 
 @dataclass(frozen=True)
 class Stall:
-    """An object that failed, or that Pulumi would wait for until its timeout. ``words`` are those of the cluster about its pods
-    and itself; ``behind`` are the objects that have not had their turn because of it.
+    """An object that failed, or for which Pulumi would wait until its timeout.
+
+    ``words`` are the cluster's messages about it and its pods; ``behind`` are the objects that it keeps from starting.
     """
 
     title: str
-    action: str
     waits_for: str
     words: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
@@ -63,7 +71,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a rollout went. ``unreached`` are the objects that have not had their turn."""
+    """The result of a rollout. ``unreached`` are the objects that never started."""
 
     duration_s: float
     steps: tuple[Step, ...]
@@ -78,7 +86,7 @@ class Outcome:
 
 @dataclass
 class Task:
-    """What is done with one resource of the stack, one operation after the other; nothing for one that others only wait for."""
+    """The operations on one resource, in order; none for a resource that only orders others."""
 
     urn: str
     title: str
@@ -92,32 +100,33 @@ class Task:
 
 
 class Walk:
-    """Goes through tasks, each after those it waits for, until all are done or nothing moves any more."""
+    """Runs tasks, each after its dependencies, until all are done or nothing progresses."""
 
-    def __init__(self, plane: ControlPlane, observe: Observer | None, quiet_seconds: float) -> None:
-        self._plane, self._observe, self._quiet_seconds = plane, observe, quiet_seconds
+    def __init__(self, plane: ControlPlane, **watching: Unpack[Watching]) -> None:
+        self._plane, self._observe = plane, watching.get("observe")
+        self._quiet_seconds = watching.get("quiet_seconds", QUIET_SECONDS)
         self._began = time.monotonic()
         self._steps: list[Step] = []
         self._refusals: list[Refusal] = []
         self._stalls: list[Stall] = []
         self._done: set[str] = set()
         self._waiting: dict[str, Task] = {}
-        self._edges: dict[str, frozenset[str]] = {}
 
     def through(self, tasks: Sequence[Task]) -> Outcome:
-        """The outcome of these and of earlier ones. Dependencies on what is not among them count as met."""
+        """Returns the outcome of these tasks and of earlier ones. Dependencies outside ``tasks`` count as met."""
         self._waiting = {task.urn: task for task in tasks}
-        self._edges = {task.urn: task.after & self._waiting.keys() for task in tasks}
+        for task in tasks:
+            task.after = task.after.intersection(self._waiting)
         self._done = set()
         running: list[Task] = []
         before: object = None
-        quiet = 0.0  # counted in rounds, so that a machine that is busy gets more time
+        quiet = 0.0  # counted in rounds, which gives a busy machine more time
         while True:
             seen = self._look(running)
             running = [*(task for task in running if not self._is_over(task, seen)), *self._started()]
             if not running:
                 break
-            now = _movable(running, seen)
+            now = _progress(running, seen)
             quiet, before = quiet if now == before else 0.0, now
             if quiet >= self._quiet_seconds or self._elapsed() > LIMIT_SECONDS:
                 self._stalls += [self._stall(task) for task in running]
@@ -140,8 +149,8 @@ class Walk:
         return seen
 
     def _started(self) -> Iterator[Task]:
-        """Begins whatever may begin, and yields what then is not over at once."""
-        while ready := [task for urn, task in self._waiting.items() if self._edges[urn] <= self._done]:
+        """Begins every task whose dependencies are done, and yields those that are not over at once."""
+        while ready := [task for task in self._waiting.values() if task.after <= self._done]:
             for task in ready:
                 del self._waiting[task.urn]
                 task.began_s = self._elapsed()
@@ -149,26 +158,28 @@ class Walk:
                     yield task
 
     def _is_over(self, task: Task, seen: Seen) -> bool:
-        """Whether there is nothing more to be done, one way or the other."""
+        """Advances a task as far as possible; returns whether it is done or has failed."""
         while task.position < len(task.operations):
             operation = task.operations[task.position]
-            if not task.begun:
-                try:
+            try:
+                if not task.begun:
                     operation.begin(self._plane.api)
-                except NotYet as reason:
-                    task.words = str(reason)
+                    task.begun = True
+                    if operation.is_awaited:
+                        return False  # ``seen`` is older than the operation
+                elif words := operation.waits_for(self._plane.api, seen):
+                    task.words = words
                     return False
-                except ApiRefusal as refusal:
-                    self._refusals.append(Refusal(task.title, task.action, refusal.reason, refusal.message))
-                    return True
-                task.begun = True
-                if operation.is_awaited:
-                    return False  # what was seen is older than this
-            elif not isinstance(state := operation.state(self._plane.api, seen), Ready):
-                task.words = state.words
-                if isinstance(state, Failed):
-                    self._stalls.append(self._stall(task))
-                return isinstance(state, Failed)
+            except NotYet as reason:
+                task.words = str(reason)
+                return False
+            except Failed as failure:
+                task.words = str(failure)
+                self._stalls.append(self._stall(task))
+                return True
+            except ApiRefusal as refusal:
+                self._refusals.append(Refusal(task.title, refusal.reason, refusal.message))
+                return True
             task.position, task.begun = task.position + 1, False
         if task.operations:
             self._steps.append(Step(task.title, task.action, task.began_s, self._elapsed() - task.began_s))
@@ -177,42 +188,38 @@ class Walk:
 
     def _stall(self, task: Task) -> Stall:
         behind: set[str] = set()
-        while more := {urn for urn in self._waiting.keys() - behind if self._edges[urn] & {task.urn, *behind}}:
+        while more := {urn for urn, held in self._waiting.items() if urn not in behind and held.after & {task.urn, *behind}}:
             behind |= more
+        operation = task.operations[task.position]
+        seen = {resource: self._plane.api.list(resource) for resource in POD_READS}
         return Stall(
             title=task.title,
-            action=task.action,
             waits_for=task.words,
-            words=self._words(task.operations[task.position]),
+            words=tuple(_messages(operation.manifest, seen)) if isinstance(operation, OfObject) else (),
             behind=tuple(held.title for urn, held in self._waiting.items() if urn in behind and held.operations),
         )
 
-    def _words(self, operation: Operation) -> tuple[str, ...]:
-        seen = {resource: self._plane.api.list(resource) for resource in LANDING_READS}
-        return tuple(_said(operation.manifest, seen)) if isinstance(operation, OfObject) else ()
 
-
-def _said(manifest: Object, seen: Seen) -> Iterator[str]:
-    """What the cluster says of the pods that an object waits for, and the last it says of the object itself."""
-    near = [pod for pod in landing(seen).pending if pod.namespace == identity_of(manifest)[0]]
+def _messages(manifest: Object, seen: Seen) -> Iterator[str]:
+    """Yields the cluster's messages about the pods that an object waits for, and the latest event about the object itself."""
+    near = [pod for pod in scheduled_pods(seen).pending if pod.namespace == identity_of(manifest)[0]]
     for pod in [pod for pod in near if pod.owner == title_of(manifest)] or near:
         yield f"{f'Pod {pod.namespace}/{pod.name}' if pod.name else pod.owner}: {pod.said}"
-    # Of claims, what matters is told as something normal.
+    # The events that explain a pending claim are of type Normal.
     levels = ("Warning", "Normal") if manifest["kind"] == "PersistentVolumeClaim" else ("Warning",)
-    said = {
+    messages = {
         text(event.get("lastTimestamp") or event.get("eventTime")): text(event.get("message"))
         for event in seen["events"]
-        if event.get("type") in levels and _is_about(event["involvedObject"], manifest)
+        if event.get("type") in levels
+        and event["involvedObject"].get("kind") == manifest["kind"]
+        and identity_of({"metadata": event["involvedObject"]}) == identity_of(manifest)
     }
-    yield from [said[max(said)]] if said else []
+    if messages:
+        yield messages[max(messages)]
 
 
-def _is_about(reference: Object, manifest: Object) -> bool:
-    return reference.get("kind") == manifest["kind"] and identity_of({"metadata": reference}) == identity_of(manifest)
-
-
-def _movable(running: Iterable[Task], seen: Seen) -> object:
-    """Differs from one look to the next as long as anything makes progress."""
+def _progress(running: Iterable[Task], seen: Seen) -> object:
+    """Returns a value that differs from round to round as long as anything progresses."""
     pods = {
         (
             at(pod, "metadata", "uid"),

@@ -1,1 +1,1 @@
-"""Who decides where pods go: second schedulers, the Neuron extension, new nodes."""
+"""Runs a stack's second schedulers, and stands in for the Neuron scheduler extension."""

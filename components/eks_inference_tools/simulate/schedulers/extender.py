@@ -1,11 +1,11 @@
-"""A stand-in for AWS's Neuron scheduler extension, whose program is not public: what an extender of a kube-scheduler answers.
+"""Stands in for AWS's Neuron scheduler extension, whose program is not public, by answering as an extender of kube-scheduler.
 
-It speaks HTTP as ``k8s.io/kube-scheduler/extender/v1`` says, under the two verbs that AWS's manifests name, and hands out sets of
-neighbouring devices only (``device_sets``). So a simulation proves that the stack's configuration, Service, RBAC and pods fit
-together; it proves nothing about AWS's own program. It hands out whole devices, never single NeuronCores.
+It serves the HTTP API of ``k8s.io/kube-scheduler/extender/v1`` under the two verbs that AWS's manifests name, and allocates only
+sets of neighbouring devices (``device_sets``): whole devices, never single NeuronCores. So a simulation proves that the stack's
+configuration, Service, RBAC and pods fit together; it proves nothing about AWS's own program.
 
-Nothing is remembered, every call reads the cluster. A pod's devices are in its annotation, as AWS's documentation says; pods on
-clusters show its name. "Neuron scheduler extension", Troubleshooting, there names the node's map of devices in use.
+It keeps no state: every call reads the cluster. An annotation of the pod holds its devices, as AWS's documentation says; its name
+is that on real clusters. The name of the node's usage map is from AWS's "Neuron scheduler extension", Troubleshooting.
 """
 
 import json
@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -21,82 +21,66 @@ import requests
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
-from eks_inference_tools.reading.live_objects import has_ended, node_of
+from eks_inference_tools.reading.live_objects import has_ended, name_of, node_of
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.simulate.control_plane.api import ApiRefusal, Object
+from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
 from eks_inference_tools.simulate.control_plane.loopback import Answer, Request, document
 from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION, allocate, device_sets, shortage
 from stackgraph.graph.values import at, items, table, text
 
 USAGE_ANNOTATION = "NEURON_DEV_USAGE_MAP"
-"""On a node: for every device whether it was in use when the last pod was bound, ``true,false``. Written, never read."""
-
-FILTER_VERB = "filter"
-BIND_VERB = "bind"
+"""Annotation of a node: for each device, whether it was in use after the last binding (``true,false``). Never read here."""
 
 _SERVICE_HOST = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)(\.svc(\.cluster\.local)?)?\.?")
 
 
-class ClusterApi(Protocol):
-    """What is needed of ``api.Api``."""
-
-    def get(self, resource: str, name: str, namespace: str = "") -> Object | None: ...
-    def list(self, resource: str, namespace: str = "", **query: str) -> list[Object]: ...
-    def patch(self, item: Mapping[str, Any], body: Any, *, subresource: str = "", kind: str = "merge") -> Object: ...
-    def create_sub(self, item: Mapping[str, Any], subresource: str, body: Mapping[str, Any]) -> Object: ...
-
-
 class Refused(Exception):
-    """The extension cannot do it; the text is for the scheduler, which shows it on the pod."""
+    """The extension cannot do what is asked. The scheduler shows the text on the pod."""
 
 
 # -- devices of a node -----------------------------------------------------------------------------------------------------------
 
 
 def devices_asked(pod: Mapping[str, Any]) -> int:
-    """Whole Neuron devices a pod asks for. Raises ``Refused`` for one that asks for single NeuronCores."""
+    """Returns how many whole Neuron devices a pod asks for. Raises ``Refused`` if it asks for single NeuronCores."""
     asked = PodSpec(pod.get("spec")).requests
     if asked.get(CORE_RESOURCE):
-        raise Refused(f"the stand-in of the Neuron extension hands out {DEVICE_RESOURCE} only, not {CORE_RESOURCE}")
+        raise Refused(f"the stand-in of the Neuron extension allocates {DEVICE_RESOURCE} only, not {CORE_RESOURCE}")
     return int(asked.get(DEVICE_RESOURCE, 0))
 
 
 def free_devices(shape: InstanceType, pods: Iterable[Mapping[str, Any]]) -> frozenset[int]:
-    """Devices of a node that no pod on it holds.
+    """Returns the devices of a node that none of its pods hold.
 
-    Pods that came past the extension have devices nobody wrote down: they are taken to hold the first that are left.
+    Pods that were bound without the extension have no annotation: they are assumed to hold the first devices that are left.
     """
     free = set(range(shape.devices))
-    unwritten = 0
+    unannotated = 0
     for pod in pods:
         if has_ended(pod):
             continue
-        if written := _written(pod):
-            free -= written
+        ids = text(at(pod, "metadata", "annotations", DEVICES_ANNOTATION)).split(",")
+        if all(one.isdecimal() for one in ids):
+            free -= set(map(int, ids))
         else:
-            unwritten += devices_asked(pod)
-    return frozenset(sorted(free)[unwritten:])
-
-
-def _written(pod: Mapping[str, Any]) -> set[int]:
-    ids = text(at(pod, "metadata", "annotations", DEVICES_ANNOTATION)).split(",")
-    return {int(one) for one in ids} if all(one.isdecimal() for one in ids) else set()
+            unannotated += devices_asked(pod)
+    return frozenset(sorted(free)[unannotated:])
 
 
 # -- the extension ---------------------------------------------------------------------------------------------------------------
 
 
 class NeuronExtension:
-    """Filters nodes and binds pods. ``connect`` gives the API as the extension's own ServiceAccount, or raises ``Refused``."""
+    """Filters nodes and binds pods. ``connect`` returns the API as the extension's own ServiceAccount, or raises ``Refused``."""
 
-    def __init__(self, connect: Callable[[], ClusterApi]) -> None:
+    def __init__(self, connect: Callable[[], Api]) -> None:
         self._connect = connect
         self._lock = threading.Lock()
         self.forbidden: dict[str, None] = {}
-        """What the API server forbade it, each once: rights its ServiceAccount lacks."""
+        """What the API server forbade, each message once: permissions that its ServiceAccount lacks."""
 
     def filter(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """``ExtenderArgs`` to ``ExtenderFilterResult``: nodes with a free set, and why the others have none."""
+        """Answers ``ExtenderArgs`` with ``ExtenderFilterResult``: the nodes with a free set, and why the others have none."""
         with self._lock:
             try:
                 api = self._connect()
@@ -104,16 +88,16 @@ class NeuronExtension:
                 names = asked.get("NodeNames")
                 nodes = items(at(asked.get("Nodes"), "items"))
                 if names is not None:
-                    nodes = [node for node in api.list("nodes") if at(node, "metadata", "name") in names]
+                    nodes = [node for node in api.list("nodes") if name_of(node) in names]
                 pods = api.list("pods")
             except (Refused, ApiRefusal) as refusal:
                 return self._error(refusal)
         fits, fails, never = [], {}, {}
         for node in nodes:
-            name = text(at(node, "metadata", "name"))
+            name = name_of(node)
             try:
                 shape = _shape(node)
-                free = free_devices(shape, _on(name, pods))
+                free = free_devices(shape, [pod for pod in pods if node_of(pod) == name])
             except Refused as refusal:
                 never[name] = str(refusal)
                 continue
@@ -123,15 +107,13 @@ class NeuronExtension:
                 fails[name] = shortage(free, count, shape)
             else:
                 never[name] = shortage(free, count, shape)
-        kept: dict[str, Any] = (
-            {"Nodes": {"items": fits}} if names is None else {"NodeNames": [at(node, "metadata", "name") for node in fits]}
-        )
+        kept = {"Nodes": {"items": fits}} if names is None else {"NodeNames": [name_of(node) for node in fits]}
         return {**kept, "FailedNodes": fails, "FailedAndUnresolvableNodes": never}
 
     def bind(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """``ExtenderBindingArgs`` to ``ExtenderBindingResult``: writes the pod's devices and the node's map, binds the pod.
+        """Answers ``ExtenderBindingArgs`` with ``ExtenderBindingResult``: annotates the pod and the node, then binds the pod.
 
-        The devices are chosen anew: pods may have been bound since the nodes were filtered.
+        It allocates devices again, because other pods may have been bound since the nodes were filtered.
         """
         with self._lock:
             try:
@@ -141,20 +123,20 @@ class NeuronExtension:
         return {}
 
     def answer(self, request: Request) -> Answer:
-        """Answers a request of a scheduler."""
+        """Answers an HTTP request of a scheduler."""
         if request.method != "POST":
             return document(405, {"Error": f"the Neuron extension knows POST, not {request.method}"})
-        verbs = {FILTER_VERB: self.filter, BIND_VERB: self.bind}
+        verbs = {"filter": self.filter, "bind": self.bind}
         verb = verbs.get(request.target.removeprefix("/"))
         if verb is None:
             return document(404, {"Error": f"the Neuron extension knows {' and '.join(verbs)}, not {request.target}"})
         try:
             body = table(json.loads(request.body))
         except ValueError:
-            return document(400, {"Error": "the request is no JSON"})
+            return document(400, {"Error": "the request is not JSON"})
         try:
             return document(200, verb(body))
-        except requests.RequestException as error:  # the API server is gone, or about to go
+        except requests.RequestException as error:  # the API server has ended or is about to
             return document(503, {"Error": str(error)})
 
     def _error(self, refusal: Refused | ApiRefusal) -> dict[str, Any]:
@@ -162,11 +144,11 @@ class NeuronExtension:
             self.forbidden[refusal.message] = None
         return {"Error": str(refusal)}
 
-    def _bind(self, api: ClusterApi, asked: Mapping[str, Any]) -> None:
+    def _bind(self, api: Api, asked: Mapping[str, Any]) -> None:
         namespace, name, node_name = (text(asked.get(key)) for key in ("PodNamespace", "PodName", "Node"))
         pod, node = api.get("pods", name, namespace), api.get("nodes", node_name)
         if pod is None or node is None:
-            raise Refused(f"there is no {f'pod {namespace}/{name}' if pod is None else f'node {node_name}'} any more")
+            raise Refused(f"{f'pod {namespace}/{name}' if pod is None else f'node {node_name}'} no longer exists")
         shape, count = _shape(node), devices_asked(pod)
         free = free_devices(shape, api.list("pods", fieldSelector=f"spec.nodeName={node_name}"))
         devices = allocate(free, count, shape)
@@ -174,7 +156,7 @@ class NeuronExtension:
             raise Refused(shortage(free, count, shape))
         api.patch(pod, {"metadata": {"annotations": {DEVICES_ANNOTATION: ",".join(map(str, devices))}}})
         used = ("false" if device in free.difference(devices) else "true" for device in range(shape.devices))
-        # Of the two ways to write on a node, the one that AWS's ClusterRole allows.
+        # AWS's ClusterRole allows patching only the status of a node.
         api.patch(node, {"metadata": {"annotations": {USAGE_ANNOTATION: ",".join(used)}}}, subresource="status")
         api.create_sub(
             pod,
@@ -195,16 +177,12 @@ def _shape(node: Mapping[str, Any]) -> InstanceType:
     return instance_types()[name]
 
 
-def _on(node: str, pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [pod for pod in pods if node_of(pod) == node]
-
-
 # -- its Service -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ServicePort:
-    """A port of a Service, as the host and port of a URL name it."""
+    """A port of a Service, as named by host and port of a URL."""
 
     namespace: str
     name: str
@@ -216,7 +194,7 @@ class ServicePort:
 
 
 def service_of(url: str) -> ServicePort | None:
-    """The Service a URL names by its DNS name; None for any other address."""
+    """Returns the Service that a URL names by its DNS name; None for any other address."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -226,8 +204,8 @@ def service_of(url: str) -> ServicePort | None:
     return ServicePort(found[2], found[1], port) if found else None
 
 
-def pod_behind(service: ServicePort, api: ClusterApi) -> Object:
-    """A ready pod of the extension that kube-proxy would send a connection to. Raises ``Refused`` when there is none."""
+def pod_behind(service: ServicePort, api: Api) -> Object:
+    """Returns a ready pod of the extension to which kube-proxy would route. Raises ``Refused`` if there is none."""
     found = api.get("services", service.name, service.namespace)
     port = next((port for port in items(at(found, "spec", "ports")) if at(port, "port") == service.port), None)
     if port is None:
@@ -245,6 +223,6 @@ def pod_behind(service: ServicePort, api: ClusterApi) -> Object:
 
 
 def _listens_at(pod: Mapping[str, Any]) -> str | None:
-    """The port AWS's program is told to listen at (``PORT`` in its manifests); None where no container is told one."""
+    """Returns the port that a container is told to listen on (``PORT`` in AWS's manifests); None if there is none."""
     variables = (one for container in PodSpec(pod.get("spec")).containers for one in container.environment)
     return next((value for name, value in variables if name == "PORT"), None)

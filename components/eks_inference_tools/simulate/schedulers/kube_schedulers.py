@@ -1,4 +1,4 @@
-"""Real kube-schedulers in the place of the pods that run them: a stack's own configuration, arguments and ServiceAccounts."""
+"""Runs real kube-schedulers in place of a stack's scheduler pods, with their configuration, arguments and ServiceAccounts."""
 
 import contextlib
 import json
@@ -7,9 +7,8 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any
+from collections.abc import Iterator
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
@@ -31,8 +30,8 @@ from eks_inference_tools.simulate.stand_ins.loop import Seen
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.values import at, items, joined, table, text, texts
 
-# The kubelet's part: a container that ended is started again, and one that shall end gets a signal and time to obey. Until it is
-# stopped the shell stays, so that to those who watch the simulation's processes a scheduler that ends is no fault of theirs.
+# Does what the kubelet does: restarts a container that ended, and gives one that must end a signal and time to obey. The shell
+# outlives the scheduler, so that a scheduler that ends does not count as a failed process of the simulation.
 _ENDED, _OBEYED = "the scheduler ended with exit code", "the scheduler ended as it was told"
 _CONTAINER = f"""
 trap 'kill -TERM "$child"; wait "$child"; echo "{_OBEYED}"; while :; do sleep 60; done' TERM
@@ -44,16 +43,15 @@ _PORT_TAKEN = "address already in use"
 
 _TOKEN_SECONDS = 24 * 3600
 
-# In a quoted value of a log line the sentence ends at the quote, else with the line.
+# Inside a quoted value of a log line the message ends at the quote, otherwise at the end of the line.
 _FORBIDDEN = re.compile(r"""[^\s:"]+(?: \\?"[^"\\\n]+\\?")? is forbidden: (?:User \\"(?:\\.|[^"\\\n])*|[^\n]*)""")
 
 
 class Schedulers:
-    """Runs a kube-scheduler for every running pod of the cluster that is one, and ends it when the pod is gone.
+    """Runs a kube-scheduler for every running scheduler pod of the cluster, until the pod is gone or ``close`` is called.
 
-    So a stack's scheduler works from when its pod does, with the token of its ServiceAccount and the configuration that its
-    ConfigMap then has. A context: leaving it ends what runs. It stands in for the containers of those pods, and for the Neuron
-    extension that they ask; extenders of other makers are left out of the configuration and told.
+    The scheduler gets the token of its pod's ServiceAccount and the configuration that the ConfigMap holds when the pod starts.
+    If it calls the Neuron extension, a stand-in answers; other extenders are left out of its configuration and reported.
     """
 
     title = "second schedulers and the Neuron extension"
@@ -62,24 +60,18 @@ class Schedulers:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self._running: dict[str, str] = {}
-        """Names of processes by the UIDs of their pods."""
+        """Names of running processes, by UID of the pod."""
         self._names: dict[str, str] = {}
-        """What made their pods, by the names of all processes that there were."""
+        """Owners of the pods, by name of every process so far."""
         self._unsimulated: dict[tuple[str, str], Unsimulated] = {}
         self._extensions: dict[ServicePort, tuple[NeuronExtension, str]] = {}
-        """With their addresses on loopback."""
+        """Extensions with their URL on loopback."""
         self._servers = contextlib.ExitStack()
         self._apis: dict[str, Api] = {}
 
-    def __enter__(self) -> "Schedulers":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Ends what runs. ``complaints`` and ``unsimulated`` can be asked until the control plane is gone."""
-        with contextlib.suppress(ComponentError):  # without their supervisor, they are gone
+        """Ends all schedulers. ``complaints`` and ``unsimulated`` stay available as long as the control plane."""
+        with contextlib.suppress(ComponentError):  # if the supervisor is gone, so are they
             for name in self._running.values():
                 self._plane.processes.stop(name)
         self._servers.close()
@@ -87,21 +79,21 @@ class Schedulers:
             api.close()
 
     def complaints(self) -> tuple[str, ...]:
-        """What the API server forbade a scheduler or the extension, and schedulers that ended: each sentence once.
+        """Returns what the API server forbade a scheduler or the extension, and which schedulers ended: each message once.
 
-        Nothing of it should be there: the stack's roles, arguments or configuration are wrong.
+        Any of them means that the stack's roles, arguments or configuration are wrong.
         """
         found: dict[str, str] = {}
-        # Copies: the stand-ins' thread goes on. A scheduler repeats what its extension says.
+        # Lists are copies, because the thread of the stand-ins keeps running. A scheduler repeats the messages of its extension.
         for service, (extension, _) in list(self._extensions.items()):
             found |= dict.fromkeys(list(extension.forbidden), service.title)
-        for name, maker in list(self._names.items()):
+        for name, owner in list(self._names.items()):
             log = self._plane.processes.log(name)
-            found = dict.fromkeys((*forbidden(log), *_exits(log)), maker) | found
+            found = dict.fromkeys((*forbidden(log), *_exits(log)), owner) | found
         return tuple(f"{who}: {sentence}" for sentence, who in found.items())
 
     def unsimulated(self) -> tuple[Unsimulated, ...]:
-        """What does not take part."""
+        """Returns the schedulers and extenders that take no part."""
         return tuple(dict.fromkeys(list(self._unsimulated.values())))
 
     def reconcile(self, seen: Seen, api: Api) -> None:
@@ -110,7 +102,7 @@ class Schedulers:
             if uid not in pods:
                 self._end(name)
                 del self._running[uid]
-            elif _PORT_TAKEN in self._plane.processes.log(name):  # a port that was free may be taken a moment later
+            elif _PORT_TAKEN in self._plane.processes.log(name):  # another process took the free port
                 self._plane.processes.stop(name)
                 del self._running[uid], self._names[name]
         for uid, pod in pods.items():
@@ -118,13 +110,10 @@ class Schedulers:
                 self._start(uid, pod, api)
 
     def _start(self, uid: str, pod: Object, api: Api) -> None:
-        namespace, title = pod["metadata"]["namespace"], _maker(pod)
-
-        def data(name: str) -> Mapping[str, Any] | None:
-            found = api.get("configmaps", name, namespace)
-            return None if found is None else table(found.get("data"))
-
-        scheduler = scheduler_of(title, namespace, PodSpec(pod["spec"]), data)
+        namespace, title = pod["metadata"]["namespace"], _owner(pod)
+        scheduler = scheduler_of(
+            title, PodSpec(pod["spec"]), lambda name: table(at(api.get("configmaps", name, namespace), "data"))
+        )
         if isinstance(scheduler, Unsimulated):
             self._unsimulated[uid, ""] = scheduler
         elif scheduler is not None:
@@ -155,7 +144,7 @@ class Schedulers:
             self._names[name] = title
 
     def _end(self, name: str) -> None:
-        """As the kubelet ends a container: a scheduler that is told gives up its lease, so that the next need not wait for it."""
+        """Ends a scheduler as the kubelet does. Given time, it releases its lease, so that the next need not wait for it."""
         os.kill(self._plane.processes.pid(name), signal.SIGTERM)
         end = time.monotonic() + _OBEYS_SECONDS
         while _OBEYED not in self._plane.processes.log(name) and time.monotonic() < end:
@@ -169,9 +158,9 @@ class Schedulers:
             managed = texts([at(one, "name") for one in items(extender.get("managedResources"))])
             service = service_of(url)
             if not {DEVICE_RESOURCE, CORE_RESOURCE} & set(managed):
-                why = "only the Neuron extension is stood in for: pods are placed without asking this one"
+                why = "only the Neuron extension has a stand-in: pods are placed without asking this extender"
             elif service is None:
-                why = "its address is not that of a Service: pods are placed without asking it"
+                why = "its URL names no Service: pods are placed without asking it"
             else:
                 found[url] = self._extension_url(service) + urlsplit(url).path
                 continue
@@ -186,7 +175,7 @@ class Schedulers:
         return self._extensions[service][1]
 
     def _api_of(self, pod: Object) -> Api:
-        """The API as the ServiceAccount of a pod."""
+        """Returns the API as the ServiceAccount of a pod."""
         uid = pod["metadata"]["uid"]
         if uid not in self._apis:
             self._apis[uid] = Api(self._plane.url, _token(pod, self._plane.api), self._plane.certificate)
@@ -194,7 +183,7 @@ class Schedulers:
 
 
 def _token(pod: Object, api: Api) -> str:
-    """A token of a pod's ServiceAccount. The kubelet's would end with the pod, before the scheduler could give up its lease."""
+    """Requests a token of a pod's ServiceAccount. It is not bound to the pod: the scheduler releases its lease after the pod."""
     account = {"name": at(pod, "spec", "serviceAccountName") or "default", "namespace": pod["metadata"]["namespace"]}
     answer = api.create_sub(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
@@ -204,8 +193,8 @@ def _token(pod: Object, api: Api) -> str:
     return answer["status"]["token"]
 
 
-def _maker(pod: Object) -> str:
-    """``Deployment kube-system/my-scheduler``: what a person wrote to get the pod."""
+def _owner(pod: Object) -> str:
+    """Returns the workload that the pod belongs to, e.g. ``Deployment kube-system/my-scheduler``."""
     namespace, owner = identity_of(pod)[0], controller_of(pod)
     if owner is None:
         return title_of(pod)
@@ -215,13 +204,12 @@ def _maker(pod: Object) -> str:
 
 
 def _exits(log: str) -> Iterator[str]:
-    """What the scheduler said last, each time it ended."""
-    lines = log.splitlines()
-    for before, line in zip(["", *lines], lines, strict=False):
+    """Yields the exit code and the last log line before it, for each time the scheduler ended."""
+    for before, line in pairwise(["", *log.splitlines()]):
         if line.startswith(_ENDED):
             yield joined(f"{line}:", before)
 
 
 def forbidden(log: str) -> tuple[str, ...]:
-    """What the API server forbade a component, by its log: each sentence once."""
+    """Returns what the API server forbade a component according to its log, each message once."""
     return tuple(dict.fromkeys(found.replace('\\"', '"') for found in _FORBIDDEN.findall(log)))

@@ -1,22 +1,25 @@
-"""Second schedulers of a stack, found by its pods and ConfigMaps, and their configuration as a simulation runs them. Pure.
+"""Finds a stack's second schedulers by their pods and ConfigMaps, and rewrites their configuration for loopback. Pure.
 
-Only what a loopback needs is changed: where the API server and the extenders are, and where the scheduler itself listens.
+The rewritten configuration differs only in addresses: of the API server, of the extenders, and of the scheduler itself.
 """
 
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from eks_inference_tools.reading.pod_templates import group_kind, pod_templates
+from eks_inference_tools.reading.live_objects import identity_of
+from eks_inference_tools.reading.objects import group_kind
+from eks_inference_tools.reading.pod_templates import pod_templates
 from eks_inference_tools.reading.pods import Container, PodSpec
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, table, text, texts
+from stackgraph.graph.values import at, items, table, text, texts, unique
 
 PROGRAM = "kube-scheduler"
 _DEFAULT = "default-scheduler"
@@ -24,7 +27,7 @@ _DEFAULT = "default-scheduler"
 _SHELLS = ("ash", "bash", "dash", "sh")
 CONFIG_FLAG = "config"
 
-# Flags that say where something is: other than in a pod, or the configuration says it.
+# Flags with addresses and paths of the pod. A simulation sets its own, or the configuration does.
 _PLACES = frozenset(
     (
         "authentication-kubeconfig",
@@ -43,22 +46,14 @@ _PLACES = frozenset(
 
 @dataclass(frozen=True)
 class SecondScheduler:
-    """A container that runs kube-scheduler with a configuration of the stack's own.
+    """A kube-scheduler with a configuration of the stack's own. ``arguments`` are its flags without addresses and paths."""
 
-    ``arguments`` are its flags without those that name places; ``configuration`` is its KubeSchedulerConfiguration, from a file
-    of ``config_map``.
-    """
-
-    title: str
-    namespace: str
-    service_account: str
-    config_map: str
     arguments: tuple[str, ...]
     configuration: Mapping[str, Any]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What pods write in ``schedulerName``."""
+        """The values of ``schedulerName`` that it serves."""
         return texts([at(profile, "schedulerName") for profile in items(self.configuration.get("profiles"))]) or (_DEFAULT,)
 
     @property
@@ -67,40 +62,31 @@ class SecondScheduler:
 
 
 class _Unreadable(Exception):
-    """A pod runs kube-scheduler in a way that cannot be followed."""
+    """A pod runs kube-scheduler in a way that cannot be simulated."""
 
 
 Data = Callable[[str], Mapping[str, Any] | None]
-"""``data`` of a ConfigMap by its name; None when there is none."""
+"""Returns ``data`` of a ConfigMap by its name; None if there is none."""
 
 
 def second_schedulers(graph: Graph) -> tuple[SecondScheduler | Unsimulated, ...]:
-    """The schedulers that a graph brings, by its pod templates and ConfigMaps, and those that its pods name and nothing runs."""
-    config_maps = {
-        (text(at(one.inputs, "metadata", "namespace")) or "default", text(at(one.inputs, "metadata", "name"))): one.inputs
-        for one in graph.resources
-        if is_kubernetes_object(one) and group_kind(one)[1] == "ConfigMap"
-    }
-    found: list[SecondScheduler | Unsimulated] = []
-    named: dict[str, None] = {}
-    for pods in pod_templates(graph):
-        namespace = pods.namespace
-
-        def data(name: str, namespace: str = namespace) -> Mapping[str, Any] | None:
-            inputs = config_maps.get((namespace, name))
-            return None if inputs is None else table(inputs.get("data"))
-
-        scheduler = scheduler_of(pods.title, namespace, pods.spec, data)
-        if scheduler:
-            found.append(scheduler)
-        named[pods.spec.scheduler or _DEFAULT] = None
+    """Returns the schedulers that pods of the graph run, and an ``Unsimulated`` for each that pods name but none run."""
+    config_maps: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for one in graph.resources:
+        if is_kubernetes_object(one) and group_kind(one)[1] == "ConfigMap":
+            namespace, name = identity_of(one.inputs)
+            config_maps[namespace or "default"][name] = table(one.inputs.get("data"))
+    templates = tuple(pod_templates(graph))
+    read = (scheduler_of(pods.title, pods.spec, config_maps[pods.namespace].get) for pods in templates)
+    found = [scheduler for scheduler in read if scheduler]
     known = {_DEFAULT, *(name for one in found if isinstance(one, SecondScheduler) for name in one.names)}
     why = "nothing in the graph runs it (a chart may bring it): pods that name it wait here"
+    named = unique(pods.spec.scheduler for pods in templates)
     return (*found, *(Unsimulated(f"scheduler {name}", why) for name in named if name not in known))
 
 
-def scheduler_of(title: str, namespace: str, spec: PodSpec, data: Data) -> SecondScheduler | Unsimulated | None:
-    """The scheduler that pods of a specification run; None when they run none."""
+def scheduler_of(title: str, spec: PodSpec, data: Data) -> SecondScheduler | Unsimulated | None:
+    """Returns the scheduler that a pod runs; None if it runs none. ``title`` names the pod's owner."""
     for container in spec.containers:
         words = None if container.first else _words(container)
         if words is None:
@@ -110,14 +96,9 @@ def scheduler_of(title: str, namespace: str, spec: PodSpec, data: Data) -> Secon
             path = next((value for flag, value in flags if flag == CONFIG_FLAG), "")
             if not path:
                 raise _Unreadable(f"{PROGRAM} runs without --config")
-            config_map, content = _mounted_file(spec, container, path, data)
             return SecondScheduler(
-                title=title,
-                namespace=namespace,
-                service_account=spec.service_account,
-                config_map=config_map,
                 arguments=tuple(f"--{flag}={value}" for flag, value in flags if flag not in (CONFIG_FLAG, *_PLACES)),
-                configuration=_configuration(content, f"{config_map}, {path}"),
+                configuration=_configuration(spec, container, path, data),
             )
         except _Unreadable as unreadable:
             return Unsimulated(title, str(unreadable))
@@ -125,24 +106,23 @@ def scheduler_of(title: str, namespace: str, spec: PodSpec, data: Data) -> Secon
 
 
 def rewritten(scheduler: SecondScheduler, kubeconfig: str, extender_urls: Mapping[str, str]) -> dict[str, Any]:
-    """The scheduler's configuration with the API server and the extenders where they are on this machine.
+    """Returns the scheduler's configuration with the addresses of the API server and of the extenders on loopback.
 
-    ``extender_urls`` has the address on loopback for each ``urlPrefix`` that is stood in for; other extenders are left out, since
-    nothing could answer. All else is as the stack has it.
+    ``extender_urls`` maps ``urlPrefix`` to the URL on loopback. Other extenders are left out, because nothing would answer.
     """
     found = dict(scheduler.configuration)
     found["clientConnection"] = {**table(found.get("clientConnection")), "kubeconfig": kubeconfig}
-    kept = [one for one in scheduler.extenders if text(one.get("urlPrefix")) in extender_urls]
     if scheduler.extenders:
         found["extenders"] = [
             {**{key: value for key, value in one.items() if key != "tlsConfig"}, "urlPrefix": extender_urls[one["urlPrefix"]]}
-            for one in kept
+            for one in scheduler.extenders
+            if text(one.get("urlPrefix")) in extender_urls
         ]
     return found
 
 
 def _words(container: Container) -> Sequence[str] | None:
-    """The words after ``kube-scheduler`` on the command line of a container; None when that is not its program."""
+    """Returns the arguments of kube-scheduler on a container's command line; None if the container runs another program."""
     words = list(container.command)
     if len(words) > 2 and _base_name(words[0]) in _SHELLS and words[1] == "-c":
         try:
@@ -163,20 +143,34 @@ def _base_name(path: str) -> str:
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and values of flags, written ``--name=value``, ``--name value`` or ``--name``, which means true."""
+    """Yields names and values of flags, written ``--name=value``, ``--name value`` or ``--name`` (true)."""
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         if not word.startswith("-"):
-            raise _Unreadable(f"the argument {word!r} of {PROGRAM} is no flag")
+            raise _Unreadable(f"the argument {word!r} of {PROGRAM} is not a flag")
         name, sign, value = word.lstrip("-").partition("=")
         if not sign:
             value = waiting.pop(0) if waiting and not waiting[0].startswith("-") else "true"
         yield name, value
 
 
+def _configuration(spec: PodSpec, container: Container, path: str, data: Data) -> Mapping[str, Any]:
+    """Returns the KubeSchedulerConfiguration at a path in the container. Raises ``_Unreadable``."""
+    config_map, content = _mounted_file(spec, container, path, data)
+    if is_token(content):
+        raise _Unreadable(f"the content of ConfigMap {config_map}, {path} is not known before it is deployed")
+    try:
+        found = yaml.safe_load(content)
+    except yaml.YAMLError:
+        found = None
+    if at(found, "kind") != "KubeSchedulerConfiguration":
+        raise _Unreadable(f"ConfigMap {config_map}, {path} has no KubeSchedulerConfiguration")
+    return table(found)
+
+
 def _mounted_file(spec: PodSpec, container: Container, path: str, data: Data) -> tuple[str, str]:
-    """The ConfigMap a path of the container comes from, and what is in the file."""
+    """Returns the ConfigMap that provides a file of the container, and the file's content."""
     for mount in items(at(container.document, "volumeMounts")):
         folder = text(at(mount, "mountPath")).rstrip("/")
         if path != folder and not path.startswith(f"{folder}/"):
@@ -186,20 +180,9 @@ def _mounted_file(spec: PodSpec, container: Container, path: str, data: Data) ->
         projected = [at(source, "configMap") for source in items(at(volume, "projected", "sources"))]
         for source in (at(volume, "configMap"), *projected):
             name = text(at(source, "name"))
-            keys = {text(at(item, "path")): text(at(item, "key")) for item in items(at(source, "items"))} or {inside: inside}
-            found = data(name) if name and inside in keys else None
-            if found is not None and keys[inside] in found:
-                return name, str(found[keys[inside]])
+            keys = {text(at(item, "path")): text(at(item, "key")) for item in items(at(source, "items"))}
+            key = keys.get(inside, "") if keys else inside
+            found = (data(name) if name else None) or {}
+            if key in found:
+                return name, str(found[key])
     raise _Unreadable(f"--config={path} is in no ConfigMap that the pod mounts")
-
-
-def _configuration(content: str, where: str) -> Mapping[str, Any]:
-    if is_token(content):
-        raise _Unreadable(f"the content of ConfigMap {where} is not known before it is deployed")
-    try:
-        found = yaml.safe_load(content)
-    except yaml.YAMLError:
-        found = None
-    if at(found, "kind") != "KubeSchedulerConfiguration":
-        raise _Unreadable(f"ConfigMap {where} has no KubeSchedulerConfiguration")
-    return table(found)

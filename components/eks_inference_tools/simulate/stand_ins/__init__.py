@@ -1,1 +1,1 @@
-"""Controllers that stand in for what cannot run here."""
+"""Small controllers that stand in for what cannot run here."""

@@ -1,24 +1,24 @@
-"""What controllers have in common: they own what they make, note a status, and tell what was refused."""
+"""What all controllers do: own what they create, write a status, and report refusals as events."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from eks_inference_tools.reading.live_objects import identity_of
+from eks_inference_tools.reading.live_objects import conditions_of, identity_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
-from stackgraph.graph.values import at
 
 SOURCE = "eks-inference stand-in"
-"""What events say they come from."""
+"""The source component of the events."""
 
-# Of the five letters that Kubernetes appends to names (apimachinery, util/rand): no vowels, no words.
+# The alphabet of the suffixes that Kubernetes appends to names (apimachinery, util/rand): without vowels, so without words.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
-def owner_reference(owner: Mapping[str, Any]) -> Object:
-    """Makes ``owner`` the controller of what carries this: the garbage collector deletes that when the owner is gone."""
-    return {
+def owned(owner: Mapping[str, Any], api_version: str, kind: str, name: str, labels: Mapping[str, Any], **fields: Any) -> Object:
+    """Returns an object in the namespace of its controller ``owner``. The garbage collector deletes it after the owner."""
+    reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
         "name": owner["metadata"]["name"],
@@ -26,10 +26,19 @@ def owner_reference(owner: Mapping[str, Any]) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+    metadata = {"name": name, "namespace": identity_of(owner)[0], "labels": dict(labels), "ownerReferences": [reference]}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def controller_revision(
+    owner: Mapping[str, Any], name: str, labels: Mapping[str, Any], number: int, data: Mapping[str, Any]
+) -> Object:
+    """Returns the object in which controllers keep earlier states of what they manage."""
+    return owned(owner, "apps/v1", "ControllerRevision", name, labels, revision=number, data=dict(data))
 
 
 def suffix(*parts: object) -> str:
-    """Five letters as Kubernetes appends them to names; the same for the same parts, so that runs can be compared."""
+    """Returns five letters like those that Kubernetes appends to names; the same for the same parts, so runs can be compared."""
     digest = hashlib.sha256("\n".join(str(part) for part in parts).encode()).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:5])
 
@@ -38,9 +47,10 @@ def condition(type_: str, status: bool, reason: str, message: str) -> Object:
     return {"type": type_, "status": str(status), "reason": reason, "message": message}
 
 
-def conditions(before: Iterable[Any], now: Iterable[Object], generation: int) -> list[Object]:
-    """The conditions ``now`` in place of those ``before`` of the same type; the time is that of the last change of status."""
-    known = {at(one, "type"): dict(one) for one in before if isinstance(one, Mapping)}
+def conditions(item: Object, now: Iterable[Object]) -> list[Object]:
+    """Returns the conditions of an object with ``now`` merged in by type. Transition times are those of the last change."""
+    known = {one.get("type"): dict(one) for one in conditions_of(item)}
+    generation = item["metadata"].get("generation", 1)
     for one in now:
         old = known.get(one["type"], {})
         turned = _now() if old.get("status") != one["status"] else old["lastTransitionTime"]
@@ -49,13 +59,13 @@ def conditions(before: Iterable[Any], now: Iterable[Object], generation: int) ->
 
 
 def set_status(api: Api, item: Object, status: Mapping[str, Any]) -> None:
-    """Writes the status as a whole, when it is another."""
+    """Replaces the status if it changed."""
     if item.get("status") != status:
         api.patch(item, [{"op": "add", "path": "/status", "value": status}], subresource="status", kind="json")
 
 
 def tell(api: Api, item: Mapping[str, Any], reason: str, message: str) -> None:
-    """A warning about an object, as controllers give when they are refused something; once, however often it is repeated."""
+    """Creates a warning event about an object, like a controller whose request was refused; only once if repeated."""
     namespace, name = identity_of(item)
     event = {
         "apiVersion": "v1",
@@ -79,8 +89,19 @@ def tell(api: Api, item: Mapping[str, Any], reason: str, message: str) -> None:
     try:
         api.create(event)
     except ApiRefusal as refusal:
-        if refusal.status not in (403, 404, 409):  # its namespace is leaving, or it is told already
+        if refusal.status != 403 and not refusal.is_race:  # the namespace is terminating, or the event exists
             raise
+
+
+@contextmanager
+def telling(api: Api, item: Mapping[str, Any], reason: str) -> Iterator[None]:
+    """Turns a refusal by the API server into an event about ``item``. Races pass, to be retried in the next round."""
+    try:
+        yield
+    except ApiRefusal as refusal:
+        if refusal.is_race:
+            raise
+        tell(api, item, reason, refusal.message)
 
 
 def _now() -> str:

@@ -1,9 +1,8 @@
-"""Stands in for the device plugins of Neuron, NVIDIA and EFA and what the kubelet makes of them: a node offers its devices once a
-pod of the plugin runs on it.
+"""Stands in for the device plugins of Neuron, NVIDIA and EFA: a node offers its devices once a pod of the plugin runs on it.
 
-It goes by the images of running pods, as the preflight's rule does, so a plugin that does not tolerate a taint, or that nobody
-installs, leaves the node without devices. Charts of plugins, of whose pods nothing is known, offer devices on every node whose
-taints they tolerate. Devices that were offered once stay, though a kubelet would take them back when the plugin is gone for good.
+Like the preflight rule, it recognizes plugins by the images of running pods: a plugin that does not tolerate a taint, or is not
+installed, leaves the node without devices. Charts of plugins, whose pods are unknown, offer devices on every node whose taints
+they tolerate. Devices stay once offered, though a kubelet would withdraw them after its plugin is gone for good.
 """
 
 from eks_inference_tools.reading.charts import charts
@@ -35,13 +34,12 @@ class DevicePlugins:
                 on = images.setdefault(node_of(pod), [])
                 on += (container.image for container in PodSpec(pod.get("spec")).containers)
         for node in seen[NODES]:
-            offered = self.offered(node, images.get(name_of(node), []))
-            if offered:
+            if offered := self.offered(node, images.get(name_of(node), [])):
                 amounts = {name: str(number) for name, number in offered.items()}
                 api.patch(node, {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status")
 
     def offered(self, node: Object, images: list[str]) -> dict[str, int]:
-        """The devices that a node with these images running offers and does not say so yet."""
+        """Returns the devices that a node running these images has to offer and does not offer yet."""
         if (condition_of(node, "Ready") or {}).get("status") != "True":
             return {}
         known = at(node, "status", "allocatable")
@@ -54,9 +52,7 @@ class DevicePlugins:
     def _has_plugin(self, node: Object, parts: tuple[str, ...], images: list[str]) -> bool:
         if any(part in image for part in parts for image in images):
             return True
-        charts = (chart for chart in self._charts if any(part in chart.name for part in parts))
-        return any(_reaches(tolerated_by_plugin(chart), node) for chart in charts)
-
-
-def _reaches(tolerations: object, node: Object) -> bool:
-    return all(any(tolerates(one, taint) for one in items(tolerations)) for taint in taints_of(node))
+        tolerations = (tolerated_by_plugin(chart) for chart in self._charts if any(part in chart.name for part in parts))
+        return any(
+            all(any(tolerates(one, taint) for one in items(tolerated)) for taint in taints_of(node)) for tolerated in tolerations
+        )

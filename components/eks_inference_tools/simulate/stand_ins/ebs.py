@@ -1,9 +1,8 @@
-"""Stands in for the provisioner of the EBS CSI driver: claims get their volumes, in the zone of the node the scheduler chose,
-and volumes go again. Scheduler and volume controllers, which bind the two, are the real ones.
+"""Stands in for the provisioner of the EBS CSI driver: creates the volumes of claims, in the zone of the node that the scheduler
+chose, and deletes released ones. The scheduler and the volume controllers, which bind the two, are real.
 
-Left out, as no kubelet is here that would say what a node's driver is and can do: attaching (the real controller attaches only to
-nodes whose kubelet asks for it) and the number of volumes that an instance type holds. Volumes of a file system, which the stack
-makes itself, need no provisioner.
+Left out, because only a kubelet reports what a node's driver can do: attaching (the real controller attaches only to nodes whose
+kubelet asks for it) and the number of volumes per instance type. The stack itself creates the volumes of file systems.
 
 Sources: kubernetes-csi/external-provisioner 5 (annotations, names, when it acts), kubernetes-sigs/aws-ebs-csi-driver 1.64
 (``CreateVolume``: access modes, sizes, topology).
@@ -23,17 +22,17 @@ from eks_inference_tools.simulate.stand_ins.loop import Seen
 from stackgraph.graph.values import at, items, table, text
 
 DRIVERS = ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com")
-"""Provisioners of EBS volumes: the driver's own, and that of EKS Auto Mode."""
+"""Provisioners of EBS volumes: the driver itself, and EKS Auto Mode."""
 
 _VOLUMES = "persistentvolumes"
 _WAITS = "WaitForFirstConsumer"
-_PROVISIONER = "volume.kubernetes.io/storage-provisioner"  # the volume controller asks by it
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"  # the scheduler answers by it
+_PROVISIONER = "volume.kubernetes.io/storage-provisioner"  # the volume controller's request
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"  # the scheduler's choice
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
 
 class EbsVolumes:
-    """Gives every claim of an EBS class its volume."""
+    """Creates a volume for every claim of an EBS StorageClass."""
 
     title = "the stand-in of the EBS CSI driver"
     reads = (VOLUME_CLAIMS, _VOLUMES, STORAGE_CLASSES, NODES)
@@ -56,25 +55,24 @@ class EbsVolumes:
 
 
 def is_asked_for(claim: Object) -> bool:
-    """Whether the volume controller leaves a claim to the driver, which it does when the claim need not wait for a pod."""
+    """Whether the volume controller hands a claim to the driver. It does so once the claim need not wait for a pod."""
     driver = annotations_of(claim).get(_PROVISIONER)
     return driver in DRIVERS and not at(claim, "spec", "volumeName") and not is_leaving(claim)
 
 
 def refusal_of(claim: Object) -> str:
-    """Why EBS has no such volume; "" if it has."""
+    """Returns why EBS cannot provide such a volume, or ``""``."""
     mode = _mode_of(claim)
     possible = ("ReadWriteOnce", "ReadWriteOncePod", *(("ReadWriteMany",) if mode == "Block" else ()))
     others = [text(wanted) for wanted in items(at(claim, "spec", "accessModes")) if wanted not in possible]
-    return (
-        f"EBS has no volume of mode {mode} with access mode {', '.join(others)}; it has {', '.join(possible)}" if others else ""
-    )
+    refusal = f"EBS volumes of mode {mode} do not support access mode {', '.join(others)}, only {', '.join(possible)}"
+    return refusal if others else ""
 
 
 def zone_of(claim: Object, storage_class: Object, zones: Mapping[str, str]) -> str:
-    """The zone of the node that the scheduler chose; for a class that does not wait for it, any. "" if there is none (yet).
+    """Returns the zone for a volume: that of the node the scheduler chose, or any if the class does not wait for it.
 
-    ``zones`` are those of the nodes, by name.
+    ``zones`` are the zones of the nodes by name. ``""`` means that there is no zone (yet).
     """
     if storage_class.get("volumeBindingMode") == _WAITS:
         return zones.get(text(annotations_of(claim).get(_SELECTED_NODE)), "")
@@ -97,7 +95,7 @@ def volume_name(claim: Object) -> str:
 
 
 def volume_of(claim: Object, storage_class: Object, zone: str) -> Object:
-    """The volume of a claim. Sizes are whole GiB."""
+    """Returns the volume of a claim. Sizes are rounded up to whole GiB."""
     namespace, name = identity_of(claim)
     uid = claim["metadata"]["uid"]
     driver = storage_class["provisioner"]
@@ -133,7 +131,7 @@ def _mode_of(claim: Object) -> str:
 
 
 def is_to_go(volume: Object) -> bool:
-    """Whether nobody has a claim to a volume any more that was made for one and is not to be kept."""
+    """Whether a volume of this driver is released and its reclaim policy is to delete it."""
     return (
         annotations_of(volume).get(_PROVISIONED_BY) in DRIVERS
         and at(volume, "status", "phase") == "Released"

@@ -1,6 +1,6 @@
-"""Helm's own records of the releases of a stack: a Secret for each, as Helm 3 and 4 write them.
+"""Builds Helm's records of a stack's releases: one Secret each, as Helm 3 and 4 write them.
 
-They say that a chart is installed, which nobody did here: that they stand in for Helm's is what their description tells.
+They claim that charts are installed, which nobody did; their description says that they are stand-ins.
 Sources: Helm 4.2, storage driver "secrets" (name, type, labels, encoding of the release).
 """
 
@@ -16,7 +16,7 @@ DESCRIPTION = "Stand-in of a simulation: the chart is not installed, pods of the
 
 
 def helm_records(graph: Graph) -> tuple[Object, ...]:
-    """The record of the first revision of each release, deployed."""
+    """Returns one record per release: its first revision, deployed."""
     return tuple(_record(release) for release in expected_of(graph).releases)
 
 
@@ -29,7 +29,7 @@ def _record(release: ExpectedRelease) -> Object:
         "info": {"status": status, "description": DESCRIPTION},
         "chart": {"metadata": {"name": release.chart, "version": release.version}},
     }
-    # Helm's encoding, which the API encodes once more.
+    # Helm's own encoding; the API adds another layer of base64.
     encoded = base64.b64encode(gzip.compress(json.dumps(content).encode(), mtime=0))
     return {
         "apiVersion": "v1",

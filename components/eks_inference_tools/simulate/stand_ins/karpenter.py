@@ -1,13 +1,13 @@
-"""Stands in for Karpenter: starts nodes for pods that find none, and judges NodePools and EC2NodeClasses ready.
+"""Stands in for Karpenter: starts nodes for unschedulable pods, and marks NodePools and EC2NodeClasses as ready.
 
-What it starts is chosen by ``provisioning.py``. Nodes are never removed or replaced, NodeClaims are not made, and what EC2 has at
-hand, or AWS would say to an EC2NodeClass, is not asked.
+``provisioning.py`` chooses the nodes. Nodes are never removed or replaced, and NodeClaims are not created. EC2's capacity and
+AWS's validation of an EC2NodeClass are not modelled.
 
 Source: kubernetes-sigs/karpenter v1 (which pods are provisioned for, batching); Karpenter documentation, "Settings".
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -42,40 +42,39 @@ from eks_inference_tools.simulate.stand_ins.loop import Seen
 from eks_inference_tools.simulate.stand_ins.provisioning import (
     PodToPlace,
     Room,
-    Start,
     choose,
     counted,
     exact_shape,
     overhead,
 )
+from eks_inference_tools.simulate.world.amounts import add
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.simulate.world.nodes import NodeKind, hardware_of, karpenter_kinds, manifest
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, items, table, text
+from stackgraph.graph.values import at, table, text
 
-CHART = "karpenter"
+_CHART = "karpenter"
 
-
-# Karpenter waits until no pod has been added for so long, or the first has waited for so long (BATCH_IDLE_DURATION,
+# Karpenter waits until no pod has come for the idle duration, or the first one has waited for the maximum (BATCH_IDLE_DURATION,
 # BATCH_MAX_DURATION).
 _IDLE_SECONDS = 1.0
 _MOST_SECONDS = 10.0
 
-# A pod that may be on any node.
+# The spec of a pod that tolerates every node.
 _ANYWHERE = {"tolerations": [{"operator": "Exists"}]}
 
-# Taints of nodes that are just starting; pods are placed on them nevertheless.
+# Taints of starting nodes. Karpenter places pods on these nodes anyway.
 _STARTING = ("node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/not-ready")
 
 
 class Karpenter:
-    """Karpenter, of the pools of a graph. Where the graph installs its chart, nothing happens before its pods run."""
+    """Runs the NodePools of a graph. If the graph installs Karpenter's chart, this waits until the chart's pods run."""
 
     title = "the stand-in of Karpenter"
 
     def __init__(self, graph: Graph, clock: Callable[[], float] = time.monotonic) -> None:
         self._kinds = karpenter_kinds(graph)
-        self._releases = [chart.release for chart in charts(graph) if chart.name == CHART]
+        self._releases = [chart.release for chart in charts(graph) if chart.name == _CHART]
         self._batch = _Batch(clock)
 
     @property
@@ -85,36 +84,32 @@ class Karpenter:
         return (PODS, NODES, NODE_POOLS, NODE_CLASSES, DAEMON_SETS, VOLUME_CLAIMS, VOLUMES, STORAGE_CLASSES)
 
     def reconcile(self, seen: Seen, api: Api) -> None:
-        if not self._kinds or not self._runs(seen):
+        if not self._kinds:
+            return
+        running = {labels_of(pod).get(STANDS_IN_FOR_LABEL) for pod in seen[PODS] if at(pod, "status", "phase") == "Running"}
+        if not running.issuperset(self._releases):
             return
         for item in (*seen[NODE_POOLS], *seen[NODE_CLASSES]):
             _judge(item, seen, api)
         pods = list(_pods_to_place(seen))
-        if self._batch.is_complete(pods):
-            for start in self.starts(seen, pods):
-                api.create(manifest(start.node))
-
-    def starts(self, seen: Seen, pods: Iterable[PodToPlace]) -> tuple[Start, ...]:
-        """The nodes to start for these pods, of the pools that are there by now."""
+        if not self._batch.is_complete(pods):
+            return
         here = {name_of(pool) for pool in seen[NODE_POOLS] if not is_leaving(pool)}
         daemons = [PodSpec(at(one, "spec", "template", "spec")) for one in seen[DAEMON_SETS] if not is_leaving(one)]
-        kinds = [kind for kind in self._kinds if kind.shape.pool in here]
-        return choose(
+        starts = choose(
             pods,
-            kinds,
+            [kind for kind in self._kinds if kind.shape.pool in here],
             daemons,
             list(_rooms(seen, daemons)),
             used=_used(seen[NODES], self._kinds),
             names=(name_of(node) for node in seen[NODES]),
         )
-
-    def _runs(self, seen: Seen) -> bool:
-        running = {labels_of(pod).get(STANDS_IN_FOR_LABEL) for pod in seen[PODS] if at(pod, "status", "phase") == "Running"}
-        return all(release in running for release in self._releases)
+        for start in starts:
+            api.create(manifest(start.node))
 
 
 class _Batch:
-    """Pods that wait are looked at together."""
+    """Collects pending pods, which Karpenter handles in batches."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -128,20 +123,18 @@ class _Batch:
         if waiting - self._waiting:
             self._changed = now
         self._waiting = waiting
-        if not waiting or not (now - self._changed >= _IDLE_SECONDS or now - self._first >= _MOST_SECONDS):
-            return False
-        self._first = now
-        return True
+        complete = bool(waiting) and (now - self._changed >= _IDLE_SECONDS or now - self._first >= _MOST_SECONDS)
+        if complete:
+            self._first = now
+        return complete
 
 
 def _judge(item: Object, seen: Seen, api: Api) -> None:
-    """Says that a NodePool or EC2NodeClass is ready, and of a pool how many nodes it has."""
+    """Marks a NodePool or EC2NodeClass as ready, and counts the nodes of a NodePool."""
     if is_leaving(item):
         return
-    status: dict[str, Any] = dict(table(item.get("status")))
-    generation = at(item, "metadata", "generation") or 1
-    ready = condition("Ready", True, "Ready", "")
-    status["conditions"] = conditions(items(status.get("conditions")), [ready], generation)
+    now = conditions(item, [condition("Ready", True, "Ready", "")])
+    status: dict[str, Any] = {**table(item.get("status")), "conditions": now}
     if item.get("kind") == "NodePool":
         status["nodes"] = sum(labels_of(node).get(KARPENTER_POOL_LABEL) == name_of(item) for node in seen[NODES])
     set_status(api, item, status)
@@ -151,15 +144,17 @@ def _judge(item: Object, seen: Seen, api: Api) -> None:
 
 
 def _pods_to_place(seen: Seen) -> Iterator[PodToPlace]:
-    """Pods of which a scheduler said that no node takes them, without those of DaemonSets and those that wait for a volume."""
+    """Yields unschedulable pods, without those of DaemonSets and those whose volumes are not known yet."""
     claims = {identity_of(claim): claim for claim in seen[VOLUME_CLAIMS]}
     volumes = {name_of(volume): volume for volume in seen[VOLUMES]}
     late = {name_of(one) for one in seen[STORAGE_CLASSES] if one.get("volumeBindingMode") == "WaitForFirstConsumer"}
     for pod in seen[PODS]:
         if not _is_unschedulable(pod):
             continue
-        namespace, _ = identity_of(pod)
-        found = [_demanded(claims.get((namespace, name)), volumes, late) for name in _claims(pod)]
+        namespace, pod_name = identity_of(pod)
+        spec = PodSpec(pod.get("spec"))
+        names = [*spec.claims, *(f"{pod_name}-{volume}" for volume in spec.ephemeral_volumes)]
+        found = [_demanded(claims.get((namespace, name)), volumes, late) for name in names]
         known = tuple(one for one in found if one)
         if len(known) == len(found):
             yield _pod(pod, known)
@@ -167,27 +162,16 @@ def _pods_to_place(seen: Seen) -> Iterator[PodToPlace]:
 
 def _is_unschedulable(pod: Object) -> bool:
     said = condition_of(pod, "PodScheduled") or {}
-    return (
-        said.get("status") == "False"
-        and said.get("reason") == "Unschedulable"
-        and not node_of(pod)
-        and not is_leaving(pod)
-        and not _is_of_daemon_set(pod)
-    )
+    verdict = said.get("status"), said.get("reason")
+    return verdict == ("False", "Unschedulable") and not (node_of(pod) or is_leaving(pod) or _is_of_daemon_set(pod))
 
 
 def _is_of_daemon_set(pod: Object) -> bool:
     return at(controller_of(pod), "kind") == "DaemonSet"
 
 
-def _claims(pod: Object) -> list[str]:
-    """The names of the pod's volume claims; those of ephemeral volumes are called after the pod."""
-    spec = PodSpec(pod.get("spec"))
-    return [*spec.claims, *(f"{name_of(pod)}-{volume}" for volume in spec.ephemeral_volumes)]
-
-
 def _demanded(claim: Object | None, volumes: Mapping[str, Object], late: set[str]) -> PodSpec | None:
-    """What a claim's volume demands of a node, as a pod that demands nothing else; None while nobody can tell."""
+    """Returns what a claim's volume demands of a node, as the spec of a pod that demands only this; None if still unknown."""
     if claim is None:
         return None
     bound = text(at(claim, "spec", "volumeName"))
@@ -196,9 +180,8 @@ def _demanded(claim: Object | None, volumes: Mapping[str, Object], late: set[str
     if bound not in volumes:
         return None
     required = at(volumes[bound], "spec", "nodeAffinity", "required")
-    if not required:
-        return PodSpec(_ANYWHERE)
-    return PodSpec({**_ANYWHERE, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return PodSpec({**_ANYWHERE, "affinity": affinity} if required else _ANYWHERE)
 
 
 def _pod(pod: Object, volumes: tuple[PodSpec, ...] = ()) -> PodToPlace:
@@ -210,13 +193,12 @@ def _pod(pod: Object, volumes: tuple[PodSpec, ...] = ()) -> PodToPlace:
 # -- nodes -----------------------------------------------------------------------------------------------------------------------
 
 
-def _rooms(seen: Seen, daemons: Iterable[PodSpec]) -> Iterator[Room]:
-    """What is free on the nodes that are there, as if all DaemonSets and devices were there, too, on those of Karpenter."""
+def _rooms(seen: Seen, daemons: Sequence[PodSpec]) -> Iterator[Room]:
+    """Yields the free room on existing nodes, as if all DaemonSets ran and Karpenter's nodes already offered their devices."""
     on: dict[str, list[Object]] = {}
     for pod in seen[PODS]:
         if not has_ended(pod) and not _is_of_daemon_set(pod):
             on.setdefault(node_of(pod), []).append(pod)
-    specs = list(daemons)
     for node in seen[NODES]:
         if is_leaving(node) or at(node, "spec", "unschedulable") is True:
             continue
@@ -225,8 +207,7 @@ def _rooms(seen: Seen, daemons: Iterable[PodSpec]) -> Iterator[Room]:
         free = quantities(at(node, "status", "allocatable"))
         if KARPENTER_POOL_LABEL in labels:
             free |= quantities(hardware_of(node))
-        for name, amount in overhead(shape, specs).items():
-            free[name] = free.get(name, Decimal()) - amount
+        add(free, overhead(shape, daemons), -1)
         room = Room(shape, free)
         for pod in on.get(name_of(node), ()):
             room.put(_pod(pod))
@@ -234,7 +215,7 @@ def _rooms(seen: Seen, daemons: Iterable[PodSpec]) -> Iterator[Room]:
 
 
 def _used(nodes: Iterable[Object], kinds: Iterable[NodeKind]) -> dict[str, dict[str, Decimal]]:
-    """What the nodes of each pool count against its limits."""
+    """Returns how much of its limits each NodePool uses."""
     by_type = {(kind.shape.pool, kind.instance.name): counted(kind) for kind in kinds}
     used: dict[str, dict[str, Decimal]] = {}
     for node in nodes:
@@ -242,7 +223,5 @@ def _used(nodes: Iterable[Object], kinds: Iterable[NodeKind]) -> dict[str, dict[
         pool = text(labels.get(KARPENTER_POOL_LABEL))
         amounts = by_type.get((pool, text(labels.get(INSTANCE_TYPE_LABEL))), quantities(at(node, "status", "capacity")))
         if pool:
-            total = used.setdefault(pool, {})
-            for name, amount in amounts.items():
-                total[name] = total.get(name, Decimal()) + amount
+            add(used.setdefault(pool, {}), amounts)
     return used

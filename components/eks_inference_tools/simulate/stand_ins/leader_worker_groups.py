@@ -1,7 +1,8 @@
-"""What LeaderWorkerSet 0.9 makes of a LeaderWorkerSet, how it updates it, and what it says of it. Pure.
+"""Builds what LeaderWorkerSet 0.9 makes of a LeaderWorkerSet, plans its rolling updates and works out its status. Pure.
 
-What its webhook puts on pods comes with the StatefulSets' templates here, and where it is another for each pod, a moment after
-the pod (``late_labels``). What would be too late by then is not known: exclusive topologies, subgroups, a subdomain per group.
+What the webhook adds to pods is in the templates of the StatefulSets here; labels that differ between pods follow a moment after
+the pod (``late_labels``). Features for which that is too late are refused: exclusive topologies, subgroups, a subdomain per
+group.
 
 Sources: LeaderWorkerSet v0.9.0 (API, controllers, webhooks).
 """
@@ -22,10 +23,10 @@ from eks_inference_tools.reading.leader_worker_set import (
     REVISION_LABEL,
     WORKER_INDEX_LABEL,
 )
-from eks_inference_tools.reading.live_objects import identity_of, labels_of, name_of
+from eks_inference_tools.reading.live_objects import condition_of, identity_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Object
-from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, owner_reference
-from stackgraph.graph.values import at, items, table, text
+from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, owned
+from stackgraph.graph.values import at, table, text
 from stackgraph.problems import Problem, ProblemsFound
 
 _SIZE_ANNOTATION = f"{DOMAIN}/size"
@@ -35,13 +36,20 @@ _TOPOLOGY_ANNOTATION = f"{DOMAIN}/exclusive-topology"
 
 _SHARED = "Shared"
 
+# Reason and message by type of condition.
+_CONDITIONS = {
+    "Available": ("AllGroupsReady", "All replicas are ready"),
+    "Progressing": ("GroupsProgressing", "Replicas are progressing"),
+    "UpdateInProgress": ("GroupsUpdating", "Rolling Upgrade is in progress"),
+}
+
 
 # -- what a set asks for ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """How many groups there are to be, and how many of them may be away or in addition during an update."""
+    """The desired number of groups, and how many may be unavailable or surplus during an update."""
 
     replicas: int
     unavailable: int
@@ -50,7 +58,7 @@ class Rollout:
 
 
 def rollout_of(lws: Object) -> Rollout:
-    """With the defaults of the API; shares are rounded down for what may be away, up for what may be in addition."""
+    """Reads the rollout with the defaults of the API. Percentages round down for unavailable groups, up for surplus ones."""
     replicas = _replicas(lws)
     strategy = table(at(lws, "spec", "rolloutStrategy", "rollingUpdateConfiguration"))
     return Rollout(
@@ -69,31 +77,31 @@ def _share(value: Any, of: int, *, up: bool) -> int:
 
 
 def _replicas(lws: Object) -> int:
-    return _number(at(lws, "spec", "replicas"))
+    return _or_one(at(lws, "spec", "replicas"))
 
 
 def size_of(lws: Object) -> int:
-    """Pods of a group, its leader included."""
-    return _number(at(lws, "spec", "leaderWorkerTemplate", "size"))
+    """Returns the number of pods in a group, its leader included."""
+    return _or_one(at(lws, "spec", "leaderWorkerTemplate", "size"))
 
 
-def _number(value: Any) -> int:
+def _or_one(value: Any) -> int:
     return 1 if value is None else value
 
 
 def template_of(lws: Object) -> Object:
-    """What an update is an update of: the part of the spec that revisions keep."""
+    """Returns the part of the spec that revisions keep and whose change starts an update."""
     network = at(lws, "spec", "networkConfig") or {"subdomainPolicy": _SHARED}
     return {"leaderWorkerTemplate": at(lws, "spec", "leaderWorkerTemplate"), "networkConfig": network}
 
 
 def revision_of(template: Mapping[str, Any]) -> str:
-    """The key of a template, which pods and StatefulSets made of it carry as a label."""
+    """Returns the key of a template, the label of the pods and StatefulSets made of it."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def ensure_known(lws: Object) -> None:
-    """Raises ``ProblemsFound`` for what this stand-in would get wrong."""
+    """Raises ``ProblemsFound`` for features that this stand-in does not model."""
     unknown = {
         f"annotation {_TOPOLOGY_ANNOTATION}": table(at(lws, "metadata", "annotations")).get(_TOPOLOGY_ANNOTATION),
         "subGroupPolicy": at(lws, "spec", "leaderWorkerTemplate", "subGroupPolicy"),
@@ -101,7 +109,7 @@ def ensure_known(lws: Object) -> None:
     }
     namespace, name = identity_of(lws)
     problems = [
-        Problem(f"the simulation does not know what LeaderWorkerSet {namespace}/{name} asks for by {what}", given=text(value))
+        Problem(f"the simulation does not support {what} of LeaderWorkerSet {namespace}/{name}", given=text(value))
         for what, value in unknown.items()
         if value and value != _SHARED
     ]
@@ -113,20 +121,10 @@ def ensure_known(lws: Object) -> None:
 
 
 def leaders_of(lws: Object, revision: str, *, replicas: int, partition: int) -> Object:
-    """The StatefulSet of the leaders: of as many groups, of which those from ``partition`` on have the latest template."""
-    name, rollout = name_of(lws), rollout_of(lws)
-    template = at(lws, "spec", "leaderWorkerTemplate")
-    found = _stateful_set(
-        lws,
-        name,
-        template.get("leaderTemplate") or template["workerTemplate"],
-        replicas=replicas,
-        labels={NAME_LABEL: name, WORKER_INDEX_LABEL: "0"},
-        revision=revision,
-        leader="$(LWS_LEADER_NAME)",
-        variables=[_field("LWS_LEADER_NAME", "metadata.name")],
-        owner=lws,
-    )
+    """Returns the StatefulSet of the leaders, one per group. Groups from ``partition`` on get the latest template."""
+    rollout, template = rollout_of(lws), at(lws, "spec", "leaderWorkerTemplate")
+    labels = {NAME_LABEL: name_of(lws), WORKER_INDEX_LABEL: "0"}
+    found = _stateful_set(lws, lws, template.get("leaderTemplate") or template["workerTemplate"], revision, labels, replicas)
     found["metadata"]["annotations"] = {REPLICAS_ANNOTATION: str(_replicas(lws))}
     found["spec"]["updateStrategy"] = {
         "type": "RollingUpdate",
@@ -136,97 +134,62 @@ def leaders_of(lws: Object, revision: str, *, replicas: int, partition: int) -> 
 
 
 def workers_of(lws: Object, leader: Object, template: Mapping[str, Any]) -> Object:
-    """The StatefulSet of the workers of one group. ``template`` is the worker template of the leader's own revision."""
-    name = name_of(leader)
-    found = _stateful_set(
-        lws,
-        name,
-        template,
-        replicas=size_of(lws) - 1,
-        labels={NAME_LABEL: name_of(lws), **group_labels(leader)},
-        revision=labels_of(leader)[REVISION_LABEL],
-        leader=name,
-        variables=[],
-        owner=leader,
-    )
-    found["spec"]["template"]["metadata"]["annotations"][_LEADER_ANNOTATION] = name
+    """Returns the StatefulSet of one group's workers. ``template`` is the worker template of the leader's own revision."""
+    labels = {NAME_LABEL: name_of(lws), **group_labels(leader)}
+    found = _stateful_set(lws, leader, template, labels_of(leader)[REVISION_LABEL], labels, size_of(lws) - 1)
+    found["spec"]["template"]["metadata"]["annotations"][_LEADER_ANNOTATION] = name_of(leader)
     found["spec"]["ordinals"] = {"start": 1}
     return found
 
 
 def service_of(lws: Object) -> Object:
-    """The headless Service that gives the pods of a set their names."""
-    namespace, name = identity_of(lws)
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {NAME_LABEL: name},
-            "ownerReferences": [owner_reference(lws)],
-        },
-        "spec": {"clusterIP": "None", "selector": {NAME_LABEL: name}, "publishNotReadyAddresses": True},
-    }
+    """Returns the headless Service that gives the pods their DNS names."""
+    labels = {NAME_LABEL: name_of(lws)}
+    spec = {"clusterIP": "None", "selector": labels, "publishNotReadyAddresses": True}
+    return owned(lws, "v1", "Service", name_of(lws), labels, spec=spec)
 
 
 def group_labels(leader: Object) -> dict[str, str]:
-    """Labels of a group's pods, from its leader's name."""
+    """Returns the labels of a group's pods, which depend on the name of its leader."""
     namespace, name = identity_of(leader)
     key = hashlib.sha1(f"{namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
     return {GROUP_INDEX_LABEL: str(_ordinal(name)), GROUP_KEY_LABEL: key}
 
 
 def _stateful_set(
-    lws: Object,
-    name: str,
-    template: Mapping[str, Any],
-    *,
-    replicas: int,
-    labels: Mapping[str, str],
-    revision: str,
-    leader: str,
-    variables: Sequence[Object],
-    owner: Object,
+    lws: Object, owner: Object, template: Mapping[str, Any], revision: str, labels: Mapping[str, str], replicas: int
 ) -> Object:
+    """Returns the StatefulSet of the leaders, which the LeaderWorkerSet owns, or of the workers that a leader owns."""
     namespace, service = identity_of(lws)
     pod_labels = {**labels, REVISION_LABEL: revision}
     pod = copy.deepcopy(dict(template["spec"]))
+    of_leaders = owner is lws
+    leader = "$(LWS_LEADER_NAME)" if of_leaders else name_of(owner)
     added = [
-        *variables,
+        *([_field("LWS_LEADER_NAME", "metadata.name")] if of_leaders else []),
         {"name": "LWS_LEADER_ADDRESS", "value": f"{leader}.{service}.{namespace}"},
         {"name": "LWS_GROUP_SIZE", "value": str(size_of(lws))},
         _field("LWS_WORKER_INDEX", f"metadata.labels['{WORKER_INDEX_LABEL}']"),
     ]
+    taken = {variable["name"] for variable in added}
     for container in (*(pod.get("initContainers") or ()), *pod["containers"]):
-        taken = {variable["name"] for variable in added}
         container["env"] = [*added, *(one for one in container.get("env") or () if one["name"] not in taken)]
     given = table(at(lws, "spec", "leaderWorkerTemplate"))
     kept = ("volumeClaimTemplates", "persistentVolumeClaimRetentionPolicy")
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {key: value for key, value in pod_labels.items() if key != WORKER_INDEX_LABEL},
-            "ownerReferences": [owner_reference(owner)],
+    annotations = {**table(at(template, "metadata", "annotations")), _SIZE_ANNOTATION: str(size_of(lws))}
+    spec = {
+        "serviceName": service,
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": dict(labels)},
+        "template": {
+            "metadata": {"labels": {**table(at(template, "metadata", "labels")), **pod_labels}, "annotations": annotations},
+            "spec": pod,
         },
-        "spec": {
-            "serviceName": service,
-            "replicas": replicas,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": dict(labels)},
-            "template": {
-                "metadata": {
-                    "labels": {**table(at(template, "metadata", "labels")), **pod_labels},
-                    "annotations": {**table(at(template, "metadata", "annotations")), _SIZE_ANNOTATION: str(size_of(lws))},
-                },
-                "spec": pod,
-            },
-            **{key: given[key] for key in kept if given.get(key)},
-        },
+        **{key: given[key] for key in kept if given.get(key)},
     }
+    own_labels = {key: value for key, value in pod_labels.items() if key != WORKER_INDEX_LABEL}
+    return owned(owner, "apps/v1", "StatefulSet", name_of(owner), own_labels, spec=spec)
 
 
 def _field(name: str, path: str) -> Object:
@@ -234,7 +197,7 @@ def _field(name: str, path: str) -> Object:
 
 
 def late_labels(pod: Object) -> dict[str, str]:
-    """What the webhook would have labelled a pod with when it was made, beyond its StatefulSet's template."""
+    """Returns the labels that the webhook would have added to a new pod beyond the template of its StatefulSet."""
     if labels_of(pod).get(WORKER_INDEX_LABEL) == "0":
         return group_labels(pod)
     return {WORKER_INDEX_LABEL: str(_ordinal(name_of(pod)))}
@@ -250,7 +213,7 @@ def _ordinal(name: str) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """Whether leader and workers of a group are made, all ready, and all of the latest template."""
+    """Whether the leader and workers of a group are all ready, all of the latest template, and all created."""
 
     ready: bool
     updated: bool
@@ -260,9 +223,9 @@ class Group:
 def next_step(
     rollout: Rollout, groups: Sequence[Group], partition: int, *, changed: bool = False, rescaled: bool = False
 ) -> tuple[int, int]:
-    """Partition and replicas of the leaders' StatefulSet, from the ``groups`` it has now (surplus ones included).
+    """Returns the next partition and replicas of the leaders' StatefulSet, given its ``groups`` (surplus ones included).
 
-    ``changed``: the template has just changed. ``rescaled``: the number of groups has.
+    ``changed`` says that the template has just changed, ``rescaled`` that the number of groups has.
     """
     running, wanted = len(groups), rollout.replicas
     if changed:
@@ -279,13 +242,13 @@ def next_step(
 
 
 def _with_surge(rollout: Rollout, unready: int) -> int:
-    """Groups in addition as long as they are needed; given back one by one when the last ones come."""
+    """Returns the replicas with surplus groups, which are released one by one as the last groups become ready."""
     spare = rollout.surge if unready > rollout.surge else max(unready - rollout.unavailable, 0)
     return rollout.replicas + spare
 
 
 def _next_partition(rollout: Rollout, groups: Sequence[Group], partition: int) -> int:
-    """The next groups from the end, as far as those that may be away allow; those that are away anyway cost nothing."""
+    """Moves the partition down as far as the unavailable groups allow. Groups that are not ready anyway do not count."""
     running = len(groups)
     done = next((n for n, group in enumerate(reversed(groups)) if not (group.ready and group.updated)), running)
     unused = rollout.replicas + rollout.surge - running  # of the surge
@@ -302,37 +265,26 @@ def _next_partition(rollout: Rollout, groups: Sequence[Group], partition: int) -
 
 
 def status_of(lws: Object, groups: Sequence[Group], made: int) -> Object:
-    """The status. ``made`` is the number of leaders that the StatefulSet has made."""
-    rollout = rollout_of(lws)
-    generation = lws["metadata"].get("generation", 1)
-    counts = {
-        "replicas": made,
-        "readyReplicas": sum(group.ready for group in groups),
-        "updatedReplicas": sum(group.updated for group in groups),
-    }
-    before = items(at(lws, "status", "conditions"))
+    """Returns the status. ``made`` is the number of leaders that the StatefulSet has created."""
+    ready, updated = sum(group.ready for group in groups), sum(group.updated for group in groups)
+    counts = {"replicas": made, "readyReplicas": ready, "updatedReplicas": updated}
     return {
         **{key: count for key, count in counts.items() if count},
-        "observedGeneration": generation,
+        "observedGeneration": lws["metadata"].get("generation", 1),
         "hpaPodSelector": f"{NAME_LABEL}={name_of(lws)},{WORKER_INDEX_LABEL}=0",
-        "conditions": conditions(before, _conditions(before, rollout, groups), generation),
+        "conditions": conditions(lws, _conditions(lws, groups)),
     }
 
 
-def _conditions(before: Sequence[Any], rollout: Rollout, groups: Sequence[Group]) -> Iterator[Object]:
-    known = {at(one, "type") for one in before}
-    available = ("Available", "AllGroupsReady", "All replicas are ready")
-    progressing = ("Progressing", "GroupsProgressing", "Replicas are progressing")
-    updating = ("UpdateInProgress", "GroupsUpdating", "Rolling Upgrade is in progress")
-    kept = groups[: rollout.replicas]  # without those in addition
+def _conditions(lws: Object, groups: Sequence[Group]) -> Iterator[Object]:
+    rollout = rollout_of(lws)
+    kept = groups[: rollout.replicas]  # without surplus groups
     if not all(group.updated for group in kept[rollout.partition :] if group.made):
-        holding, over = (updating, progressing), (available,)
+        current = {"UpdateInProgress": True, "Progressing": True, "Available": False}
     elif sum(group.ready for group in kept) == rollout.replicas:
-        holding, over = (available,), (progressing, updating)
+        current = {"Available": True, "Progressing": False, "UpdateInProgress": False}
     else:
-        holding, over = (progressing,), (available,)
-    for words in holding:
-        yield condition(words[0], True, *words[1:])
-    for words in over:
-        if words[0] in known:
-            yield condition(words[0], False, *words[1:])
+        current = {"Progressing": True, "Available": False}
+    for type_, holds in current.items():
+        if holds or condition_of(lws, type_):
+            yield condition(type_, holds, *_CONDITIONS[type_])

@@ -1,8 +1,8 @@
 """Stands in for the LeaderWorkerSet controller 0.9, which cannot be built here.
 
-As there (``leader_worker_groups``): one StatefulSet of all leaders and one of each group's workers, whose pods the real
-controller of StatefulSets makes; the headless Service; when workers are made (``startupPolicy``); that a group starts anew with
-one of its pods (``restartPolicy``); the update of group after group, by the partition of the leaders' StatefulSet; the status.
+Modelled (``leader_worker_groups``): one StatefulSet of all leaders and one of each group's workers, whose pods the real
+StatefulSet controller creates; the headless Service; when workers are created (``startupPolicy``); the restart of a group
+together with one of its pods (``restartPolicy``); rolling updates by the partition of the leaders' StatefulSet; the status.
 
 Sources: LeaderWorkerSet v0.9.0 (controllers), Kubernetes 1.35 (StatefulSet controller).
 """
@@ -20,8 +20,8 @@ from eks_inference_tools.reading.live_objects import (
     labels_of,
     name_of,
 )
-from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, Object
-from eks_inference_tools.simulate.stand_ins.controllers import owner_reference, set_status, tell
+from eks_inference_tools.simulate.control_plane.api import Api, Object
+from eks_inference_tools.simulate.stand_ins.controllers import controller_revision, set_status, telling
 from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
     REPLICAS_ANNOTATION,
     Group,
@@ -38,67 +38,71 @@ from eks_inference_tools.simulate.stand_ins.leader_worker_groups import (
     workers_of,
 )
 from eks_inference_tools.simulate.stand_ins.loop import Seen
-from stackgraph.graph.values import at, items, table
+from stackgraph.graph.values import at, items
 
 _MANAGER = "lws"
+# What decides whether the leaders' StatefulSet is up to date.
+_REVISION = ("metadata", "labels", REVISION_LABEL)
+_REPLICAS = ("metadata", "annotations", REPLICAS_ANNOTATION)
+_PARTITION = ("spec", "updateStrategy", "rollingUpdate", "partition")
 _REVISIONS = "controllerrevisions.apps"
 _AFTER_START = "RecreateGroupAfterStart"
 _RESTARTING = (None, "RecreateGroupOnPodRestart", _AFTER_START)
 
 
 class LeaderWorkerSets:
-    """Makes StatefulSets, Service and status of every LeaderWorkerSet."""
+    """Creates the StatefulSets and the Service of every LeaderWorkerSet and writes its status."""
 
     title = "the stand-in of LeaderWorkerSet"
     reads = (LEADER_WORKER_SETS, STATEFUL_SETS, PODS, SERVICES, _REVISIONS)
 
     def __init__(self) -> None:
-        # A pod may come and go between two looks: the workers last seen of each leader, by their uids.
+        # The uids of the workers last seen of each leader's uid: a pod may restart between two rounds.
         self._workers: dict[str, set[str]] = {}
 
     def reconcile(self, seen: Seen, api: Api) -> None:
         for lws in seen[LEADER_WORKER_SETS]:
             if not is_leaving(lws):
                 ensure_known(lws)
-                try:
+                with telling(api, lws, "FailedCreate"):
                     _Reconciler(lws, seen, api, self._workers).run()
-                except ApiRefusal as refusal:
-                    if refusal.status in (404, 409):
-                        raise
-                    tell(api, lws, "FailedCreate", refusal.message)
 
 
 class _Reconciler:
-    """One step for one LeaderWorkerSet."""
+    """One reconciliation of one LeaderWorkerSet."""
 
     def __init__(self, lws: Object, seen: Seen, api: Api, known_workers: dict[str, set[str]]) -> None:
         self._lws, self._api, self._known_workers = lws, api, known_workers
         self._namespace, self._name = identity_of(lws)
         self._services = {name_of(item) for item in seen[SERVICES] if identity_of(item)[0] == self._namespace}
         mine = {
-            resource: {name_of(item): item for item in seen[resource] if self._is_mine(item)}
+            resource: {
+                name_of(item): item
+                for item in seen[resource]
+                if identity_of(item)[0] == self._namespace and labels_of(item).get(NAME_LABEL) == self._name
+            }
             for resource in (STATEFUL_SETS, PODS, _REVISIONS)
         }
         self._sets, self._pods = mine[STATEFUL_SETS], mine[PODS]
-        # Those of StatefulSets carry the labels of their pods, too.
+        # The revisions of StatefulSets have the labels of their pods, too.
         revisions = [item for item in mine[_REVISIONS].values() if is_controlled_by(item, lws)]
         self._templates = {labels_of(item).get(REVISION_LABEL, ""): item for item in revisions}
         self._leaders = [pod for pod in self._pods.values() if labels_of(pod).get(WORKER_INDEX_LABEL) == "0"]
-
-    def _is_mine(self, item: Object) -> bool:
-        return identity_of(item)[0] == self._namespace and labels_of(item).get(NAME_LABEL) == self._name
 
     def run(self) -> None:
         leaders = self._sets.get(self._name)
         if leaders is not None and is_leaving(leaders):
             return
         revision = self._revision()
-        groups = self._groups(revision, count_of(leaders, "spec", "replicas")) if leaders else []
+        count = count_of(leaders, "spec", "replicas") if leaders else 0
+        groups = [self._group(f"{self._name}-{index}", revision) for index in range(count)]
         self._apply_leaders(leaders, revision, groups)
         if self._name not in self._services:
             self._api.create(service_of(self._lws))
         for pod in self._pods.values():
-            self._label(pod)
+            labels = late_labels(pod)
+            if not labels.items() <= labels_of(pod).items():
+                self._api.patch(pod, {"metadata": {"labels": labels}})
         for leader in self._leaders:
             if not self._restart(leader):
                 self._make_workers(leader)
@@ -110,28 +114,15 @@ class _Reconciler:
                     self._api.delete(_REVISIONS, name_of(old), self._namespace)
 
     def _revision(self) -> str:
-        """The latest template's key, under which a ControllerRevision keeps it: groups not yet updated still have their own."""
+        """Returns the key of the latest template and saves it in a ControllerRevision: outdated groups still need theirs."""
         template = template_of(self._lws)
         key = revision_of(template)
         if key not in self._templates:
             number = max((count_of(one, "revision") for one in self._templates.values()), default=0) + 1
-            revision = {
-                "apiVersion": "apps/v1",
-                "kind": "ControllerRevision",
-                "metadata": {
-                    "name": f"{self._name}-{key}-{number}",
-                    "namespace": self._namespace,
-                    "labels": {NAME_LABEL: self._name, REVISION_LABEL: key},
-                    "ownerReferences": [owner_reference(self._lws)],
-                },
-                "revision": number,
-                "data": {"spec": template},
-            }
+            name, labels = f"{self._name}-{key}-{number}", {NAME_LABEL: self._name, REVISION_LABEL: key}
+            revision = controller_revision(self._lws, name, labels, number, {"spec": template})
             self._templates[key] = self._api.create(revision)
         return key
-
-    def _groups(self, revision: str, count: int) -> list[Group]:
-        return [self._group(f"{self._name}-{index}", revision) for index in range(count)]
 
     def _group(self, name: str, revision: str) -> Group:
         leader, workers = self._pods.get(name), self._sets.get(name)
@@ -146,36 +137,17 @@ class _Reconciler:
 
     def _apply_leaders(self, leaders: Object | None, revision: str, groups: Sequence[Group]) -> None:
         rollout = rollout_of(self._lws)
-        if leaders is None:
-            partition, replicas = rollout.partition, rollout.replicas
-        else:
-            was = count_of(leaders, "spec", "updateStrategy", "rollingUpdate", "partition")
-            partition, replicas = next_step(
-                rollout,
-                groups,
-                was,
-                changed=labels_of(leaders).get(REVISION_LABEL) != revision,
-                rescaled=at(leaders, "metadata", "annotations", REPLICAS_ANNOTATION) != str(rollout.replicas),
-            )
+        partition, replicas = rollout.partition, rollout.replicas
+        if leaders:
+            changed = labels_of(leaders).get(REVISION_LABEL) != revision
+            rescaled = at(leaders, *_REPLICAS) != str(rollout.replicas)
+            partition, replicas = next_step(rollout, groups, count_of(leaders, *_PARTITION), changed=changed, rescaled=rescaled)
         wanted = leaders_of(self._lws, revision, replicas=replicas, partition=partition)
-        if leaders is None or any(
-            at(leaders, *path) != at(wanted, *path)
-            for path in (
-                ("metadata", "labels", REVISION_LABEL),
-                ("metadata", "annotations", REPLICAS_ANNOTATION),
-                ("spec", "replicas"),
-                ("spec", "updateStrategy", "rollingUpdate", "partition"),
-            )
-        ):
+        if any(at(leaders, *path) != at(wanted, *path) for path in (_REVISION, _REPLICAS, ("spec", "replicas"), _PARTITION)):
             self._api.apply(wanted, manager=_MANAGER)
 
-    def _label(self, pod: Object) -> None:
-        wanted = late_labels(pod)
-        if not wanted.items() <= labels_of(pod).items():
-            self._api.patch(pod, {"metadata": {"labels": wanted}})
-
     def _restart(self, leader: Object) -> bool:
-        """Whether the group of this leader goes: one of its pods has been started anew, or is leaving."""
+        """Deletes the group of this leader if one of its pods restarted or is being deleted. Returns whether the group goes."""
         uid, name = leader["metadata"]["uid"], name_of(leader)
         workers = self._sets.get(name)
         group = [
@@ -197,17 +169,15 @@ class _Reconciler:
     def _make_workers(self, leader: Object) -> None:
         waits = at(self._lws, "spec", "startupPolicy") == "LeaderReady" and not is_ready(leader)
         template = self._templates.get(labels_of(leader).get(REVISION_LABEL, ""))
-        # An earlier leader's workers must have gone before.
+        # The workers of an earlier leader must be gone.
         if size_of(self._lws) > 1 and name_of(leader) not in self._sets and template is not None and not waits:
-            self._api.create(
-                workers_of(self._lws, leader, at(template, "data", "spec", "leaderWorkerTemplate", "workerTemplate"))
-            )
+            of_workers = at(template, "data", "spec", "leaderWorkerTemplate", "workerTemplate")
+            self._api.create(workers_of(self._lws, leader, of_workers))
 
 
 def _is_set_ready(workers: Object) -> bool:
-    status = table(workers.get("status"))
     all_there = count_of(workers, "spec", "replicas") == count_of(workers, "status", "availableReplicas")
-    return all_there and status.get("currentRevision") == status.get("updateRevision")
+    return all_there and at(workers, "status", "currentRevision") == at(workers, "status", "updateRevision")
 
 
 def _is_restarted(pod: Object) -> bool:

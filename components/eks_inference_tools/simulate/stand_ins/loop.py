@@ -1,8 +1,7 @@
-"""What runs the stand-ins of controllers that cannot run here: KubeRay, LeaderWorkerSet, Karpenter, device plugins, EBS."""
+"""Runs the stand-ins of controllers that cannot run here: KubeRay, LeaderWorkerSet, Karpenter, device plugins, EBS."""
 
 import threading
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Protocol
 
 import requests
@@ -14,11 +13,11 @@ from stackgraph.problems import Problem
 ROUND_SECONDS = 0.25
 
 Seen = Mapping[str, list[Object]]
-"""The cluster's objects by resource, as listed at the start of a round."""
+"""The objects of the cluster by resource, listed at the start of a round."""
 
 
 class StandIn(Protocol):
-    """Stands in for a controller. ``title`` names it and what it stands in for; ``reads`` are the resources it looks at."""
+    """Stands in for a controller. ``title`` names both; ``reads`` lists the resources that it reads."""
 
     @property
     def title(self) -> str: ...
@@ -27,14 +26,12 @@ class StandIn(Protocol):
     def reads(self) -> tuple[str, ...]: ...
 
     def reconcile(self, seen: Seen, api: Api) -> None:
-        """One step from what is towards what should be. Called again and again; an ``ApiRefusal`` with status 409 (somebody
-        was faster) or 404 (it went away meanwhile) is tried again in the next round.
-        """
+        """Takes one step towards the desired state, once per round. It may raise an ``ApiRefusal`` that ``is_race``."""
         ...
 
 
 class StandIns:
-    """A context in which stand-ins run, one after the other, in a thread of their own."""
+    """A context that runs stand-ins in a thread, one after another."""
 
     def __init__(self, api: Api, stand_ins: Iterable[StandIn]) -> None:
         self._api = api
@@ -50,30 +47,30 @@ class StandIns:
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(10)
 
     def ensure_alive(self) -> None:
-        """Raises ``ComponentError`` when a stand-in failed: nothing it should have done will happen any more."""
+        """Raises ``ComponentError`` if a stand-in failed: none of them runs any more."""
         if self._error is not None:
             raise ComponentError([Problem(f"{self._failed} failed: {self._error}")]) from self._error
 
     def _run(self) -> None:
         while not self._end.wait(ROUND_SECONDS):
             try:
-                self._failed = "reading the cluster for stand-ins"
+                self._failed = "reading the cluster for the stand-ins"
                 seen = {resource: self._api.list(resource) for resource in self._reads}
                 for one in self._stand_ins:
                     self._failed = one.title
                     try:
                         one.reconcile(seen, self._api)
                     except ApiRefusal as refusal:
-                        if refusal.status not in (404, 409):
+                        if not refusal.is_race:
                             raise
             except requests.RequestException as error:
-                # The API server is gone: its own exit is told by whoever watches the processes.
+                # Whoever watches the processes reports why the API server is gone.
                 self._failed, self._error = "the connection to the API server", error
                 return
             except Exception as error:

@@ -1,10 +1,10 @@
-"""Which nodes Karpenter would start for pods that find none. Pure.
+"""Chooses the nodes that Karpenter would start for unschedulable pods. Pure.
 
-As Karpenter does: the largest pods first, on nodes that are there, then on nodes that are to be started, which may be of any
-instance type that still holds all their pods; then on a new one of the first pool by weight that takes the pod. In the end each
-is of the smallest type left (vCPUs, then memory), as prices are not known. Devices count as if they were offered already.
+Like Karpenter, it places the largest pods first: on existing nodes; then on planned nodes, which may become any instance type
+that still holds all their pods; then on a new node of the first pool by weight that takes the pod. In the end each planned node
+becomes the smallest type left (vCPUs, then memory), as prices are not known. Devices count as if they were offered already.
 
-Left out: preferences, topology spread, affinity to other pods but for not being on one node with them, replacing nodes.
+Left out: preferences, topology spread, pod affinity except anti-affinity on one node, replacing nodes.
 
 Source: kubernetes-sigs/karpenter v1 (pkg/controllers/provisioning/scheduling): queue, node claims, limits of pools, DaemonSets.
 """
@@ -12,7 +12,7 @@ Source: kubernetes-sigs/karpenter v1 (pkg/controllers/provisioning/scheduling): 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
@@ -22,18 +22,16 @@ from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
 from eks_inference_tools.reading.scheduling import obstacles
-from eks_inference_tools.simulate.world.node_pools import Zone
+from eks_inference_tools.simulate.world.amounts import Amounts, add, covers
 from eks_inference_tools.simulate.world.nodes import NodeKind, SimulatedNode, by_preference, node_name
 from stackgraph.graph.values import at, items, table, text
-
-Amounts = Mapping[str, Decimal]
 
 _HARD = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, eq=False)
 class PodToPlace:
-    """A pod. ``volumes`` are what the volumes it has already demand of nodes, each as a pod that demands nothing else."""
+    """A pod. ``volumes`` holds the demands of its bound volumes on nodes, each as the spec of a pod that demands only this."""
 
     uid: str
     name: str
@@ -49,7 +47,7 @@ class PodToPlace:
 
 @dataclass(eq=False)
 class Room:
-    """What is free on a node for pods, and which are there. ``shape`` has just the labels that the node has."""
+    """The free resources of a node, and its pods. ``shape`` has exactly the labels of the node."""
 
     shape: NodeShape
     free: dict[str, Decimal]
@@ -57,37 +55,26 @@ class Room:
 
     def takes(self, pod: PodToPlace) -> bool:
         return (
-            all(amount <= self.free.get(name, Decimal()) for name, amount in pod.requests.items())
+            covers(self.free, pod.requests)
             and not any(obstacles(demand, self.shape) for demand in (pod.spec, *pod.volumes))
             and not any(_repel(pod, other) or _repel(other, pod) for other in self.pods)
         )
 
     def put(self, pod: PodToPlace) -> None:
-        for name, amount in pod.requests.items():
-            self.free[name] = self.free.get(name, Decimal()) - amount
+        add(self.free, pod.requests, -1)
         self.pods.append(pod)
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A node to start, and the pods it is started for."""
+    """A node to start, and the pods that it is started for."""
 
     node: SimulatedNode
     pods: tuple[PodToPlace, ...]
 
 
-@dataclass(eq=False)
-class _Option:
-    """One node that a planned one may become."""
-
-    kind: NodeKind
-    zone: Zone
-    room: Room
-
-    @property
-    def size(self) -> tuple[int, int, str]:
-        instance = self.kind.instance
-        return instance.vcpus, instance.memory_mib, instance.name
+# One node that a planned node may become, and the room on it.
+_Option = tuple[SimulatedNode, Room]
 
 
 def choose(
@@ -98,39 +85,45 @@ def choose(
     used: Mapping[str, Amounts] | None = None,
     names: Iterable[str] = (),
 ) -> tuple[Start, ...]:
-    """The nodes to start. ``daemons`` are pod specs of DaemonSets; ``standing`` is the room on nodes that are there and is used
-    up here; ``used`` is what each pool has started already; ``names`` are names of nodes that are taken.
+    """Returns the nodes to start.
+
+    ``daemons`` are the pod specs of DaemonSets, ``used`` is the usage of each pool, ``names`` are taken. Pods are added to
+    ``standing``, the rooms of existing nodes.
     """
     used_up = {pool: dict(amounts) for pool, amounts in (used or {}).items()}
+    pools = [list(of_pool) for _, of_pool in groupby(sorted(kinds, key=_by_weight), _by_weight)]
     planned: list[list[_Option]] = []
     for pod in sorted(pods, key=_largest_first):
         room = next((room for room in standing if room.takes(pod)), None)
         if room:
             room.put(pod)
         elif not any(_narrow(options, pod) for options in planned):
-            options = next((found for pool in _pools(kinds) if (found := _new(pod, pool, daemons, used_up))), None)
+            options = next((found for pool in pools if (found := _new(pod, pool, daemons, used_up))), None)
             if options:
                 planned.append(options)
                 _take(used_up, options)
     taken = set(names)
     starts = []
     for options in planned:
-        best = min(options, key=lambda option: option.size)
-        name = node_name(best.kind.shape.pool, taken)
+        node, room = min(options, key=_size)
+        name = node_name(node.kind.shape.pool, taken)
         taken.add(name)
-        starts.append(Start(_node(best, name), tuple(best.room.pods)))
+        node = node.kind.node(name, node.zone)
+        if node.kind.efa_on_request and not any(EFA_RESOURCE in pod.requests for pod in room.pods):
+            node = replace(node, devices={key: number for key, number in node.devices.items() if key != EFA_RESOURCE})
+        starts.append(Start(node, tuple(room.pods)))
     return tuple(starts)
 
 
 def counted(kind: NodeKind) -> Amounts:
-    """What a node counts against the limits of its pool. Karpenter counts up to 1 % more memory: what the kubelet keeps."""
+    """Returns what a node counts against the limits of its pool. Karpenter counts up to 1 % more memory: the kubelet's."""
     instance = kind.instance
     devices = {name: Decimal(number) for name, number in kind.devices.items()}
     return {"nodes": Decimal(1), **quantities(kind.allocatable), "cpu": Decimal(instance.vcpus), **devices}
 
 
 def exact_shape(labels: Mapping[str, Any], taints: Iterable[Taint]) -> NodeShape:
-    """The shape of a node all of whose labels are known."""
+    """Returns the shape of a node whose labels are all known."""
     return _ExactShape(
         pool="",
         by_karpenter=False,
@@ -145,12 +138,11 @@ def exact_shape(labels: Mapping[str, Any], taints: Iterable[Taint]) -> NodeShape
 
 
 def overhead(shape: NodeShape, daemons: Iterable[PodSpec]) -> Amounts:
-    """What the pods of DaemonSets take of such a node."""
+    """Returns what the pods of DaemonSets take of a node of this shape."""
     total: dict[str, Decimal] = {}
     for spec in daemons:
         if not obstacles(spec, shape):
-            for name, amount in {"pods": Decimal(1), **spec.requests}.items():
-                total[name] = total.get(name, Decimal()) + amount
+            add(total, {"pods": Decimal(1), **spec.requests})
     return total
 
 
@@ -165,44 +157,44 @@ def _largest_first(pod: PodToPlace) -> tuple[Decimal, Decimal, str, str]:
     return -requests.get("cpu", Decimal()), -requests.get("memory", Decimal()), pod.namespace, pod.name
 
 
-def _pools(kinds: Sequence[NodeKind]) -> Iterator[list[NodeKind]]:
-    """The kinds of each pool, that of the greatest weight first."""
-    pools: dict[str, list[NodeKind]] = {}
-    for kind in kinds:
-        pools.setdefault(kind.shape.pool, []).append(kind)
-    yield from sorted(pools.values(), key=lambda of_pool: (-of_pool[0].weight, of_pool[0].shape.pool))
+def _size(option: _Option) -> tuple[int, int, str]:
+    instance = option[0].kind.instance
+    return instance.vcpus, instance.memory_mib, instance.name
+
+
+def _by_weight(kind: NodeKind) -> tuple[int, str]:
+    return -kind.weight, kind.shape.pool
 
 
 def _narrow(options: list[_Option], pod: PodToPlace) -> bool:
-    """Adds the pod to a planned node, which may then only be what still holds all its pods."""
-    left = [option for option in options if option.room.takes(pod)]
-    for option in left:
-        option.room.put(pod)
+    """Adds the pod to a planned node if it fits, and drops the options that no longer hold all pods."""
+    left = [(node, room) for node, room in options if room.takes(pod)]
+    for _, room in left:
+        room.put(pod)
     if left:
         options[:] = left
     return bool(left)
 
 
 def _new(pod: PodToPlace, kinds: Sequence[NodeKind], daemons: Sequence[PodSpec], used: Mapping[str, Amounts]) -> list[_Option]:
-    """Everything that a new node for the pod may be."""
+    """Returns all options of a new node for the pod."""
     found = []
     for kind in kinds:
         if obstacles(pod.spec, kind.shape) or not _within_limits(kind, used.get(kind.shape.pool, {})):
             continue
-        for one, zone in _variants(kind, pod):
-            shape = exact_shape(one.node("", zone).labels, one.taints)
-            free = dict(quantities(one.allocatable)) | {name: Decimal(number) for name, number in one.devices.items()}
-            for name, amount in overhead(shape, daemons).items():
-                free[name] = free.get(name, Decimal()) - amount
-            option = _Option(one, zone, Room(shape, free))
-            if option.room.takes(pod):
-                option.room.put(pod)
-                found.append(option)
+        for node in _variants(kind, pod):
+            shape = exact_shape(node.labels, kind.taints)
+            free = quantities(kind.allocatable) | {name: Decimal(number) for name, number in kind.devices.items()}
+            add(free, overhead(shape, daemons), -1)
+            room = Room(shape, free)
+            if room.takes(pod):
+                room.put(pod)
+                found.append((node, room))
     return found
 
 
-def _variants(kind: NodeKind, pod: PodToPlace) -> Iterator[tuple[NodeKind, Zone]]:
-    """The kind with one value of each label that its pool leaves open and that may matter, in each zone."""
+def _variants(kind: NodeKind, pod: PodToPlace) -> Iterator[SimulatedNode]:
+    """Yields a node for each zone and each combination of values of the open labels that matter to the pod."""
     named = {key for key, _ in pod.spec.chosen_labels()} | {CAPACITY_TYPE_LABEL}
     open_labels = {
         key: by_preference(key, values)
@@ -212,36 +204,26 @@ def _variants(kind: NodeKind, pod: PodToPlace) -> Iterator[tuple[NodeKind, Zone]
     for chosen in product(*open_labels.values()):
         for zone in kind.zones:
             labels = dict(kind.shape.labels) | {key: frozenset([value]) for key, value in zip(open_labels, chosen, strict=True)}
-            yield replace(kind, shape=replace(kind.shape, labels=labels)), zone
+            yield replace(kind, shape=replace(kind.shape, labels=labels)).node("", zone)
 
 
 def _within_limits(kind: NodeKind, used: Amounts) -> bool:
-    count = counted(kind)
-    limits = quantities(kind.limits).items()
-    return all(used.get(name, Decimal()) + count.get(name, Decimal()) <= limit for name, limit in limits)
+    total = dict(used)
+    add(total, counted(kind))
+    return all(total.get(name, Decimal()) <= limit for name, limit in quantities(kind.limits).items())
 
 
 def _take(used: dict[str, dict[str, Decimal]], options: Sequence[_Option]) -> None:
-    """Counts a planned node as the largest it may become."""
-    pool = used.setdefault(options[0].kind.shape.pool, {})
+    """Adds a planned node to the usage of its pool, as the largest node that it may become."""
     most: dict[str, Decimal] = {}
-    for option in options:
-        for name, amount in counted(option.kind).items():
+    for node, _ in options:
+        for name, amount in counted(node.kind).items():
             most[name] = max(most.get(name, Decimal()), amount)
-    for name, amount in most.items():
-        pool[name] = pool.get(name, Decimal()) + amount
-
-
-def _node(option: _Option, name: str) -> SimulatedNode:
-    node = option.kind.node(name, option.zone)
-    asked = any(EFA_RESOURCE in pod.requests for pod in option.room.pods)
-    if option.kind.efa_on_request and not asked:
-        return replace(node, devices={key: number for key, number in node.devices.items() if key != EFA_RESOURCE})
-    return node
+    add(used.setdefault(options[0][0].kind.shape.pool, {}), most)
 
 
 def _repel(pod: PodToPlace, other: PodToPlace) -> bool:
-    """Whether the pod will not be on one node with the other."""
+    """Whether the pod's anti-affinity keeps it off a node with the other pod."""
     terms = items(at(pod.spec.document, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
     return any(
         at(term, "topologyKey") == HOSTNAME_LABEL

@@ -1,8 +1,8 @@
-"""A Ray cluster as KubeRay 1.7 makes it of a RayService: its pods, its Services, and when a change makes another cluster. Pure.
+"""Builds the Ray cluster that KubeRay 1.7 makes of a RayService (pods, Services), and decides when a change replaces it. Pure.
 
-Of what KubeRay adds to the templates there is what a scheduler or an admission controller sees: labels, the init container of a
-worker, the autoscaler beside the head and its ServiceAccount, restart policies. Left out, as nothing here would see it: commands,
-probes, Ray's own variables, emptyDirs. Names repeat from run to run.
+Of KubeRay's additions to the pod templates, this has what a scheduler or an admission controller sees: labels, the workers' init
+container, the autoscaler beside the head and its ServiceAccount, restart policies. Commands, probes, Ray's own variables and
+emptyDirs are left out, as nothing here would notice them. Names are the same in every run.
 
 Sources: KubeRay 1.7.0 (pod and service builders, RayService and RayCluster controllers).
 """
@@ -17,8 +17,8 @@ from eks_inference.serving.ray_serve.plan import HEAD_PORTS, NODE_TYPE_LABEL
 from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, SERVE_LABEL, generated_services
 from eks_inference_tools.reading.live_objects import name_of
 from eks_inference_tools.simulate.control_plane.api import Object
-from eks_inference_tools.simulate.stand_ins.controllers import owner_reference, suffix
-from eks_inference_tools.simulate.stand_ins.ray_serve import Growth, applications_in, grown, room_of
+from eks_inference_tools.simulate.stand_ins.controllers import owned, suffix
+from eks_inference_tools.simulate.stand_ins.ray_serve import Growth, applications_in, placement, room_of
 from stackgraph.graph.values import at, items, table, text
 
 _IDENTIFIER_LABEL = "ray.io/identifier"
@@ -29,29 +29,25 @@ MADE_BY = {_APPLICATION_LABEL: "kuberay", "app.kubernetes.io/created-by": "kuber
 
 _INIT_REQUESTS = {"cpu": "200m", "memory": "256Mi"}
 _AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
-_NAME_LENGTH = 50  # of what stands before the end of a pod's name
+_UNBOUNDED = 1 << 31  # replicas of a group without maxReplicas
+_NAME_LENGTH = 50  # of a pod's name without its suffix
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A Ray cluster of a RayService: ``config`` is the RayService's ``rayClusterConfig`` as it was when the cluster was made."""
+    """A Ray cluster of a RayService. ``config`` is the ``rayClusterConfig`` from which the cluster was created."""
 
     service: Object
     name: str
     config: Mapping[str, Any]
 
     @property
-    def namespace(self) -> str:
-        return self.service["metadata"]["namespace"]
-
-    @property
     def scales(self) -> bool:
         return self.config.get("enableInTreeAutoscaling") is True
 
     @property
-    def never_restarts(self) -> bool:
-        """Of its pods. The second version of Ray's autoscaler replaces them instead."""
-        return self.scales and at(self.config, "autoscalerOptions", "version") == "v2"
+    def head(self) -> Mapping[str, Any]:
+        return table(self.config.get("headGroupSpec"))
 
     @property
     def groups(self) -> list[Mapping[str, Any]]:
@@ -59,54 +55,46 @@ class RayCluster:
 
 
 def wanted_cluster(ray_service: Object) -> RayCluster:
-    """The cluster that a RayService asks for, under the name it has if it is made now."""
+    """Returns the cluster that a RayService asks for, with the name it would get now."""
     name, generation = ray_service["metadata"]["name"], ray_service["metadata"].get("generation", 1)
     return RayCluster(ray_service, f"{name}-{suffix(name, generation)}", table(at(ray_service, "spec", "rayClusterConfig")))
-
-
-def pods_of(ray_service: Object) -> list[Object]:
-    """The pods that KubeRay makes of a RayService, head first."""
-    return cluster_pods(wanted_cluster(ray_service))
-
-
-def services_of(ray_service: Object) -> list[Object]:
-    """The Services that KubeRay makes of a RayService whose Serve applications run: its head, and the pods that serve."""
-    return generated_services_of(wanted_cluster(ray_service))
 
 
 # -- pods ------------------------------------------------------------------------------------------------------------------------
 
 
 def cluster_pods(cluster: RayCluster) -> list[Object]:
-    """The head and the workers of a cluster."""
+    """Returns the pods of a cluster, head first."""
     counts = worker_counts(cluster)
     workers = [_worker(cluster, group, n) for group in cluster.groups for n in range(counts[_name(group)])]
     return [_head(cluster), *workers]
 
 
 def worker_counts(cluster: RayCluster) -> dict[str, int]:
-    """Pods of each worker group: its replicas within their bounds, and as many more as Ray's autoscaler adds, where it is on, so
-    that the first Serve replicas have a place. It is taken to have done so from the start, and to remove none.
+    """Returns the number of pods of each worker group.
+
+    Ray's autoscaler, if enabled, adds replicas until all initial Serve replicas have a place. It is assumed to have done so from
+    the start, and never to remove any.
     """
     replicas = {_name(group): _replicas(group) for group in cluster.groups}
     if cluster.scales:
-        rooms = [room_of(table(cluster.config.get("headGroupSpec")))]
-        rooms += [room_of(group) for group in cluster.groups for _ in range(replicas[_name(group)] * _hosts(group))]
-        growths = [
-            Growth(_name(group), room_of(group), group.get("maxReplicas", 1 << 31) - replicas[_name(group)], _hosts(group))
-            for group in cluster.groups
-            if group.get("suspend") is not True
-        ]
+        rooms = [room_of(cluster.head)]
+        growths = []
+        for group in cluster.groups:
+            name, room, hosts = _name(group), room_of(group), _hosts(group)
+            rooms += [room] * (replicas[name] * hosts)
+            if group.get("suspend") is not True:
+                growths.append(Growth(name, room, group.get("maxReplicas", _UNBOUNDED) - replicas[name], hosts))
         applications = applications_in(cluster.service).values()
-        added = grown([one for deployments in applications for one in deployments], rooms, growths)
-        replicas = {name: count + added.get(name, 0) for name, count in replicas.items()}
+        for name, added in placement([one for deployments in applications for one in deployments], rooms, growths)[1].items():
+            replicas[name] += added
     return {_name(group): replicas[_name(group)] * _hosts(group) for group in cluster.groups}
 
 
 def _replicas(group: Mapping[str, Any]) -> int:
     if group.get("suspend") is True:
         return 0
-    least, most = group.get("minReplicas", 0), group.get("maxReplicas", 1 << 31)
+    least, most = group.get("minReplicas", 0), group.get("maxReplicas", _UNBOUNDED)
     return max(least, min(group.get("replicas", 0), most))
 
 
@@ -119,7 +107,7 @@ def _name(group: Mapping[str, Any]) -> str:
 
 
 def _head(cluster: RayCluster) -> Object:
-    pod = _pod(cluster, table(cluster.config.get("headGroupSpec")), "head", HEAD_GROUP, cluster.name, 0)
+    pod = _pod(cluster, cluster.head, "head", HEAD_GROUP, 0)
     if cluster.scales:
         pod["spec"]["serviceAccountName"] = head_account(cluster)
         pod["spec"]["containers"].append(_autoscaler(cluster, pod["spec"]["containers"][0]))
@@ -127,145 +115,108 @@ def _head(cluster: RayCluster) -> Object:
 
 
 def _worker(cluster: RayCluster, group: Mapping[str, Any], ordinal: int) -> Object:
-    name = _name(group)
-    pod = _pod(cluster, group, "worker", name, f"{cluster.name}-{name}", ordinal)
+    pod = _pod(cluster, group, "worker", _name(group), ordinal)
     ray = pod["spec"]["containers"][0]
-    # Waits for the head; with whatever the Ray container may have that admission looks at.
+    # Waits for the head. It copies the fields of the Ray container that admission controllers check.
     kept = ("image", "imagePullPolicy", "securityContext", "env", "volumeMounts")
-    wait = {
-        "name": "wait-gcs-ready",
-        **{key: copy.deepcopy(ray[key]) for key in kept if key in ray},
-        **_guaranteed(_INIT_REQUESTS),
-    }
+    copied = {key: copy.deepcopy(ray[key]) for key in kept if key in ray}
+    wait = {"name": "wait-gcs-ready", **copied, "resources": _guaranteed(_INIT_REQUESTS)}
     pod["spec"]["initContainers"] = [*(pod["spec"].get("initContainers") or ()), wait]
     return pod
 
 
-def _pod(cluster: RayCluster, group: Mapping[str, Any], node_type: str, group_name: str, prefix: str, ordinal: int) -> Object:
+def _pod(cluster: RayCluster, group: Mapping[str, Any], node_type: str, group_name: str, ordinal: int) -> Object:
     template = copy.deepcopy(dict(table(group.get("template"))))
-    given = {**table(at(template, "metadata", "labels")), **table(group.get("labels"))}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{prefix[:_NAME_LENGTH]}-{node_type}-{suffix(cluster.name, group_name, ordinal)}".lower(),
-            "namespace": cluster.namespace,
-            "labels": {
-                "ray.io/is-ray-node": "yes",
-                _IDENTIFIER_LABEL: _identifier(cluster.name, node_type),
-                **MADE_BY,
-                **given,
-                CLUSTER_LABEL: cluster.name,
-                NODE_TYPE_LABEL: node_type,
-                GROUP_LABEL: group_name,
-                # Of the head KubeRay says so when it answers.
-                SERVE_LABEL: str(node_type == "worker").lower(),
-            },
-            "annotations": dict(table(at(template, "metadata", "annotations"))),
-            "ownerReferences": [owner_reference(cluster.service)],
-        },
-        "spec": {**template["spec"], **({"restartPolicy": "Never"} if cluster.never_restarts else {})},
+    prefix = cluster.name if node_type == "head" else f"{cluster.name}-{group_name}"
+    labels = {
+        "ray.io/is-ray-node": "yes",
+        _IDENTIFIER_LABEL: f"{cluster.name}-{node_type}",
+        **MADE_BY,
+        **table(at(template, "metadata", "labels")),
+        **table(group.get("labels")),
+        CLUSTER_LABEL: cluster.name,
+        NODE_TYPE_LABEL: node_type,
+        GROUP_LABEL: group_name,
+        # KubeRay sets the head's label once the head answers.
+        SERVE_LABEL: str(node_type == "worker").lower(),
     }
-
-
-def _identifier(name: str, node_type: str) -> str:
-    return f"{name}-{node_type}"
+    name = f"{prefix[:_NAME_LENGTH]}-{node_type}-{suffix(cluster.name, group_name, ordinal)}".lower()
+    pod = owned(cluster.service, "v1", "Pod", name, labels, spec=template["spec"])
+    pod["metadata"]["annotations"] = dict(table(at(template, "metadata", "annotations")))
+    # The second version of Ray's autoscaler replaces pods instead of restarting them.
+    if cluster.scales and at(cluster.config, "autoscalerOptions", "version") == "v2":
+        pod["spec"]["restartPolicy"] = "Never"
+    return pod
 
 
 def _autoscaler(cluster: RayCluster, ray: Mapping[str, Any]) -> Object:
     options = table(cluster.config.get("autoscalerOptions"))
-    given = {
-        key: options[key] for key in ("env", "envFrom", "volumeMounts", "securityContext", "imagePullPolicy") if key in options
-    }
+    kept = ("env", "envFrom", "volumeMounts", "securityContext", "imagePullPolicy")
     return {
         "name": "autoscaler",
         "image": options.get("image") or ray["image"],
-        **_guaranteed(_AUTOSCALER_REQUESTS),
-        **({"resources": options["resources"]} if options.get("resources") else {}),
-        **copy.deepcopy(given),
+        "resources": options.get("resources") or _guaranteed(_AUTOSCALER_REQUESTS),
+        **{key: copy.deepcopy(options[key]) for key in kept if key in options},
     }
 
 
 def _guaranteed(resources: Mapping[str, str]) -> Object:
-    return {"resources": {"requests": dict(resources), "limits": dict(resources)}}
+    return {"requests": dict(resources), "limits": dict(resources)}
 
 
 def own_account(cluster: RayCluster) -> str:
-    """The ServiceAccount that KubeRay makes for the autoscaler."""
+    """Returns the name of the ServiceAccount that KubeRay creates for the autoscaler."""
     name = cluster.name[-_NAME_LENGTH:]
     return name if name[0].isalpha() else f"r{name[1:]}"
 
 
 def head_account(cluster: RayCluster) -> str:
-    """The ServiceAccount of a head with autoscaler: the template's, or KubeRay's."""
-    return text(at(cluster.config, "headGroupSpec", "template", "spec", "serviceAccountName")) or own_account(cluster)
+    """Returns the ServiceAccount of a head with an autoscaler: the template's, or KubeRay's."""
+    return text(at(cluster.head, "template", "spec", "serviceAccountName")) or own_account(cluster)
 
 
 # -- services --------------------------------------------------------------------------------------------------------------------
 
 
 def head_service_of(cluster: RayCluster) -> Object:
-    """By which workers find their head; one of each cluster."""
-    application = at(cluster.config, "headGroupSpec", "template", "metadata", "labels", _APPLICATION_LABEL)
+    """Returns the Service by which the workers of this cluster find their head."""
+    application = at(cluster.head, "template", "metadata", "labels", _APPLICATION_LABEL)
     selector = {**_head_selector(cluster), **({_APPLICATION_LABEL: application} if application else {})}
-    return _service(cluster, f"{cluster.name}-head-svc", selector, selector, _head_service_spec(cluster))
+    spec = _head_service_spec(cluster, selector)
+    return owned(cluster.service, "v1", "Service", f"{cluster.name}-head-svc", selector, spec=spec)
 
 
 def generated_services_of(cluster: RayCluster) -> list[Object]:
-    """The Services of the RayService, when they lead to this cluster."""
+    """Returns the Services of the RayService while they lead to this cluster: its head, and the pods that serve."""
     service = name_of(cluster.service)
     head, serve = generated_services(service)
     origin = {_SERVICE_NAME_LABEL: service, _SERVICE_KIND_LABEL: "RayService"}
-    ports = [port for port in _head_ports(cluster) if port["name"] == "serve" or port["name"].startswith("serve-")]
+    head_labels = {**origin, NODE_TYPE_LABEL: "head", _IDENTIFIER_LABEL: f"{service}-head"}
+    serve_spec = {
+        "selector": {CLUSTER_LABEL: cluster.name, SERVE_LABEL: "true"},
+        "ports": [port for port in _head_ports(cluster) if port["name"] == "serve" or port["name"].startswith("serve-")],
+        **_service_type(cluster),
+    }
+    head_spec = _head_service_spec(cluster, _head_selector(cluster))
     return [
-        _service(
-            cluster,
-            head,
-            {**origin, NODE_TYPE_LABEL: "head", _IDENTIFIER_LABEL: _identifier(service, "head")},
-            _head_selector(cluster),
-            _head_service_spec(cluster),
-        ),
-        _service(
-            cluster,
-            serve,
-            {**origin, SERVE_LABEL: f"{service}-serve"},
-            {CLUSTER_LABEL: cluster.name, SERVE_LABEL: "true"},
-            {"ports": ports, **_service_type(cluster)},
-        ),
+        owned(cluster.service, "v1", "Service", head, head_labels, spec=head_spec),
+        owned(cluster.service, "v1", "Service", serve, {**origin, SERVE_LABEL: f"{service}-serve"}, spec=serve_spec),
     ]
 
 
-def _service(cluster: RayCluster, name: str, labels: Mapping[str, str], selector: Mapping[str, str], spec: Object) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": cluster.namespace,
-            "labels": dict(labels),
-            "ownerReferences": [owner_reference(cluster.service)],
-        },
-        "spec": {"selector": dict(selector), **spec},
-    }
-
-
 def _head_selector(cluster: RayCluster) -> dict[str, str]:
-    return {
-        CLUSTER_LABEL: cluster.name,
-        NODE_TYPE_LABEL: "head",
-        _IDENTIFIER_LABEL: _identifier(cluster.name, "head"),
-        **MADE_BY,
-    }
+    return {CLUSTER_LABEL: cluster.name, NODE_TYPE_LABEL: "head", _IDENTIFIER_LABEL: f"{cluster.name}-head", **MADE_BY}
 
 
 def _service_type(cluster: RayCluster) -> dict[str, str]:
-    type_ = text(at(cluster.config, "headGroupSpec", "serviceType"))
+    type_ = text(at(cluster.head, "serviceType"))
     return {"type": type_} if type_ else {}
 
 
-def _head_service_spec(cluster: RayCluster) -> Object:
+def _head_service_spec(cluster: RayCluster, selector: Mapping[str, str]) -> Object:
     headless = _service_type(cluster).get("type", "ClusterIP") == "ClusterIP"
     return {
+        "selector": selector,
         "ports": [{**port, "appProtocol": "tcp"} for port in _head_ports(cluster)],
         **_service_type(cluster),
         **({"clusterIP": "None", "publishNotReadyAddresses": True} if headless else {}),
@@ -273,7 +224,7 @@ def _head_service_spec(cluster: RayCluster) -> Object:
 
 
 def _head_ports(cluster: RayCluster) -> list[Object]:
-    container = items(at(cluster.config, "headGroupSpec", "template", "spec", "containers"))[0]
+    container = items(at(cluster.head, "template", "spec", "containers"))[0]
     given = {
         text(at(port, "name")) or f"{at(port, 'containerPort')}-port": at(port, "containerPort")
         for port in items(at(container, "ports"))
@@ -289,11 +240,11 @@ def _head_ports(cluster: RayCluster) -> list[Object]:
 def clusters_after(
     ray_service: Object, active: RayCluster | None, pending: RayCluster | None
 ) -> tuple[RayCluster | None, RayCluster | None]:
-    """The active and the pending cluster that a RayService should have, from those it has.
+    """Returns the active and the pending cluster that a RayService should have, given those it has.
 
-    A changed configuration makes a new pending cluster, unless it differs from the newest one only in what KubeRay does not look
-    at (numbers of workers, tolerations), or by groups appended to it, which are added in place; or unless the upgrade strategy is
-    None. So a change of the numbers of workers alone reaches no cluster.
+    A changed configuration makes a new pending cluster, with three exceptions: KubeRay ignores some fields (numbers of workers,
+    tolerations), adds appended worker groups in place, and makes no new cluster if the upgrade strategy is None. So a change of
+    only the numbers of workers has no effect.
     """
     wanted = wanted_cluster(ray_service)
     newest = pending or active
@@ -310,16 +261,11 @@ def clusters_after(
 
 
 def _decisive(config: Mapping[str, Any], groups: int | None = None) -> str:
-    """What of a configuration makes another cluster of it, as text; of its first ``groups`` groups only, where given."""
-    found = copy.deepcopy(dict(config))
-    found.pop("upgradeStrategy", None)
-    found.pop("suspend", None)
-    specs = [dict(table(group)) for group in items(found.get("workerGroupSpecs"))][:groups]
+    """Returns the part of a configuration whose change makes a new cluster, as JSON; optionally of its first groups only."""
+    found = _without(copy.deepcopy(config), "upgradeStrategy", "suspend")
+    specs = [_without(group, "replicas", "minReplicas", "maxReplicas") for group in items(found.get("workerGroupSpecs"))][:groups]
     for group in specs:
-        for key in ("replicas", "minReplicas", "maxReplicas"):
-            group.pop(key, None)
-        strategy = table(group.get("scaleStrategy"))
-        group["scaleStrategy"] = {key: value for key, value in strategy.items() if key != "workersToDelete"}
+        group["scaleStrategy"] = _without(group.get("scaleStrategy"), "workersToDelete")
     found["workerGroupSpecs"] = specs
     for group in (found.get("headGroupSpec"), *specs):
         pod = at(group, "template", "spec")
@@ -327,3 +273,7 @@ def _decisive(config: Mapping[str, Any], groups: int | None = None) -> str:
             pod.pop("tolerations", None)
             pod.pop("schedulingGates", None)
     return json.dumps(found, sort_keys=True)
+
+
+def _without(value: Any, *keys: str) -> Object:
+    return {key: item for key, item in table(value).items() if key not in keys}

@@ -1,9 +1,9 @@
-"""Where Ray puts the first replicas of a Serve configuration, and how many workers its autoscaler adds for them. Pure.
+"""Works out where Ray places the initial replicas of a Serve configuration, and how many workers its autoscaler adds. Pure.
 
-Ray's own arithmetic: a pod has the CPUs, GPUs and custom resources that its start parameters tell, or else its limits; a replica
-takes what its actor asks for. Not known: placement groups, memory that an actor sets aside, and what requests would add.
+This is Ray's own arithmetic: a pod has the CPUs, GPUs and custom resources of its start parameters, or else of its limits; a
+replica takes what its actor requests. Placement groups, memory of actors and growth under load are not modelled.
 
-Sources: Ray 2.52.1 (``serve.schema``, autoscaler), KubeRay 1.7.0 (start parameters that it derives from limits).
+Sources: Ray 2.52.1 (``serve.schema``, autoscaler), KubeRay 1.7.0 (start parameters derived from limits).
 """
 
 import json
@@ -15,16 +15,14 @@ from typing import Any
 
 from eks_inference.kubernetes.quantity import amount
 from eks_inference_tools.reading.kuberay import serve_applications
+from eks_inference_tools.simulate.world.amounts import Amounts, add, covers
 from stackgraph.graph.values import at, items, table, text
-
-Amounts = Mapping[str, Decimal]
 
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """Replicas that a deployment begins with, and what each of them takes."""
+    """The initial replicas of a deployment, and what each of them takes."""
 
-    application: str
     name: str
     replicas: int
     needs: Amounts
@@ -32,7 +30,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Growth:
-    """A worker group that may grow by ``spare`` more replicas, each of ``hosts`` pods with ``room``."""
+    """A worker group that may grow by ``spare`` replicas, each of ``hosts`` pods that have ``room``."""
 
     name: str
     room: Amounts
@@ -41,19 +39,17 @@ class Growth:
 
 
 def applications_in(ray_service: Mapping[str, Any]) -> dict[str, tuple[Deployment, ...]]:
-    """The Serve applications of a RayService and their deployments."""
-    found = serve_applications(ray_service).items()
-    return {name: tuple(_deployment(name, one) for one in deployments) for name, deployments in found}
+    """Returns the deployments of a RayService by Serve application."""
+    return {name: tuple(map(_deployment, deployments)) for name, deployments in serve_applications(ray_service).items()}
 
 
-def _deployment(application: str, config: Any) -> Deployment:
+def _deployment(config: Any) -> Deployment:
     replicas = at(config, "num_replicas")
     if (scaling := at(config, "autoscaling_config")) is not None:
         replicas = next((n for key in ("initial_replicas", "min_replicas") if (n := at(scaling, key)) is not None), 1)
     options = table(at(config, "ray_actor_options"))
     needs = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0), **table(options.get("resources"))}
     return Deployment(
-        application,
         text(at(config, "name")),
         replicas if isinstance(replicas, int) else 1,  # auto
         {resource: Decimal(str(number)) for resource, number in needs.items() if number},
@@ -61,7 +57,7 @@ def _deployment(application: str, config: Any) -> Deployment:
 
 
 def room_of(group: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What Ray takes a pod of a head or worker group to have."""
+    """Returns the resources that Ray assigns to a pod of a head or worker group."""
     parameters = table(group.get("rayStartParams"))
     resources = table(at(items(at(group, "template", "spec", "containers"))[0], "resources"))
     limits = {**table(resources.get("requests")), **table(resources.get("limits"))}
@@ -74,38 +70,26 @@ def room_of(group: Mapping[str, Any]) -> dict[str, Decimal]:
     }
 
 
-def placed(deployments: Iterable[Deployment], rooms: Iterable[Amounts]) -> dict[Deployment, int]:
-    """How many replicas of each deployment have a place in these rooms."""
-    return _place(deployments, rooms, ())[0]
-
-
-def grown(deployments: Iterable[Deployment], rooms: Iterable[Amounts], groups: Sequence[Growth]) -> dict[str, int]:
-    """By how many replicas Ray's autoscaler lets worker groups grow so that all replicas of the deployments have a place."""
-    return _place(deployments, rooms, groups)[1]
-
-
-def _place(
-    deployments: Iterable[Deployment], rooms: Iterable[Amounts], groups: Sequence[Growth]
+def placement(
+    deployments: Iterable[Deployment], rooms: Iterable[Amounts], groups: Sequence[Growth] = ()
 ) -> tuple[dict[Deployment, int], dict[str, int]]:
-    """Every replica into the first room that holds it."""
+    """Places every replica into the first room that holds it, and lets Ray's autoscaler grow ``groups`` if none does.
+
+    Returns how many replicas of each deployment have a place, and how many replicas each group gains.
+    """
     free = [dict(room) for room in rooms]
     counts: dict[Deployment, int] = {}
     added = {group.name: 0 for group in groups}
     for deployment in deployments:
         counts[deployment] = 0
         for _ in range(deployment.replicas):
-            room = next((one for one in free if _holds(one, deployment.needs)), None)
+            room = next((one for one in free if covers(one, deployment.needs)), None)
             if room is None:
-                group = next((one for one in groups if added[one.name] < one.spare and _holds(one.room, deployment.needs)), None)
+                group = next((one for one in groups if added[one.name] < one.spare and covers(one.room, deployment.needs)), None)
                 if group is None:
                     break
                 added[group.name] += 1
                 free += [room := dict(group.room), *(dict(group.room) for _ in range(group.hosts - 1))]
-            for resource, number in deployment.needs.items():
-                room[resource] -= number
+            add(room, deployment.needs, -1)
             counts[deployment] += 1
     return counts, added
-
-
-def _holds(room: Amounts, needs: Amounts) -> bool:
-    return all(room.get(resource, Decimal()) >= number for resource, number in needs.items())

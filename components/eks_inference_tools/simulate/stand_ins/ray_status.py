@@ -1,4 +1,4 @@
-"""What KubeRay 1.7 says of a RayService, worked out from the pods of its clusters. Pure.
+"""Works out the status that KubeRay 1.7 reports for a RayService from the pods of its clusters. Pure.
 
 Sources: KubeRay 1.7.0 (``RayServiceStatuses``, RayService controller), Ray 2.52.1 (``serve.schema``).
 """
@@ -12,42 +12,41 @@ from eks_inference_tools.reading.live_objects import condition_of, is_ready, lab
 from eks_inference_tools.simulate.control_plane.api import Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions
 from eks_inference_tools.simulate.stand_ins.ray_cluster import RayCluster, worker_counts
-from eks_inference_tools.simulate.stand_ins.ray_serve import applications_in, placed, room_of
-from stackgraph.graph.values import at, items, table, text
+from eks_inference_tools.simulate.stand_ins.ray_serve import Deployment, applications_in, placement, room_of
+from stackgraph.graph.values import at, text
 
 
 def applications_of(cluster: RayCluster, pods: Sequence[Object]) -> dict[str, Object]:
-    """What Ray Serve says of the applications of a cluster with these pods; nothing before the head is ready.
+    """Returns the application statuses that Ray Serve reports with these pods; empty until the head is ready.
 
-    An application runs when all replicas it begins with have a place on ready pods.
+    An application runs if all its initial replicas have a place on ready pods.
     """
     ready = [labels_of(pod) for pod in pods if is_ready(pod)]
     if not any(labels.get(NODE_TYPE_LABEL) == "head" for labels in ready):
         return {}
     groups = {text(group.get("groupName")): group for group in cluster.groups}
-    groups[HEAD_GROUP] = table(cluster.config.get("headGroupSpec"))
+    groups[HEAD_GROUP] = cluster.head
     applications = applications_in(cluster.service)
     rooms = [room_of(groups[group]) for labels in ready if (group := labels.get(GROUP_LABEL)) in groups]
-    counts = placed([one for deployments in applications.values() for one in deployments], rooms)
-    found: dict[str, Object] = {}
-    for name, deployments in applications.items():
-        runs = all(counts[one] == one.replicas for one in deployments)
-        found[name] = {
-            "status": "RUNNING" if runs else "DEPLOYING",
-            "serveDeploymentStatuses": {one.name: _deployment_status(counts[one], one.replicas) for one in deployments},
+    counts, _ = placement([one for deployments in applications.values() for one in deployments], rooms)
+    return {
+        name: {
+            "status": "RUNNING" if all(counts[one] == one.replicas for one in deployments) else "DEPLOYING",
+            "serveDeploymentStatuses": {one.name: _deployment_status(one, counts[one]) for one in deployments},
         }
-    return found
+        for name, deployments in applications.items()
+    }
 
 
-def _deployment_status(count: int, wanted: int) -> Object:
-    if count == wanted:
+def _deployment_status(deployment: Deployment, count: int) -> Object:
+    if count == deployment.replicas:
         return {"status": "HEALTHY"}
-    return {"status": "UPDATING", "message": f"{count} of {wanted} replicas have a place on ready workers"}
+    return {"status": "UPDATING", "message": f"{count} of {deployment.replicas} replicas have a place on ready workers"}
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A cluster of a RayService with its pods, and what Ray Serve says there. KubeRay asks one cluster only during an upgrade."""
+    """A cluster of a RayService, its pods, and the application statuses that Ray Serve reports there."""
 
     cluster: RayCluster
     pods: Sequence[Object]
@@ -59,22 +58,17 @@ class Observation:
 
 
 def status_of(ray_service: Object, active: Observation | None, pending: Observation | None, endpoints: int) -> Object:
-    """The status of a RayService. ``endpoints`` are the pods behind its serve Service that are ready."""
-    before = table(ray_service.get("status"))
-    generation = ray_service["metadata"].get("generation", 1)
-    status: Object = {
-        "observedGeneration": generation,
-        "conditions": conditions(
-            items(before.get("conditions")), _conditions(ray_service, active, pending, endpoints), generation
-        ),
-    }
+    """Returns the status of a RayService. ``endpoints`` is the number of ready pods behind its serve Service."""
+    merged = conditions(ray_service, _conditions(ray_service, active, pending, endpoints))
+    status: Object = {"observedGeneration": ray_service["metadata"].get("generation", 1), "conditions": merged}
+    # KubeRay asks only the pending cluster for its applications during an upgrade.
     if active:
         status["activeServiceStatus"] = _cluster_status(active, asked=pending is None)
     if pending:
         status["pendingServiceStatus"] = _cluster_status(pending, asked=True)
     if endpoints:
         status["numServeEndpoints"] = endpoints
-    if any(one["type"] == "Ready" and one["status"] == "True" for one in status["conditions"]):
+    if any(one["type"] == "Ready" and one["status"] == "True" for one in merged):
         status["serviceStatus"] = "Running"
     return status
 
@@ -97,10 +91,8 @@ def _conditions(ray_service: Object, active: Observation | None, pending: Observ
 
 
 def _cluster_status(seen: Observation, *, asked: bool) -> Object:
-    workers = [pod for pod in seen.pods if labels_of(pod).get(NODE_TYPE_LABEL) == "worker"]
-    heads = [pod for pod in seen.pods if labels_of(pod).get(NODE_TYPE_LABEL) == "head"]
-    ready = sum(is_ready(pod) for pod in workers)
-    wanted = sum(worker_counts(seen.cluster).values())
+    workers, heads = ([pod for pod in seen.pods if labels_of(pod).get(NODE_TYPE_LABEL) == kind] for kind in ("worker", "head"))
+    ready, wanted = sum(is_ready(pod) for pod in workers), sum(worker_counts(seen.cluster).values())
     status = {
         "desiredWorkerReplicas": wanted,
         "readyWorkerReplicas": ready,

@@ -1,1 +1,1 @@
-"""What the simulation puts into the control plane: objects, definitions, nodes, sizes of charts."""
+"""Works out what the simulation puts into the control plane: objects, definitions, nodes, pods of charts."""

@@ -1,8 +1,8 @@
-"""Every object of a stack, judged by a real API server before there is a cluster.
+"""Lets a real API server judge every object of a stack before there is a cluster.
 
-A strict server-side dry run of each object, custom resources against their definitions, and of one pod of each template: Pod
-Security, quotas, PriorityClasses and ServiceAccounts judge pods, not what makes them. What others are judged by (namespaces,
-quotas, ServiceAccounts) is made for real, so the control plane is of no use for a rollout afterwards.
+Each object gets a strict server-side dry run, custom resources against their definitions, and so does one pod of each template:
+Pod Security, quotas, PriorityClasses and ServiceAccounts judge pods, not what creates them. Objects that others are judged by
+(namespaces, quotas, ServiceAccounts) are really created, so the control plane cannot be used for a rollout afterwards.
 """
 
 import time
@@ -17,6 +17,7 @@ from eks_inference.catalog import versions
 from eks_inference_tools.reading.charts import chart_of
 from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.expected import expected_of
+from eks_inference_tools.reading.live_objects import condition_of, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
@@ -25,7 +26,7 @@ from eks_inference_tools.simulate.world.schemas import Definition, definitions_f
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text
 
-# By API group and kind, what others are judged by, in the order in which it is made.
+# API group and kind of the objects that others are judged by, in the order of their creation.
 _FOR_REAL = (
     ("", "Namespace"),
     ("scheduling.k8s.io", "PriorityClass"),
@@ -38,7 +39,7 @@ _DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _ESTABLISH_SECONDS = 30
-# Admission reads what was just made from caches, and a quota counts once the controller manager has seen it.
+# Admission plugins read new objects from caches, and a quota is usable once the controller manager has seen it.
 _SETTLE_SECONDS = 5
 _POLL_SECONDS = 0.2
 
@@ -50,9 +51,9 @@ _GROUPS = {kind: group for group, kind in _FOR_REAL}
 
 @dataclass(frozen=True)
 class Refusal:
-    """An object, or a pod of one of its templates, that the API server refuses, in the server's words.
+    """An object, or a pod of one of its templates, that the API server refuses. ``message`` is the server's own.
 
-    ``source`` is ``file:line`` of the call that makes the object.
+    ``source`` is the ``file:line`` of the call that creates the object.
     """
 
     urn: str
@@ -64,10 +65,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Admission:
-    """What the API server says of a stack.
+    """The API server's verdict on a stack.
 
-    ``objects`` and ``templates`` count what was asked, ``origins`` the objects that passed, by whose schema they were judged.
-    ``unchecked`` names what no schema is known of, ``assumed`` what was taken for granted.
+    ``objects`` and ``templates`` count what was judged. ``origins`` counts the accepted objects by the origin of their schema.
+    ``unchecked`` lists the objects without a known schema, ``assumed`` the assumptions.
     """
 
     objects: int
@@ -77,20 +78,16 @@ class Admission:
     unchecked: tuple[str, ...]
     assumed: tuple[str, ...]
 
-    @property
-    def is_well(self) -> bool:
-        return not self.refusals
-
 
 def admit(plane: ControlPlane, graph: Graph) -> Admission:
-    """Asks a control plane that nothing else has been done with. Raises ``ProblemsFound`` where there is nothing to ask with."""
+    """Judges a stack with an unused control plane. Raises ``ProblemsFound`` if the definitions are missing."""
     return _Admitting(plane, graph).admission()
 
 
 def install_definitions(plane: ControlPlane, objects: Iterable[ClusterObject]) -> tuple[Definition, ...]:
-    """Makes the definitions of every custom kind that the objects use, and waits until the API server serves them.
+    """Creates the definitions of all custom kinds that the objects use, and waits until the API server serves them.
 
-    A stack's own definition of a kind is left to the stack.
+    Kinds that the stack itself defines are left to the stack.
     """
     objects = tuple(objects)
     own = {_defines(item) for item in objects if _kind(item) == _DEFINITION}
@@ -105,19 +102,19 @@ def install_definitions(plane: ControlPlane, objects: Iterable[ClusterObject]) -
 def _await_definitions(plane: ControlPlane, resources: Iterable[str]) -> None:
     for resource in resources:
         plane.processes.wait_until(
-            lambda resource=resource: _is_established(plane.api, resource) and plane.api.knows(resource),
+            lambda resource=resource: _is_served(plane.api, resource),
             seconds=_ESTABLISH_SECONDS,
             what=f"the API server serves {resource}",
         )
 
 
-def _is_established(api: Api, name: str) -> bool:
-    conditions = items(at(api.get(_DEFINITIONS, name) or {}, "status", "conditions"))
-    return any(at(one, "type") == "Established" and at(one, "status") == "True" for one in conditions)
+def _is_served(api: Api, resource: str) -> bool:
+    established = condition_of(api.get(_DEFINITIONS, resource) or {}, "Established") or {}
+    return established.get("status") == "True" and api.knows(resource)
 
 
 class _Admitting:
-    """One stack before one control plane."""
+    """Judges one stack with one control plane."""
 
     def __init__(self, plane: ControlPlane, graph: Graph) -> None:
         self._plane = plane
@@ -129,13 +126,17 @@ class _Admitting:
         self._origins: dict[tuple[str, str], str] = {}
         self._passed: Counter[str] = Counter()
         self._unchecked: list[str] = []
-        self._assumed = [f"{item.title}: {path} is only known to a deployment" for item in self._objects for path in item.unsure]
+        self._assumed = [f"{item.title}: {path} is known only after deployment" for item in self._objects for path in item.unsure]
 
     def admission(self) -> Admission:
         for definition in install_definitions(self._plane, self._objects):
             self._origins[definition.kind] = definition.origin
-        self._define(item for item in self._objects if _kind(item) == _DEFINITION)
-        self._make_what_others_bring()
+        # Other objects may be of the kinds that the stack defines.
+        for item in self._objects:
+            if _kind(item) == _DEFINITION and self._ask(item, dry_run=False):
+                self._origins[_defines(item)] = "CRD of the stack"
+                _await_definitions(self._plane, (item.name,))
+        self._create_missing()
         for kind in _FOR_REAL:
             for item in self._objects:
                 if _kind(item) == kind:
@@ -154,7 +155,7 @@ class _Admitting:
         )
 
     def _ask(self, item: ClusterObject, *, dry_run: bool) -> bool:
-        """Whether the object is taken."""
+        """Applies an object and returns whether the API server accepts it."""
         try:
             self._api.apply(item.manifest, dry_run=dry_run)
         except UnknownKind as unknown:
@@ -172,61 +173,46 @@ class _Admitting:
 
     @cached_property
     def _spoken(self) -> str:
-        """``Kubernetes 1.35.4``, or the version that a newer server speaks."""
+        """``Kubernetes 1.35.4``, or the version that a newer server emulates."""
         version = self._api.raw("GET", "/version")
         number = version["gitVersion"].removeprefix("v")
         emulated = f"{version['emulationMajor']}.{version['emulationMinor']}"
         return f"Kubernetes {number}" if number.startswith(f"{emulated}.") else f"Kubernetes {emulated} as {number} speaks it"
 
-    # -- what the stack's objects are judged by
-
-    def _define(self, definitions: Iterable[ClusterObject]) -> None:
-        """Definitions of the stack's own: other objects may be of the kinds they define."""
-        for item in definitions:
-            if self._ask(item, dry_run=False):
-                self._origins[_defines(item)] = "CRD of the stack"
-                _await_definitions(self._plane, (item.name,))
-
-    def _make_what_others_bring(self) -> None:
-        """Namespaces of add-ons and charts; and where a chart is one that the catalog does not know, whatever is missing."""
-        made = {(*_kind(item), item.namespace, item.name) for item in self._objects}
-        known = set(_namespaces_of_releases(self._graph))
-        there = {text(at(one, "metadata", "name")) for one in self._api.list("namespaces")}
-        used = {item.namespace for item in self._objects if item.namespace} - there
-        missing = {("Namespace", "", name) for name in used if ("", "Namespace", "", name) not in made}
-        for _, _, name in sorted(missing):
-            if name in known:
-                self._api.apply(_bare("Namespace", name))
-        if not _has_unknown_chart(self._graph):
-            return
-        missing = {one for one in missing if one[2] not in known}
-        for template in self._templates:
-            missing |= {one for one in _needs(template) if (_GROUPS[one[0]], *one) not in made}
-        for kind, namespace, name in sorted(missing, key=lambda one: (one[0] != "Namespace", one)):
-            # A name that no chart could use either is refused where it is used.
-            with suppress(ApiRefusal):
-                self._api.apply(_bare(kind, name, namespace))
-                self._assumed.append(f"{kind} {name}: not of the stack; a chart may bring it")
+    def _create_missing(self) -> None:
+        """Creates what add-ons and charts bring: their namespaces; if the catalog lacks a chart, also everything missing."""
+        made = {(item.kind, item.namespace, item.name) for item in self._objects if _kind(item) in _FOR_REAL}
+        made |= {("Namespace", "", name_of(one)) for one in self._api.list("namespaces")}
+        needed = {("Namespace", "", item.namespace) for item in self._objects if item.namespace}
+        needed |= {one for template in self._templates for one in _needs(template)}
+        of_releases, may_come = set(_namespaces_of_releases(self._graph)), _has_unknown_chart(self._graph)
+        for kind, namespace, name in sorted(needed - made, key=lambda one: (one[0] != "Namespace", one)):
+            if kind == "Namespace" and name in of_releases:
+                self._api.apply(_bare(kind, name))
+            elif may_come:
+                # A name that is invalid for a chart, too, is refused where it is used.
+                with suppress(ApiRefusal):
+                    self._api.apply(_bare(kind, name, namespace))
+                    self._assumed.append(f"{kind} {name}: not in the stack; a chart may create it")
 
     # -- pods
 
     def _ask_pods(self) -> int:
-        """One pod of each template of an object that was not refused itself. Says how many."""
+        """Judges one pod of each template whose owner was accepted, and returns how many."""
         refused = {refusal.urn for refusal in self._refusals}
-        waiting = [one for one in self._templates if one.owner.urn not in refused]
-        asked, end = len(waiting), time.monotonic() + _SETTLE_SECONDS
-        while waiting:
-            answers = [(one, self._ask_pod(one)) for one in waiting]
-            over = time.monotonic() > end
-            waiting = [one for one, refusal in answers if refusal and _may_pass(refusal) and not over]
-            for one, refusal in answers:
-                if refusal and one not in waiting:
-                    self._refuse(one.owner.urn, f"a pod of {one.title}", refusal)
-            if waiting:
+        templates = [one for one in self._templates if one.owner.urn not in refused]
+        end = time.monotonic() + _SETTLE_SECONDS
+        for template in templates:
+            # The cause may be an object so new that admission has not seen it yet.
+            while (refusal := self._refusal_of(template)) and refusal.status == 403 and time.monotonic() < end:
+                if not any(words in refusal.message for words in _NOT_SEEN_YET):
+                    break
                 time.sleep(_POLL_SECONDS)
-        return asked
+            if refusal:
+                self._refuse(template.owner.urn, f"a pod of {template.title}", refusal)
+        return len(templates)
 
-    def _ask_pod(self, template: PodTemplate) -> ApiRefusal | None:
+    def _refusal_of(self, template: PodTemplate) -> ApiRefusal | None:
         try:
             self._api.create(_pod(template), dry_run=True)
         except ApiRefusal as refusal:
@@ -239,16 +225,16 @@ def _kind(item: ClusterObject) -> tuple[str, str]:
 
 
 def _defines(definition: ClusterObject) -> tuple[str, str]:
-    """Group and kind that a stack's own definition is of."""
+    """Returns the group and kind that a stack's own definition defines."""
     spec = definition.manifest.get("spec")
     return text(at(spec, "group")), text(at(spec, "names", "kind"))
 
 
-# -- what others bring -----------------------------------------------------------------------------------------------------------
+# -- what add-ons and charts bring -----------------------------------------------------------------------------------------------
 
 
 def _namespaces_of_releases(graph: Graph) -> Iterator[str]:
-    """Namespaces that add-ons and charts make."""
+    """Yields the namespaces that add-ons and charts create."""
     for addon in expected_of(graph).addons:
         yield from (namespace for _, namespace, _ in addon.workloads)
     for opaque in opaque_of(graph):
@@ -257,7 +243,7 @@ def _namespaces_of_releases(graph: Graph) -> Iterator[str]:
 
 
 def _has_unknown_chart(graph: Graph) -> bool:
-    """Whether something of the stack may bring what nothing here knows of."""
+    """Whether the stack has a chart or remote component that may create unknown objects."""
     for opaque in opaque_of(graph):
         resource = graph.by_urn[opaque.urn]
         if opaque.kind == "chart" and not _is_in_catalog(chart_of(resource).name):
@@ -268,15 +254,13 @@ def _has_unknown_chart(graph: Graph) -> bool:
 
 
 def _is_in_catalog(chart: str) -> bool:
-    try:
-        versions.chart(chart)
-    except KeyError:
-        return False
-    return True
+    with suppress(KeyError):
+        return bool(versions.chart(chart))
+    return False
 
 
 def _needs(template: PodTemplate) -> Iterator[tuple[str, str, str]]:
-    """What a pod of the template is refused without: kind, namespace, name."""
+    """Yields kind, namespace and name of the objects without which a pod of the template is refused."""
     for kind, key in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         name = text(at(template.spec.document, key))
         if name and name not in _CLASSES_OF_KUBERNETES:
@@ -286,7 +270,7 @@ def _needs(template: PodTemplate) -> Iterator[tuple[str, str, str]]:
 
 
 def _bare(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
-    """The least of an object that admission asks for."""
+    """Returns a minimal object that admission accepts."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     body = {"PriorityClass": {"value": 0}, "RuntimeClass": {"handler": "stand-in"}}.get(kind, {})
     group = _GROUPS[kind]
@@ -297,7 +281,7 @@ def _bare(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
 
 
 def _templates(graph: Graph, objects: Iterable[ClusterObject]) -> Iterator[PodTemplate]:
-    """The pod templates of the objects as the API server gets them. A Pod is its own template, and is asked as itself."""
+    """Yields the pod templates of the objects as sent to the API server. Pods are judged as objects, not as templates."""
     owners = tuple(replace(graph.by_urn[item.urn], inputs=item.manifest) for item in objects)
     for template in pod_templates(Graph(graph.project, graph.stack, owners)):
         if template.kind != "Pod" and isinstance(template.template, Mapping):
@@ -305,7 +289,7 @@ def _templates(graph: Graph, objects: Iterable[ClusterObject]) -> Iterator[PodTe
 
 
 def _pod(template: PodTemplate) -> dict[str, Any]:
-    """A pod as a controller would make it of the template."""
+    """Returns the pod that a controller would create from the template."""
     metadata, spec = table(template.template.get("metadata")), table(template.template.get("spec"))
     owner = template.owner.inputs.get("spec")
     claims = [*items(at(owner, "volumeClaimTemplates")), *items(at(owner, "leaderWorkerTemplate", "volumeClaimTemplates"))]
@@ -323,8 +307,3 @@ def _pod(template: PodTemplate) -> dict[str, Any]:
         "metadata": {**metadata, "generateName": f"{template.name}-", "namespace": template.namespace},
         "spec": spec,
     }
-
-
-def _may_pass(refusal: ApiRefusal) -> bool:
-    """Whether the refusal may be of something that was only just made."""
-    return refusal.status == 403 and any(words in refusal.message for words in _NOT_SEEN_YET)

@@ -1,11 +1,11 @@
-"""Pods in the place of those that charts and EKS add-ons of a recorded graph would run. Pure.
+"""Builds the pods that stand in for those of a recorded graph's charts and EKS add-ons. Pure.
 
-Nobody installs a chart here. So that nodes are as full as they would be, workloads of the same kinds, numbers and places are
-made, whose pods ask for what the catalog (``footprints.toml``) or the graph's own values say, and run nothing.
+Charts are not installed. So that nodes are as full as in a real cluster, workloads of the same kinds, replicas and placement are
+created. Their pods request what the catalog (``footprints.toml``) or the values in the graph say, and run nothing.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import neuron_instance_types
@@ -20,14 +20,14 @@ from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
 from eks_inference_tools.reading.charts import CHART_TYPES, chart_of
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.simulate.world.placeholders import Placeholders
-from stackgraph.graph.document import Graph, Resource, is_read
+from stackgraph.graph.document import Graph, is_read
 from stackgraph.graph.values import at, items, table, text
 
 STANDS_IN_FOR_LABEL = "eks-inference/stands-in-for"
-"""On everything made here and its pods: the name of the Helm release or add-on in whose place it is."""
+"""On every object made here and its pods: the name of the Helm release or add-on that it stands in for."""
 
 IMAGE_HOST = "stand-in.invalid"
-"""Where images would be from whose name the catalog does not know. Nobody pulls any."""
+"""The registry host of images that the catalog does not name. Nothing is ever pulled."""
 
 Object = dict[str, Any]
 
@@ -39,34 +39,33 @@ _INSTANCE_TYPES = {"neuron": neuron_instance_types, "nvidia": nvidia_instance_ty
 
 @dataclass(frozen=True)
 class _Installed:
-    """A chart or add-on of the graph. ``marks`` are annotations, ``values`` what it is given, without what is not known yet."""
+    """A chart or add-on of the graph. ``values`` lack what is known only after deployment. ``marks`` are annotations."""
 
-    resource: Resource
-    kind: str
-    name: str
+    urn: str
+    title: str
     release: str
     namespace: str
-    values: Mapping[str, Any]
-    marks: Mapping[str, str]
     makes_namespace: bool
-    known: Mapping[str, catalog.Footprint]
+    values: Mapping[str, Any]
+    footprint: catalog.Footprint | None
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 def footprints(graph: Graph) -> Mapping[str, tuple[Object, ...]]:
-    """What stands in for each chart and add-on that the catalog knows, by the URN of its resource: namespaces that come with it,
-    volume claims, workloads.
-    """
+    """Returns what stands in for each chart and add-on that the catalog knows (namespaces, volume claims, workloads) by URN."""
     found: dict[str, tuple[Object, ...]] = {}
     for one in _installed(graph):
-        if footprint := one.known.get(one.name):
-            made = (item for workload in footprint.workloads for item in _objects(workload, one))
-            found[one.resource.urn] = (*_namespace(one), *made)
+        if one.footprint:
+            labels = {STANDS_IN_FOR_LABEL: one.release}
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": one.namespace, "labels": labels}}
+            made = (item for workload in one.footprint.workloads for item in _objects(workload, one))
+            found[one.urn] = (*((namespace,) if one.makes_namespace else ()), *made)
     return found
 
 
 def without_footprint(graph: Graph) -> tuple[str, ...]:
-    """Charts and add-ons of which the catalog does not know what they run, in words."""
-    return tuple(f"{one.kind} {one.name}" for one in _installed(graph) if one.name not in one.known)
+    """Returns the titles of charts and add-ons whose pods the catalog does not know."""
+    return tuple(one.title for one in _installed(graph) if not one.footprint)
 
 
 # -- what the graph installs -----------------------------------------------------------------------------------------------------
@@ -78,54 +77,44 @@ def _installed(graph: Graph) -> Iterator[_Installed]:
         if resource.type in CHART_TYPES and not is_read(resource):
             chart = chart_of(resource)
             yield _Installed(
-                resource=resource,
-                kind="chart",
-                name=chart.name,
+                urn=resource.urn,
+                title=f"chart {chart.name}",
                 release=chart.release,
                 namespace=chart.namespace,
-                values=placeholders.filled(chart.values, resource)[0],
-                # Helm puts them on everything it makes; the operators of our charts pass them on.
-                marks={"meta.helm.sh/release-name": chart.release, "meta.helm.sh/release-namespace": chart.namespace},
                 makes_namespace=is_true(resource.inputs.get("createNamespace")),
-                known=catalog.charts(),
+                values=placeholders.filled(chart.values, resource)[0],
+                footprint=catalog.charts().get(chart.name),
+                # Helm adds them to every object, and the operators of our charts pass them on.
+                marks={"meta.helm.sh/release-name": chart.release, "meta.helm.sh/release-namespace": chart.namespace},
             )
         elif resource.type == ADDON_TYPE and not is_read(resource):
             addon = Addon(resource)
             footprint = catalog.addons().get(addon.name)
             namespace = footprint.namespace if footprint else ""
             yield _Installed(
-                resource=resource,
-                kind="add-on",
-                name=addon.name,
+                urn=resource.urn,
+                title=f"add-on {addon.name}",
                 release=addon.name,
                 namespace=namespace,
-                values=placeholders.filled(addon.configuration, resource)[0],
-                marks={},
                 makes_namespace=namespace not in _SYSTEM_NAMESPACES,
-                known=catalog.addons(),
+                values=placeholders.filled(addon.configuration, resource)[0],
+                footprint=footprint,
             )
-
-
-def _namespace(one: _Installed) -> Iterator[Object]:
-    if one.makes_namespace:
-        yield {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": one.namespace, "labels": {STANDS_IN_FOR_LABEL: one.release}},
-        }
 
 
 # -- what stands in for it -------------------------------------------------------------------------------------------------------
 
 
 def _objects(workload: WorkloadFootprint, one: _Installed) -> Iterator[Object]:
-    """The workload and, where its pods share one, their volume claim; nothing when the values switch it off."""
-    if not all(_is_on(_value(one.values, path), default) for path, default in workload.enabled_at):
-        return
+    """Yields the workload and the volume claim that its pods share, if any; nothing if the values disable the workload."""
+    for path, default in workload.enabled_at:
+        switch = _value(one.values, path)
+        if not (default if switch is None else is_true(switch)):
+            return
     name = workload.name.format(release=one.release)
     metadata = {
         "name": name,
-        "namespace": text(_value(one.values, workload.namespace_at)) or one.namespace if workload.namespace_at else one.namespace,
+        "namespace": text(_option(one.values, workload.namespace_at)) or one.namespace,
         "labels": {STANDS_IN_FOR_LABEL: one.release},
         **({"annotations": dict(one.marks)} if one.marks else {}),
     }
@@ -134,14 +123,14 @@ def _objects(workload: WorkloadFootprint, one: _Installed) -> Iterator[Object]:
     spec: Object = {"selector": {"matchLabels": selected}}
     claim, claimed = workload.claim.format(release=one.release), _claim(one.values, workload)
     if workload.kind != "DaemonSet":
-        given = whole(_value(one.values, workload.replicas_at)) if workload.replicas_at else None
+        given = whole(_option(one.values, workload.replicas_at))
         spec["replicas"] = workload.replicas if given is None else given
     if workload.kind == "StatefulSet":
         spec["serviceName"] = name
         if claimed:
             template = {"metadata": {"name": claim, "labels": {STANDS_IN_FOR_LABEL: one.release}}, "spec": claimed}
             spec["volumeClaimTemplates"] = [template]
-        if kept := table(_value(one.values, workload.claim_kept_at)) if workload.claim_kept_at else {}:
+        if kept := table(_option(one.values, workload.claim_kept_at)):
             spec["persistentVolumeClaimRetentionPolicy"] = kept
     elif claimed:
         pod["volumes"] = [{"name": "storage", "persistentVolumeClaim": {"claimName": claim}}]
@@ -152,29 +141,27 @@ def _objects(workload: WorkloadFootprint, one: _Installed) -> Iterator[Object]:
 
 def _pod(workload: WorkloadFootprint, one: _Installed, selected: Mapping[str, str]) -> Object:
     containers = [_container(container, workload, one) for container in workload.containers]
-    own: Object = {"containers": containers, "automountServiceAccountToken": False}
-    if workload.host_network:
-        own["hostNetwork"] = True
-    else:
-        # The strictest namespace takes them.
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": ZONE_LABEL,
+        "whenUnsatisfiable": "DoNotSchedule" if workload.spread == "required" else "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(selected)},
+    }
+    choices: Object = {
+        "hostNetwork": workload.host_network,
+        "priorityClassName": workload.priority,
+        "tolerations": list(workload.tolerations),
+        "affinity": _affinity(workload, selected),
+        "topologySpreadConstraints": [spread] if workload.spread else [],
+    }
+    own = {"containers": containers, "automountServiceAccountToken": False} | {
+        key: value for key, value in choices.items() if value
+    }
+    if not workload.host_network:
+        # So that namespaces of the strictest Pod Security level accept them.
         own["securityContext"] = restricted_pod(_NOBODY)
         for container in containers:
             container["securityContext"] = RESTRICTED_CONTAINER
-    if workload.priority:
-        own["priorityClassName"] = workload.priority
-    if workload.tolerations:
-        own["tolerations"] = list(workload.tolerations)
-    if affinity := _affinity(workload, selected):
-        own["affinity"] = affinity
-    if workload.spread:
-        own["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": ZONE_LABEL,
-                "whenUnsatisfiable": "DoNotSchedule" if workload.spread == "required" else "ScheduleAnyway",
-                "labelSelector": {"matchLabels": dict(selected)},
-            }
-        ]
     policies = _policies(workload, one.values)
     for constraint in items(policies.get("topologySpreadConstraints")):
         constraint.setdefault("labelSelector", {"matchLabels": dict(selected)})
@@ -195,9 +182,8 @@ def _container(container: ContainerFootprint, workload: WorkloadFootprint, one: 
 
 def _affinity(workload: WorkloadFootprint, selected: Mapping[str, str]) -> Object:
     found: Object = {}
-    expressions: list[Object] = []
-    if workload.without_label:
-        expressions.append({"key": workload.without_label, "operator": "DoesNotExist"})
+    without = workload.without_label
+    expressions: list[Object] = [{"key": without, "operator": "DoesNotExist"}] if without else []
     if workload.devices:
         expressions.append({"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": _INSTANCE_TYPES[workload.devices]()})
     if expressions:
@@ -213,7 +199,7 @@ def _affinity(workload: WorkloadFootprint, selected: Mapping[str, str]) -> Objec
 
 
 def _policies(workload: WorkloadFootprint, values: Mapping[str, Any]) -> Object:
-    """What the values say of where the pods go, each from the first place that has it."""
+    """Returns the placement that the values give, each setting from the first path that has it."""
     found: Object = {}
     for key in _POLICIES:
         given = (at(_value(values, path), key) for path in workload.place_at)
@@ -223,8 +209,8 @@ def _policies(workload: WorkloadFootprint, values: Mapping[str, Any]) -> Object:
 
 
 def _claim(values: Mapping[str, Any], workload: WorkloadFootprint) -> Object:
-    """The spec of a volume claim: as the values have it, or of a size that they switch on."""
-    given = table(_value(values, workload.claim_at)) if workload.claim_at else {}
+    """Returns the spec of the volume claim: as in the values, or of the size that they enable; empty for none."""
+    given = table(_option(values, workload.claim_at))
     if "resources" in given:
         return dict(given)
     if not is_true(given.get("enabled")):
@@ -237,8 +223,10 @@ def _claim(values: Mapping[str, Any], workload: WorkloadFootprint) -> Object:
 
 
 def _value(values: Any, path: str) -> Any:
+    """Returns the value at a dotted path; an empty path is the top."""
     return at(values, *path.split(".")) if path else values
 
 
-def _is_on(value: Any, default: bool) -> bool:
-    return default if value is None else is_true(value)
+def _option(values: Any, path: str) -> Any:
+    """Returns the value at a dotted path; an empty path has none."""
+    return _value(values, path) if path else None

@@ -1,7 +1,7 @@
-"""The objects of a recorded graph as an API server would get them, and the order in which Pulumi makes them.
+"""Turns a recorded graph into the objects that an API server gets, in the order in which Pulumi creates them.
 
-What a graph does not know in full (charts, EKS add-ons, remote components, node groups) is opaque: objects wait for it, and
-others of this package stand in for what it brings.
+What a graph does not know in full (charts, EKS add-ons, remote components, node groups) is opaque: objects wait for it, and other
+modules of this package stand in for what it brings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,12 @@ from typing import Any
 
 from eks_inference_tools.reading.addons import ADDON_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
-from eks_inference_tools.reading.pod_templates import group_kind
+from eks_inference_tools.reading.objects import group_kind
 from eks_inference_tools.simulate.world.placeholders import Placeholders, object_name, secret_data
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, joined, text
+from stackgraph.graph.values import at, joined, table, text
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.views.manifests import manifest
 
@@ -60,19 +60,18 @@ CLUSTER_SCOPED = frozenset(
 
 @dataclass(frozen=True)
 class ClusterObject:
-    """One object as the API server gets it.
+    """One object as it is sent to the API server.
 
-    ``manifest`` has apiVersion, kind, metadata.name and, where the kind has one, metadata.namespace. ``after`` holds the URNs of
-    the objects and opaque resources that must be there (and ready, unless they skip that) before Pulumi makes this one; deletion
-    goes the other way. ``delete_first`` is the option ``deleteBeforeReplace``. ``unsure`` are the paths of the manifest whose
-    value only a deployment knows and whose form is not known either: it is guessed there, or left out.
+    ``manifest`` has apiVersion, kind, metadata.name and, if the kind is namespaced, metadata.namespace. ``after`` holds the URNs
+    of the objects and opaque resources that Pulumi creates (and awaits, unless they skip that) before this one, and deletes after
+    it. ``delete_first`` is the option ``deleteBeforeReplace``. ``unsure`` lists the paths of values that are known only after
+    deployment and have no known form: they are guessed or left out.
     """
 
     urn: str
     manifest: dict[str, Any]
     after: frozenset[str]
     title: str
-    skip_await: bool = False
     delete_first: bool = False
     unsure: tuple[str, ...] = ()
 
@@ -82,7 +81,7 @@ class ClusterObject:
 
     @property
     def group(self) -> str:
-        """The API group; ``""`` for the core group."""
+        """The API group; ``""`` is the core group."""
         return self.manifest["apiVersion"].rpartition("/")[0]
 
     @property
@@ -96,10 +95,10 @@ class ClusterObject:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Something that objects wait for and whose inside the graph does not know.
+    """A resource that objects wait for and whose contents the graph does not know.
 
     ``kind`` is ``chart``, ``add-on``, ``remote`` (a component of a plugin) or ``nodes`` (a managed node group). ``name`` and
-    ``namespace`` are those of the Helm release; an add-on has its EKS name. ``after`` is as with objects.
+    ``namespace`` are those of the Helm release; an add-on has its EKS name. ``after`` is as in ``ClusterObject``.
     """
 
     urn: str
@@ -112,63 +111,55 @@ class Opaque:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A Kubernetes resource of the graph that no object can be made of here, and why."""
+    """A Kubernetes resource of the graph that cannot become an object, and why."""
 
-    urn: str
     title: str
     reason: str
 
 
 def cluster_objects(graph: Graph) -> tuple[ClusterObject, ...]:
-    """Every object of the graph that can be given to an API server; each comes after what it waits for.
+    """Returns every object of the graph that an API server can be sent; each comes after what it waits for.
 
-    Raises ``ProblemsFound`` where two resources make the same object: one control plane cannot hold both.
+    Raises ``ProblemsFound`` if two resources create the same object: one control plane cannot hold both.
     """
-    found = _objects(graph)
+    placeholders = Placeholders(graph)
+    resources = [one for one in graph.resources if is_kubernetes_object(one) and not _no_object(one)]
+    found = {resource.urn: _object(graph, resource, placeholders) for resource in resources}
     _refuse_twins(graph, found.values())
-    # Sorted, so that the order is the same in every run.
-    sorter = TopologicalSorter({urn: sorted(_after(graph, urn)) for urn in sorted(_nodes(graph))})
+    # Sorted for the same order in every run.
+    nodes = sorted({resource.urn for resource in graph.resources if _is_node(resource)})
+    sorter = TopologicalSorter({urn: sorted(_after(graph, urn)) for urn in nodes})
     return tuple(found[urn] for urn in sorter.static_order() if urn in found)
 
 
 def opaque_of(graph: Graph) -> tuple[Opaque, ...]:
-    """Charts, add-ons, remote components and node groups, in the graph's order."""
+    """Returns the charts, add-ons, remote components and node groups in the order of the graph."""
     return tuple(_opaque(graph, resource) for resource in graph.resources if _opaque_kind(resource))
 
 
 def left_out(graph: Graph) -> tuple[LeftOut, ...]:
-    """Resources that stand for no whole object, in the graph's order."""
+    """Returns the resources that cannot become an object, in the order of the graph."""
     return tuple(
-        LeftOut(resource.urn, _title(resource, manifest(resource)), reason)
+        LeftOut(_title(resource, manifest(resource)), reason)
         for resource in graph.resources
         if is_kubernetes_object(resource) and (reason := _no_object(resource))
     )
 
 
-def _objects(graph: Graph) -> dict[str, ClusterObject]:
-    placeholders = Placeholders(graph)
-    return {
-        resource.urn: _object(graph, resource, placeholders)
-        for resource in graph.resources
-        if is_kubernetes_object(resource) and not _no_object(resource)
-    }
-
-
 def _no_object(resource: Resource) -> str:
-    """Why a resource is no object that an API server could be given whole; ``""`` for one that is."""
+    """Returns why a resource cannot become an object; ``""`` if it can."""
     kind = resource.type.rpartition(":")[2]
     if kind.endswith("Patch"):
-        return "it patches an object that is there already, and a simulated cluster has only what the stack makes"
+        return "it patches an existing object, and a simulated cluster has only what the stack creates"
     if kind.endswith("List") and isinstance(resource.inputs.get("items"), list | tuple):
-        return "an API server takes no list: each of its objects needs a resource of its own"
+        return "an API server accepts no lists: each object needs a resource of its own"
     recorded = manifest(resource)
     if hidden := [key for key, value in recorded.items() if is_token(value) and key not in ("data", "stringData")]:
-        return f"its {', '.join(hidden)} is only known to a deployment"
-    metadata = recorded.get("metadata")
-    named = {"apiVersion": recorded["apiVersion"], "kind": recorded["kind"]}
-    named |= {key: at(metadata, key) for key in ("name", "namespace") if at(metadata, key) is not None}
+        return f"its {', '.join(hidden)} is known only after deployment"
+    named = {key: recorded[key] for key in ("apiVersion", "kind")}
+    named |= {key: value for key in ("name", "namespace") if (value := at(recorded, "metadata", key)) is not None}
     odd = [key for key, value in named.items() if not isinstance(value, str)]
-    return f"its {', '.join(odd)} is no text" if odd else ""
+    return f"its {', '.join(odd)} is not a string" if odd else ""
 
 
 def _object(graph: Graph, resource: Resource, placeholders: Placeholders) -> ClusterObject:
@@ -176,26 +167,22 @@ def _object(graph: Graph, resource: Resource, placeholders: Placeholders) -> Clu
     if (recorded["apiVersion"], recorded["kind"]) == ("v1", "Secret"):
         secret_data(recorded)
     filled, unsure = placeholders.filled(recorded, resource)
-    metadata = filled.get("metadata")
-    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    metadata = filled["metadata"] = dict(table(filled.get("metadata")))
     metadata["name"] = object_name(metadata, resource)
-    namespace = metadata.get("namespace") or _default_namespace(graph, resource, filled)
-    if namespace:
+    if namespace := metadata.get("namespace") or _default_namespace(graph, resource, filled):
         metadata["namespace"] = namespace
-    filled["metadata"] = metadata
     return ClusterObject(
         urn=resource.urn,
         manifest=filled,
         after=frozenset(_after(graph, resource.urn)),
         title=_title(resource, filled),
-        skip_await=text(at(metadata, "annotations", SKIP_AWAIT)) == "true",
         delete_first=resource.options.get("deleteBeforeReplace") is True,
         unsure=unsure,
     )
 
 
 def _default_namespace(graph: Graph, resource: Resource, filled: Mapping[str, Any]) -> str:
-    """What Pulumi takes where a program gives none. Of custom kinds only their schema tells whether they have one."""
+    """Returns the namespace that Pulumi defaults to; ``""`` for custom kinds, as only their schema tells the scope."""
     provider = graph.by_urn.get(resource.provider)
     chosen = provider.inputs.get("namespace") if provider else None
     group = text(filled["apiVersion"]).rpartition("/")[0]
@@ -219,9 +206,9 @@ def _refuse_twins(graph: Graph, objects: Iterable[ClusterObject]) -> None:
         if other is not item:
             problems.append(
                 Problem(
-                    f"two resources make {item.title}",
+                    f"two resources create {item.title}",
                     given=" and ".join(graph.by_urn[urn].name for urn in (other.urn, item.urn)),
-                    allowed="one; a simulation plays one cluster",
+                    allowed="one resource per object",
                 )
             )
     if problems:
@@ -243,26 +230,14 @@ def _opaque_kind(resource: Resource) -> str:
 
 def _opaque(graph: Graph, resource: Resource) -> Opaque:
     kind, inputs = _opaque_kind(resource), resource.inputs
-    name, namespace = text(inputs.get("name")) or resource.name, ""
-    if kind == "chart":
-        namespace = text(inputs.get("namespace")) or "default"
-        title = f"chart {namespace}/{name}"
-    elif kind == "add-on":
-        name = text(inputs.get("addonName"))
-        title = f"add-on {name}"
-    elif kind == "nodes":
-        name = text(inputs.get("nodeGroupName")) or resource.name
-        title = f"node group {name}"
-    else:
-        title = f"{short_component_type(resource.type)} {name}"
+    name = text(inputs.get({"add-on": "addonName", "nodes": "nodeGroupName"}.get(kind, "name"))) or resource.name
+    namespace = (text(inputs.get("namespace")) or "default") if kind == "chart" else ""
+    titles = {"remote": short_component_type(resource.type), "nodes": "node group"}
+    title = f"{titles.get(kind, kind)} {joined(namespace, name, by='/')}"
     return Opaque(resource.urn, title, kind, name, namespace, frozenset(_after(graph, resource.urn)))
 
 
 # -- order -----------------------------------------------------------------------------------------------------------------------
-
-
-def _nodes(graph: Graph) -> set[str]:
-    return {r.urn for r in graph.resources if _is_node(r)}
 
 
 def _is_node(resource: Resource) -> bool:
@@ -270,7 +245,7 @@ def _is_node(resource: Resource) -> bool:
 
 
 def _after(graph: Graph, urn: str) -> set[str]:
-    """The nearest objects and opaque resources below a resource, through everything else (roles, providers, components)."""
+    """Returns the nearest objects and opaque resources that a resource depends on, directly or through other resources."""
     found: set[str] = set()
     seen = {urn}
     waiting = [urn]
@@ -278,17 +253,14 @@ def _after(graph: Graph, urn: str) -> set[str]:
         for below in _below(graph.by_urn[waiting.pop()]) - seen:
             seen.add(below)
             resource = graph.by_urn.get(below)
-            if resource is None:
-                continue
-            if _is_node(resource):
+            if resource and _is_node(resource):
                 found.add(below)
-            else:
+            elif resource:
                 waiting.append(below)
     return found
 
 
 def _below(resource: Resource) -> set[str]:
-    """What must be registered before a resource can be: as `GetAllDependencies` of the engine has it, the parent included."""
+    """Returns what must be registered before a resource: as in the engine's `GetAllDependencies`, with the parent."""
     named = {*resource.dependencies, *(urn for urns in resource.property_dependencies.values() for urn in urns)}
-    deleted_with = resource.options.get("deletedWith")
-    return (named | {resource.parent, resource.provider} | ({deleted_with} if deleted_with else set())) - {""}
+    return (named | {resource.parent, resource.provider, resource.options.get("deletedWith") or ""}) - {""}

@@ -1,33 +1,35 @@
-"""Values of the right form for what only a deployment knows, so that an API server can judge an object before there is one.
+"""Fills in well-formed values for what is known only after deployment, so that an API server can judge an object before that.
 
-A recorded graph holds ``<net-private-a.id>`` for the id of a subnet and ``[secret]`` for a secret. What stands in for them here
-is made up, the same in every run, and has the form that AWS gives such a value. Text that merely looks alike (``<pod>`` in a
-configuration file) stays as it is: only what names a resource of the graph is a token.
+A recorded graph holds ``<net-private-a.id>`` for the id of a subnet and ``[secret]`` for a secret. The values that replace them
+are made up, the same in every run, and formatted as AWS formats them. Similar text (``<pod>`` in a configuration file) stays:
+only what names a resource of the graph is a token.
 """
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
+from eks_inference_tools.reading.machines import known
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import SECRET, UNKNOWN, is_token
 from stackgraph.graph.values import plain, text
 
 ACCOUNT = "111122223333"
-"""The account of AWS's own examples."""
+"""The account id in AWS's own examples."""
 
 SECRET_TEXT = "made-up-secret-of-a-simulation"
 UNKNOWN_TEXT = "unknown-before-deployment"
 
+# Used if neither the graph nor a provider tells the region.
 _REGION = "us-west-2"
 _TOKEN = re.compile(r"<([^<>]+\.\w+)>")
 
-# By type of resource, the form of its outputs. Sources: the AWS references of the services (resource ids: a prefix and 17
-# hexadecimal digits; ECR: `account.dkr.ecr.region.amazonaws.com/name`; EKS endpoints; SQS queue URLs) and, for ids, what the
-# providers document under "Outputs". `name` is the name the resource has or that Pulumi would give it.
+# The form of outputs by type of resource. Sources: the AWS references of the services (resource ids: a prefix and 17 hexadecimal
+# digits; ECR: `account.dkr.ecr.region.amazonaws.com/name`; EKS endpoints; SQS queue URLs) and, for ids, the "Outputs" in the
+# documentation of the providers. `name` is the resource's name or the one that Pulumi would generate.
 _FORMS: Mapping[str, Mapping[str, str]] = {
     "aws:cloudwatch/logGroup:LogGroup": {"id": "{name}"},
     "aws:ec2/eip:Eip": {"id": "eipalloc-{digits}", "publicIp": "192.0.2.10"},
@@ -92,7 +94,7 @@ _FORMS: Mapping[str, Mapping[str, str]] = {
     "kubernetes:helm.sh/v3:Release": {"id": "{name}", "name": "{name}", "status.name": "{name}"},
 }
 
-# By the end of an output's name, whatever the resource is.
+# The form of outputs of other resources, by the end of the output's name.
 _ENDINGS: Mapping[str, str] = {
     "accountid": "{account}",
     "arn": "arn:aws:{service}:{region}:{account}:{name}",
@@ -110,10 +112,10 @@ _ENDINGS: Mapping[str, str] = {
     "vpcid": "vpc-{digits}",
 }
 
-# Where a resource has its name, if not in `name`.
+# The input that holds the name of a resource, if not `name`.
 _NAME_KEYS: Mapping[str, str] = {"aws:s3/bucket:Bucket": "bucket", "aws:eks/nodeGroup:NodeGroup": "nodeGroupName"}
 
-# Keys of Kubernetes objects whose value, and tables whose values, are texts: an unknown or secret text there is still a text.
+# Keys of Kubernetes objects whose value is a string, and maps with string values: an unknown or secret value is a string, too.
 _TEXT_KEYS = frozenset(
     (
         "clusterName",
@@ -134,7 +136,7 @@ _TEXT_TABLES = frozenset(
     ("annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "parameters", "stringData")
 )
 
-# Keys that an API server wants in a Secret of that type, and what it parses (Kubernetes, Secret types).
+# Keys that an API server requires by type of Secret, and contents that it parses (Kubernetes, Secret types).
 _SECRET_KEYS: Mapping[str, tuple[str, ...]] = {
     "kubernetes.io/basic-auth": ("username", "password"),
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -142,16 +144,13 @@ _SECRET_KEYS: Mapping[str, tuple[str, ...]] = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
-_SECRET_DOCUMENTS: Mapping[str, str] = {
-    ".dockercfg": json.dumps({}),
-    ".dockerconfigjson": json.dumps({"auths": {}}),
-}
+_SECRET_DOCUMENTS = {".dockercfg": "{}", ".dockerconfigjson": '{"auths": {}}'}
 
 _DROPPED = object()
 
 
 class Placeholders:
-    """Fills the values of one graph's objects."""
+    """Fills in values for the objects of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -160,10 +159,10 @@ class Placeholders:
             self._by_name.setdefault(resource.name, []).append(resource)
 
     def filled(self, value: Mapping[str, Any], owner: Resource) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The value without a token, and the paths at which it is a guess or is left out.
+        """Returns the value without tokens, and the paths of values that are guessed or left out.
 
-        A token that names a resource becomes a value of that output's form. ``<unknown>`` and ``[secret]`` become made-up texts
-        where a text is wanted, and are left out elsewhere: nothing tells what they would be.
+        A token that names a resource becomes a value in the form of that output. ``<unknown>`` and ``[secret]`` become made-up
+        strings where a string is required, and are left out elsewhere.
         """
         unsure: list[str] = []
         found = self._fill(value, owner, (), unsure)
@@ -186,21 +185,21 @@ class Placeholders:
         return self.resolved(value, owner, unsure, ".".join(path))
 
     def resolved(self, value: str, owner: Resource, unsure: list[str] | None = None, path: str = "") -> str:
-        """The text with every token in it replaced."""
+        """Returns the text with all its tokens replaced."""
 
         def stand_in(match: re.Match[str]) -> str:
             found = self._named(match[1], owner)
             if found is None:
                 return match[0]
-            known, sure = self._output(*found)
+            filled, sure = self._output(*found)
             if not sure and unsure is not None:
                 unsure.append(path)
-            return known
+            return filled
 
         return _TOKEN.sub(stand_in, value)
 
     def _named(self, inside: str, owner: Resource) -> tuple[Resource, str] | None:
-        """The resource and the output that a token names; the longest name wins, then what the owner depends on."""
+        """Returns the resource and the output that a token names. The longest name wins, then a dependency of the owner."""
         for end in (at.start() for at in reversed(list(re.finditer(r"\.", inside)))):
             candidates = self._by_name.get(inside[:end], [])
             if candidates:
@@ -210,7 +209,7 @@ class Placeholders:
         return None
 
     def _output(self, resource: Resource, output: str) -> tuple[str, bool]:
-        """An output of a resource, and whether its form is known."""
+        """Returns an output of a resource, and whether its form is known."""
         own = resource.inputs.get(output)
         if isinstance(own, str) and not is_token(own):
             return self.resolved(own, resource), True
@@ -227,10 +226,10 @@ class Placeholders:
             "digits": f"0{digest[:16]}",
             "key": digest[:32].upper(),
             "name": self._name(resource, digest),
-            "region": self._region(resource),
+            "region": region_of(self._graph, resource),
             "service": resource.type.partition(":")[2].partition("/")[0],
             "short": digest[:10],
-            "uuid": "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])),
+            "uuid": str(UUID(digest[:32])),
         }
         return (form or "{name}").format_map(values), sure
 
@@ -238,27 +237,26 @@ class Placeholders:
         given = resource.inputs.get(_NAME_KEYS.get(resource.type, "name"))
         if isinstance(given, str) and not is_token(given):
             return self.resolved(given, resource)
-        # What Pulumi calls a resource that gets no name: its logical name and seven hexadecimal digits.
+        # Pulumi's auto-naming: the logical name and seven hexadecimal digits.
         return resource.name if resource.package == "eks" else f"{resource.name}-{digest[:7]}"
 
     def _of_object(self, resource: Resource, output: str) -> str:
         metadata = resource.inputs.get("metadata")
-        known = {"metadata": metadata} if isinstance(metadata, Mapping) else {}
-        name = object_name(self.filled(known, resource)[0].get("metadata", {}), resource)
-        namespace = text(known.get("metadata", {}).get("namespace")) or "default"
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        name = object_name(self.filled(metadata, resource)[0], resource)
+        namespace = text(metadata.get("namespace")) or "default"
         return {"metadata.name": name, "metadata.namespace": namespace}.get(output, f"{namespace}/{name}")
 
-    def _region(self, resource: Resource) -> str:
-        provider = self._graph.by_urn.get(resource.provider)
-        region = resource.inputs.get("region") or (provider.inputs.get("region") if provider else None)
-        if isinstance(region, str) and not is_token(region):
-            return region
-        known = (p.inputs.get("region") for p in self._graph.of_type("pulumi:providers:aws"))
-        return next((one for one in known if isinstance(one, str) and not is_token(one)), _REGION)
+
+def region_of(graph: Graph, resource: Resource | None) -> str:
+    """Returns the region of a resource or its provider, else that of the graph's AWS providers, else a made-up one."""
+    provider = graph.by_urn.get(resource.provider) if resource else None
+    candidates = (resource, provider, *graph.of_type("pulumi:providers:aws"))
+    return next((found for one in candidates if one and (found := known(one.inputs.get("region")))), _REGION)
 
 
 def object_name(metadata: Mapping[str, Any], resource: Resource) -> str:
-    """The name an object gets: its own, one made of its prefix, or the logical name, which Pulumi lengthens by random digits."""
+    """Returns an object's name: the given one, one with the given prefix, or the logical name (Pulumi adds random digits)."""
     if name := metadata.get("name"):
         return name
     prefix = metadata.get("generateName")
@@ -266,7 +264,7 @@ def object_name(metadata: Mapping[str, Any], resource: Resource) -> str:
 
 
 def secret_data(manifest: dict[str, Any]) -> None:
-    """Gives a Secret, of which a graph only keeps the keys, made-up contents in the encoding that an API server wants."""
+    """Gives a Secret made-up contents in the encoding of the API: a graph keeps only the keys."""
     kind = text(manifest.get("type"))
     wanted = _SECRET_KEYS.get(kind, ())
     for key in ("data", "stringData"):

@@ -1,7 +1,7 @@
-"""The custom resource definitions that a stack's objects are checked against: the real ones where they can be had, else our own.
+"""Finds the custom resource definitions (CRDs) that a stack's objects are checked against: the projects' own, or else ours.
 
-Ours (``assets/<group>.yaml``) are written from the published API references and say so wherever they are named. The pod templates
-in them are the API server's own schemas, so that a pod inside a RayService is judged as strictly as any other.
+Ours (``assets/<group>.yaml``) follow the published API references and are named as ours wherever they appear. The pod templates
+in them are the API server's own schemas, so a pod inside a RayService is checked as strictly as any other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,19 +18,17 @@ from eks_inference_tools.simulate.world.objects import ClusterObject
 
 _OURS = ("leaderworkerset.x-k8s.io.yaml", "ray.io.yaml")
 
-# Kinds that a group's controller makes by itself, or that its other kinds mean nothing without.
-_TOGETHER: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "karpenter.sh": (("karpenter.sh", "NodePool"), ("karpenter.sh", "NodeClaim"), ("karpenter.k8s.aws", "EC2NodeClass")),
-    "karpenter.k8s.aws": (("karpenter.sh", "NodePool"), ("karpenter.sh", "NodeClaim"), ("karpenter.k8s.aws", "EC2NodeClass")),
-}
+# Kinds that the controller of a group creates itself, or that its other kinds require.
+_OF_KARPENTER = (("karpenter.sh", "NodePool"), ("karpenter.sh", "NodeClaim"), ("karpenter.k8s.aws", "EC2NodeClass"))
+_TOGETHER = {"karpenter.sh": _OF_KARPENTER, "karpenter.k8s.aws": _OF_KARPENTER}
 
-# Where an API server says what its own kinds look like.
+# Where an API server publishes the schemas of its own kinds.
 _OPENAPI = ("/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/apis/networking.k8s.io/v1")
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A CustomResourceDefinition, and whose it is: ``CRD of karpenter-provider-aws v1.14.1`` or ``schema of ours, after …``."""
+    """A CustomResourceDefinition and its origin: ``CRD of karpenter-provider-aws v1.14.1`` or ``schema of ours, after …``."""
 
     manifest: dict[str, Any]
     origin: str
@@ -43,17 +41,17 @@ class Definition:
 
     @property
     def resource(self) -> str:
-        """As kubectl names it: ``rayservices.ray.io``."""
+        """The name that kubectl uses: ``rayservices.ray.io``."""
         return self.manifest["metadata"]["name"]
 
 
 def definitions_for(
     objects: Iterable[ClusterObject], real: Iterable[Mapping[str, Any]], kubernetes: Mapping[str, Any]
 ) -> tuple[Definition, ...]:
-    """The definitions of every custom kind that the objects use, by name. Kinds without any are left out.
+    """Returns the known definitions of all custom kinds that the objects use, sorted by kind.
 
-    ``real`` are definitions as their projects ship them (``Toolchain.definitions``); one of them is preferred to ours.
-    ``kubernetes`` are the API server's own schemas (``kubernetes_schemas``).
+    ``real`` are the projects' own definitions (``Toolchain.definitions``), which are preferred to ours. ``kubernetes`` are the
+    API server's own schemas (``kubernetes_schemas``).
     """
     used = {(item.group, item.kind) for item in objects}
     wanted = used.union(*(_TOGETHER.get(group, ()) for group, _ in used))
@@ -66,7 +64,7 @@ def definitions_for(
 
 
 def kubernetes_schemas(api: Api) -> dict[str, Any]:
-    """The API server's own schemas that definitions of ours refer to, by full name."""
+    """Returns the API server's own schemas that our definitions refer to, by full name."""
     return {name: schema for path in _OPENAPI for name, schema in api.raw("GET", path)["components"]["schemas"].items()}
 
 
@@ -95,7 +93,7 @@ def _ours(document: Mapping[str, Any], kind: str, kubernetes: Mapping[str, Any])
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": _structural(known[row["spec"]], known),
-            # Controllers and their stand-ins write it; nobody else does.
+            # Only controllers and their stand-ins write the status.
             "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         },
         "x-kubernetes-validations": row["rules"],
@@ -122,9 +120,9 @@ def _ours(document: Mapping[str, Any], kind: str, kubernetes: Mapping[str, Any])
     return Definition(manifest, document["origin"])
 
 
-# -- from OpenAPI to what a definition may hold ----------------------------------------------------------------------------------
-# Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions": a structural schema has no references, gives every value
-# a type, and marks the two types of Kubernetes that are number or text.
+# -- from OpenAPI to structural schemas ------------------------------------------------------------------------------------------
+# Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions": a structural schema has no references, types every
+# value, and marks the two types of Kubernetes that are an integer or a string.
 
 _QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
 _NUMBER_OR_TEXT = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
@@ -132,7 +130,7 @@ _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {**_NUMBER_OR_TEXT, "pattern": _QUANTITY},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _NUMBER_OR_TEXT,
-    # What a template may say of the object it makes; the rest is the API server's to fill in.
+    # What a template may set; the API server fills in the rest.
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
         "type": "object",
         "properties": {
@@ -170,7 +168,7 @@ _KEPT = frozenset(
 
 
 def _structural(schema: Mapping[str, Any], known: Mapping[str, Any], *, builtin: bool = False) -> dict[str, Any]:
-    """The schema with everything it refers to put in its place. ``builtin`` is one of Kubernetes."""
+    """Returns the schema with all its references resolved. ``builtin`` marks schemas of Kubernetes itself."""
     base: dict[str, Any] = {}
     for part in (schema, *schema.get("allOf", ())):
         if "$ref" in part:
@@ -179,12 +177,16 @@ def _structural(schema: Mapping[str, Any], known: Mapping[str, Any], *, builtin:
             base = dict(special) if special else _structural(known[name], known, builtin=name.startswith("io.k8s."))
     found = base | {key: value for key, value in schema.items() if key in _KEPT}
     if builtin:
-        # Kubernetes gives what Go cannot leave out a default of nothing; only `_properties` can tell it from a real one.
+        # Kubernetes gives fields that Go always serializes an empty default. Only the parent schema can tell it from a real one.
         found.pop("default", None)
     if "required" in base:
         found["required"] = sorted({*base["required"], *schema.get("required", ())})
     if "properties" in schema:
-        found["properties"] = _properties(schema, known, builtin=builtin)
+        properties = {key: _structural(value, known, builtin=builtin) for key, value in schema["properties"].items()}
+        for key, value in schema["properties"].items() if builtin else ():
+            if value.get("default", {}) != {} and key not in schema.get("required", ()):
+                properties[key]["default"] = value["default"]
+        found["properties"] = properties
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), Mapping):
             found[key] = _structural(schema[key], known, builtin=builtin)
@@ -192,13 +194,4 @@ def _structural(schema: Mapping[str, Any], known: Mapping[str, Any], *, builtin:
         found["anyOf"] = schema["anyOf"]
     if found.get("type") == "object" and not found.keys() & {"properties", "additionalProperties"}:
         found["x-kubernetes-preserve-unknown-fields"] = True
-    return found
-
-
-def _properties(schema: Mapping[str, Any], known: Mapping[str, Any], *, builtin: bool) -> dict[str, Any]:
-    found = {key: _structural(value, known, builtin=builtin) for key, value in schema["properties"].items()}
-    if builtin:
-        for key, value in schema["properties"].items():
-            if "default" in value and value["default"] != {} and key not in schema.get("required", ()):
-                found[key]["default"] = value["default"]
     return found

@@ -1,8 +1,8 @@
-// Searching and walking through the resources. Without this script everything can be read: items are <details>.
+// Search and keyboard navigation for the resources. The page can be read without it: items are <details>.
 "use strict";
 (() => {
   const tree = document.getElementById("tree");
-  if (!tree) return; // a program that makes nothing
+  if (!tree) return; // the program creates no resources
   const search = document.getElementById("search");
   const type = document.getElementById("type");
   const found = document.getElementById("found");
@@ -10,7 +10,7 @@
   const tools = document.getElementById("tools");
   tools.hidden = false;
 
-  // -- what is where ---------------------------------------------------------------------------------------------------------
+  // -- structure -------------------------------------------------------------------------------------------------------------
 
   const known = new Set(items);
   const detailsOf = (li) => li.firstElementChild;
@@ -26,7 +26,7 @@
   const isShown = (li) => !li.hidden && !li.parentElement.closest("details:not([open]), li[hidden]");
   const shown = () => items.filter(isShown);
 
-  // -- one tab stop, arrow keys from there (as WAI-ARIA describes for trees) -------------------------------------------------------
+  // -- one tab stop, then arrow keys (WAI-ARIA tree pattern) -----------------------------------------------------------------------
 
   let current = items[0];
   const stopAt = (li) => {
@@ -71,8 +71,8 @@
 
   // -- search -------------------------------------------------------------------------------------------------------------------
 
-  // Of what contains others its own line; of all else also what is known of it, but not the names of its neighbours. A URN has the
-  // types of everything around: it is searched for what begins like one.
+  // Parents are searched in their own line, leaves also in their details, without the names of related resources. A URN contains
+  // the types of all parents, so only words that begin like one are searched in it.
   const PLACES = "summary, pre, dd > code:not(.urn)";
   const texts = new Map();
   const textOf = (li) => {
@@ -94,9 +94,9 @@
     for (const snippet of tree.querySelectorAll(".snippet")) snippet.remove();
     const wanted = (li) => (!type.value || li.dataset.type === type.value) && words.every((word) => has(li, word));
     hits = new Set(items.filter(wanted));
-    const leading = new Set(); // to a hit
+    const leading = new Set(); // ancestors of a hit
     for (const li of hits) for (let one = parents.get(li); one && !leading.has(one); one = parents.get(one)) leading.add(one);
-    const free = new Set(); // inside of a hit with no other hit inside: whoever opens it sees everything
+    const free = new Set(); // descendants of a hit without further hits inside: opening it shows all of them
     for (const li of items) {
       const parent = parents.get(li);
       if (free.has(parent) || (hits.has(parent) && !leading.has(parent))) free.add(li);
@@ -114,7 +114,7 @@
     if (!isShown(current)) stopAt(shown()[0] ?? current);
   };
 
-  // The line in which something was found, where that is not the item's own.
+  // Shows the line with the match, unless it is the item's own.
   const explain = (li, words) => {
     const row = summaryOf(li).textContent.toLowerCase();
     const word = words.find((word) => !row.includes(word));
@@ -199,7 +199,7 @@
     target.scrollIntoView();
   };
   window.addEventListener("hashchange", follow);
-  // A link to where one already is changes no address.
+  // A link to the current address causes no hashchange event.
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a");
     if (link && (link.hash ?? link.href?.baseVal) === location.hash && location.hash) follow();

@@ -1,10 +1,11 @@
-"""Where pods landed: what nodes have, what pods took of it, what is left, and why a pod is on none. Pure."""
+"""Reads where pods were scheduled: what nodes offer, what pods take, what is left, and why a pod is pending. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
@@ -21,22 +22,24 @@ from eks_inference_tools.reading.live_objects import (
     has_ended,
     identity_of,
     labels_of,
+    name_of,
     node_of,
     title_of,
 )
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
+from eks_inference_tools.simulate.world.amounts import Amounts, add
 from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from stackgraph.graph.values import at, items, joined, text
 
-Amounts = Mapping[str, Decimal]
-
 
 @dataclass(frozen=True)
-class LandedPod:
-    """A pod on a node. ``owner`` is what made it (``Deployment demo/server``); ``devices`` are the indices that the scheduler
-    extension gave it, empty where it gave none; ``stands_in_for`` names the chart or add-on whose pod it stands in for.
+class ScheduledPod:
+    """A pod on a node.
+
+    ``owner`` is what created it (``Deployment demo/server``). ``devices`` are the indices that the scheduler extension assigned.
+    ``stands_in_for`` names the chart or add-on whose pod this one replaces.
     """
 
     namespace: str
@@ -49,24 +52,23 @@ class LandedPod:
 
 
 @dataclass(frozen=True)
-class LandedNode:
-    """A node with the pods that hold a part of it; ``ended`` are the owners of pods that ran here and are done."""
+class NodeWithPods:
+    """A node and the pods that hold part of it. ``ended`` names the owners of pods that finished here."""
 
     name: str
     pool: str
     type_name: str
     zone: str
     allocatable: Amounts
-    pods: tuple[LandedPod, ...]
+    pods: tuple[ScheduledPod, ...]
     ended: tuple[str, ...] = ()
 
     @cached_property
     def taken(self) -> Amounts:
-        """What the pods asked for, by resource; ``pods`` is their number."""
+        """The sum of the pods' requests by resource; ``pods`` is their number."""
         total = {"pods": Decimal(len(self.pods))}
         for pod in self.pods:
-            for name, value in pod.requests.items():
-                total[name] = total.get(name, Decimal()) + value
+            add(total, pod.requests)
         return total
 
     def idle(self, resource: str) -> Decimal:
@@ -74,14 +76,14 @@ class LandedNode:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The device resources it offers; NeuronCores, which are parts of devices, only where somebody asked for them."""
+        """The device resources that it offers. NeuronCores, which are parts of devices, count only if a pod requests them."""
         offered = (name for name, value in self.allocatable.items() if "/" in name and value)
         return tuple(sorted(name for name in offered if name != CORE_RESOURCE or self.taken.get(name)))
 
 
 @dataclass(frozen=True)
 class PendingPod:
-    """A pod on no node, or one that could not even be made (then ``name`` is empty). ``said`` are the cluster's own words."""
+    """A pod on no node, or one that could not be created (its ``name`` is empty). ``said`` is the cluster's own message."""
 
     namespace: str
     name: str
@@ -91,10 +93,10 @@ class PendingPod:
 
 
 @dataclass(frozen=True)
-class Landing:
-    """Pods x nodes at one moment."""
+class ScheduledPods:
+    """All nodes and pods at one moment."""
 
-    nodes: tuple[LandedNode, ...]
+    nodes: tuple[NodeWithPods, ...]
     pending: tuple[PendingPod, ...]
 
     @property
@@ -102,7 +104,7 @@ class Landing:
         return sum(len(node.pods) for node in self.nodes)
 
     def idle_devices(self) -> Mapping[str, Mapping[str, int]]:
-        """Devices that nobody uses, by resource and node."""
+        """Returns the unused devices by resource and node."""
         found: dict[str, dict[str, int]] = {}
         for node in self.nodes:
             for resource in node.devices:
@@ -111,17 +113,17 @@ class Landing:
         return found
 
 
-# What Kubernetes puts before the words of an event that came often.
+# The prefix of Kubernetes for the message of a repeated event.
 _COMBINED = "(combined from similar events): "
 
 READS = (NODES, PODS, "events", REPLICA_SETS)
-"""The resources that ``landing`` is made of."""
+"""The resources that ``scheduled_pods`` reads."""
 
 
-def landing(seen: Seen) -> Landing:
-    """From lists of objects by resource (``READS``)."""
+def scheduled_pods(seen: Seen) -> ScheduledPods:
+    """Reads the nodes and pods from lists of objects by resource (``READS``)."""
     makers = {identity_of(replicas): _maker(replicas) for replicas in seen[REPLICA_SETS]}
-    here: dict[str, list[LandedPod]] = {}
+    here: dict[str, list[ScheduledPod]] = {}
     ended: dict[str, list[str]] = {}
     pending: list[PendingPod] = []
     for pod in seen[PODS]:
@@ -130,46 +132,44 @@ def landing(seen: Seen) -> Landing:
         if has_ended(pod):
             ended.setdefault(node, []).append(owner)
         elif node:
-            here.setdefault(node, []).append(_landed(pod, owner))
+            devices = text(annotations_of(pod).get(DEVICES_ANNOTATION)).split(",")
+            scheduled = ScheduledPod(
+                *identity_of(pod),
+                owner=owner,
+                requests=PodSpec(pod["spec"]).requests,
+                devices=tuple(int(device) for device in devices if device.isdecimal()),
+                stands_in_for=text(labels_of(pod).get(STANDS_IN_FOR_LABEL)),
+                on_each_node=owner.startswith("DaemonSet "),
+            )
+            here.setdefault(node, []).append(scheduled)
         else:
             pending.append(PendingPod(*identity_of(pod), owner, PodSpec(pod["spec"]).requests, _scheduler_said(pod)))
     pending += _never_made(seen, makers)
-    nodes = (_node(node, here, ended) for node in seen[NODES])
-    return Landing(
+    nodes = [
+        NodeWithPods(
+            name=name_of(node),
+            pool=text(labels_of(node).get(POOL_LABEL)),
+            type_name=text(labels_of(node).get(INSTANCE_TYPE_LABEL)),
+            zone=text(labels_of(node).get(ZONE_LABEL)),
+            allocatable=quantities(at(node, "status", "allocatable")),
+            pods=tuple(sorted(here.get(name_of(node), ()), key=_shown_first)),
+            ended=tuple(sorted(ended.get(name_of(node), ()))),
+        )
+        for node in seen[NODES]
+    ]
+    return ScheduledPods(
         nodes=tuple(sorted(nodes, key=lambda node: (not node.devices, node.pool, node.name))),
         pending=tuple(sorted(pending, key=lambda pod: (pod.owner, pod.name))),
     )
 
 
-def _node(node: Object, here: Mapping[str, list[LandedPod]], ended: Mapping[str, list[str]]) -> LandedNode:
-    name, labels = identity_of(node)[1], labels_of(node)
-    pods = here.get(name, [])
-    return LandedNode(
-        name=name,
-        pool=text(labels.get(POOL_LABEL)),
-        type_name=text(labels.get(INSTANCE_TYPE_LABEL)),
-        zone=text(labels.get(ZONE_LABEL)),
-        allocatable=quantities(at(node, "status", "allocatable")),
-        pods=tuple(sorted(pods, key=lambda pod: (pod.on_each_node, bool(pod.stands_in_for), pod.owner, pod.devices, pod.name))),
-        ended=tuple(sorted(ended.get(name, ()))),
-    )
-
-
-def _landed(pod: Object, owner: str) -> LandedPod:
-    annotations, labels = annotations_of(pod), labels_of(pod)
-    return LandedPod(
-        *identity_of(pod),
-        owner=owner,
-        requests=PodSpec(pod["spec"]).requests,
-        devices=tuple(int(device) for device in text(annotations.get(DEVICES_ANNOTATION)).split(",") if device.isdecimal()),
-        stands_in_for=text(labels.get(STANDS_IN_FOR_LABEL)),
-        on_each_node=owner.startswith("DaemonSet "),
-    )
+def _shown_first(pod: ScheduledPod) -> tuple[Any, ...]:
+    return pod.on_each_node, bool(pod.stands_in_for), pod.owner, pod.devices, pod.name
 
 
 def _scheduler_said(pod: Object) -> str:
-    condition = condition_of(pod, "PodScheduled")
-    if condition is not None and condition.get("status") == "False":
+    condition = condition_of(pod, "PodScheduled") or {}
+    if condition.get("status") == "False":
         return text(condition.get("message")) or text(condition.get("reason"))
     gates = ", ".join(text(at(gate, "name")) for gate in items(at(pod, "spec", "schedulingGates")))
     scheduler = text(at(pod, "spec", "schedulerName"))
@@ -177,12 +177,13 @@ def _scheduler_said(pod: Object) -> str:
 
 
 def _never_made(seen: Seen, makers: Mapping[tuple[str, str], str]) -> Iterator[PendingPod]:
-    """Pods that a controller could not make and has not made since: quota, Pod Security, a ServiceAccount that is missing."""
+    """Yields pods that a controller failed to create and has not created since (quota, Pod Security, no ServiceAccount)."""
     sets = seen[REPLICA_SETS]
     short = {identity_of(one) for one in sets if (at(one, "status", "replicas") or 0) < (at(one, "spec", "replicas") or 0)}
     newest: dict[str, str] = {}
     for pod in seen[PODS]:
-        newest[_maker(pod)] = max(newest.get(_maker(pod), ""), text(at(pod, "metadata", "creationTimestamp")))
+        maker = _maker(pod)
+        newest[maker] = max(newest.get(maker, ""), text(at(pod, "metadata", "creationTimestamp")))
     last: dict[tuple[str, str, str], str] = {}
     for event in seen["events"]:
         about = at(event, "involvedObject")
@@ -198,21 +199,20 @@ def _never_made(seen: Seen, makers: Mapping[tuple[str, str], str]) -> Iterator[P
 
 
 def _maker(item: Object) -> str:
-    """What controls an object, in words."""
+    """Returns the title of an object's controller, or of the object itself if it has none."""
     namespace, _ = identity_of(item)
     maker = controller_of(item)
     return f"{text(at(maker, 'kind'))} {namespace}/{text(at(maker, 'name'))}" if maker else title_of(item)
 
 
 def _owner(pod: Object, makers: Mapping[tuple[str, str], str]) -> str:
-    """What made a pod: of a ReplicaSet its Deployment, of the sets of a LeaderWorkerSet that one; with the pod's part in it."""
+    """Returns what created a pod, beyond ReplicaSets and the sets of a LeaderWorkerSet; with the pod's role in it."""
     made_by = _maker(pod)
     namespace, labels = identity_of(pod)[0], labels_of(pod)
     if role := text(labels.get(NODE_TYPE_LABEL)):
         return f"{made_by} ({role if role == 'head' else joined(role, labels.get(GROUP_LABEL))})"
     if name := text(labels.get(NAME_LABEL)):
-        return (
-            f"LeaderWorkerSet {namespace}/{name} (pod {labels.get(WORKER_INDEX_LABEL)} of group {labels.get(GROUP_INDEX_LABEL)})"
-        )
+        role = f"pod {labels.get(WORKER_INDEX_LABEL)} of group {labels.get(GROUP_INDEX_LABEL)}"
+        return f"LeaderWorkerSet {namespace}/{name} ({role})"
     match = re.fullmatch(r"ReplicaSet ([^/]*)/(.*)", made_by)
     return makers.get((match[1], match[2]), made_by) if match else made_by

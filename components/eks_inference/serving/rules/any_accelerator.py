@@ -1,9 +1,9 @@
-"""What is judged in the same way on Neuron devices and on GPUs, for ``neuron_rules`` and ``gpu_rules``."""
+"""Judges that the rules for Neuron devices (``neuron.py``) and for GPUs (``gpu.py``) share, and how both declare their rules."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
 
-from eks_inference.rules import Judgement
+from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.rules import Judgement, Rule, Severity, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag
@@ -13,26 +13,22 @@ from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_
 Judge = Callable[[ServingFacts], Iterable[Judgement]]
 
 
-def on_neuron(judge: Judge) -> Judge:
-    """A judge of servers on Neuron devices, which has nothing to say of others."""
-    return _where(lambda server: server.instance.neuron, judge)
+def accelerator_rule(
+    accelerator: Accelerator, id_: str, meaning: str, *, fix: str, source: str, severity: Severity = "error"
+) -> Callable[[Judge], Rule[ServingFacts]]:
+    """Declares a rule, like ``rule``, that applies only to servers on instance types with this accelerator."""
 
+    def declare(judge: Judge) -> Rule[ServingFacts]:
+        def judge_if_present(server: ServingFacts) -> Iterable[Judgement]:
+            return judge(server) if server.instance.accelerator == accelerator else ()
 
-def on_gpus(judge: Judge) -> Judge:
-    """A judge of servers on GPUs, which has nothing to say of others."""
-    return _where(lambda server: server.instance.nvidia, judge)
+        return rule(id_, meaning, fix=fix, source=source, severity=severity)(judge_if_present)
 
-
-def _where(applies: Callable[[ServingFacts], bool], judge: Judge) -> Judge:
-    @wraps(judge)
-    def judged(server: ServingFacts) -> Iterable[Judgement]:
-        return judge(server) if applies(server) else ()
-
-    return judged
+    return declare
 
 
 def heads(server: ServingFacts) -> Iterator[Judgement]:
-    """Attention is split by heads, so each core or GPU holds as many as any other."""
+    """Tensor parallelism splits attention by heads, so every core or GPU must hold the same number of them."""
     if server.model is None or not server.tensor_parallel:
         return
     count, degree, units = server.model.heads, server.tensor_parallel, "cores" if server.neuron else "GPUs"
@@ -47,7 +43,7 @@ def heads(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def memory(server: ServingFacts) -> Iterator[Judgement]:
-    """Weights and KV cache against the memory there is; a warning where it is tight."""
+    """Compares weights and KV cache with the available memory; warns where the fit is tight."""
     use = server_memory(server)
     if use is None:
         return
@@ -59,10 +55,11 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
         holds=holds,
         path=server.at("max_model_len" if server.engine.generation.paged else "max_num_seqs"),
         working=use.working,
-        message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, and there are {tightest.available / GIB:g}"
+        message=f"{use.model.name} needs {gib(tightest.used)} GiB{what} a {use.unit}, but only {tightest.available / GIB:g} "
+        "are available"
         if not fits
-        else f"{use.model.name} takes {percent(tightest.fraction, 1)} of the memory{what} a {use.unit}: what nobody can "
-        "calculate (buffers, compiled graphs) may not fit beside it",
+        else f"{use.model.name} takes {percent(tightest.fraction, 1)} of the memory{what} a {use.unit}: what cannot be "
+        "calculated (buffers, compiled graphs) may not fit beside it",
         given=f"tensor_parallel {use.tensor_parallel}, max_num_seqs {server.max_num_seqs}, max_model_len {use.max_model_len}",
         allowed="" if holds else _that_fits(use),
         severity="error" if not fits else "warning",
@@ -70,7 +67,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def _that_fits(use: MemoryUse) -> str:
-    """The batch or length that would do, all else being as it is."""
+    """Returns the batch size or sequence length that would fit with all other settings unchanged."""
     sequences = largest(lambda count: use.of(count, use.max_model_len).fraction <= TIGHT)
     if sequences and not use.engine.generation.paged:
         return f"max_num_seqs up to {sequences} at this length"
@@ -81,7 +78,7 @@ def _that_fits(use: MemoryUse) -> str:
 
 
 def engine(server: ServingFacts) -> Iterator[Judgement]:
-    """An engine profile is for certain chips."""
+    """An engine profile supports certain chips."""
     profile, instance = server.engine, server.instance
     yield Judgement(
         holds=profile.serves(instance),
@@ -94,7 +91,7 @@ def engine(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def architecture(server: ServingFacts) -> Iterator[Judgement]:
-    """An engine serves the architectures it has code for."""
+    """An engine serves only the model architectures that it implements."""
     if server.model is None:
         return
     profile, model = server.engine, server.model
@@ -109,7 +106,7 @@ def architecture(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def pod(server: ServingFacts) -> Iterator[Judgement]:
-    """One pod fits an empty node; a warning where CPU or memory keeps others off devices that are free."""
+    """One pod must fit an empty node; warns where CPU or memory keeps further pods from using free devices."""
     instance = server.instance
     if not 0 < server.devices <= instance.devices:
         return
@@ -140,7 +137,7 @@ def pod(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def ports(server: ServingFacts) -> Iterator[Judgement]:
-    """The process, its container and the Service name one port."""
+    """The process, its container and the Service must use the same port."""
     listens = flag(server.arguments, "port") or str(server.engine.port)
     yield Judgement(
         holds=listens == str(server.container_port) == str(server.service_port),

@@ -10,12 +10,12 @@ from conftest import recorded
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
 from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
-from eks_inference_tools.simulate.stand_ins.ray_cluster import pods_of
+from eks_inference_tools.simulate.stand_ins.ray_cluster import cluster_pods, wanted_cluster
 from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
 from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.simulate.world.landing import READS, Landing, landing
 from eks_inference_tools.simulate.world.node_pools import ZONE_LABEL
 from eks_inference_tools.simulate.world.objects import cluster_objects
+from eks_inference_tools.simulate.world.scheduled_pods import READS, ScheduledPods, scheduled_pods
 
 Object = dict[str, Any]
 
@@ -75,10 +75,10 @@ def event(kind: str, name: str, message: str = QUOTA, reason: str = "FailedCreat
     return {"apiVersion": "v1", "kind": "Event", "involvedObject": about, "reason": reason, "message": message}
 
 
-def landed(*seen: Object) -> Landing:
+def landed(*seen: Object) -> ScheduledPods:
     resources = {"Node": "nodes", "Pod": "pods", "Event": "events", "ReplicaSet": "replicasets.apps"}
     assert set(resources.values()) == set(READS)
-    return landing({resource: [one for one in seen if one["kind"] == kind] for kind, resource in resources.items()})
+    return scheduled_pods({resource: [one for one in seen if one["kind"] == kind] for kind, resource in resources.items()})
 
 
 def owner_of(one: Object, *others: Object) -> str:
@@ -120,7 +120,7 @@ def test_pods_of_ray_are_told_apart():
     """As the stand-in of KubeRay makes them of a real stack."""
     (ray,) = (item.manifest for item in cluster_objects(recorded("inf2-llama3")) if item.kind == "RayService")
     ray["metadata"] |= {"uid": "uid-1"}
-    pods = [{"apiVersion": "v1", "kind": "Pod", **one} for one in pods_of(ray)]
+    pods = [{"apiVersion": "v1", "kind": "Pod", **one} for one in cluster_pods(wanted_cluster(ray))]
     (group,) = ray["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert [made.owner for made in landed(*pods).pending] == [
         "RayService vllm/vllm-llama3-inf2 (head)",

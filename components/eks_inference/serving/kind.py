@@ -1,0 +1,54 @@
+"""One kind of model server: the row that a kind's folder gives to the registry (``kinds.py``). Pure; no pulumi.
+
+Code for servers of any kind asks the row, the spec (``shape.py``) or the component (``handle.py``), and never compares kinds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from eks_inference.placement import Placement
+from eks_inference.pools.spec import PoolSpec
+from eks_inference.rules import Path
+from eks_inference.serving.shape import ServerSpec
+
+if TYPE_CHECKING:
+    import pulumi
+
+    from eks_inference.serving.handle import Dependencies, Server, ServerSite
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a server would run. Its facts follow from this and its spec. ``path`` is the server's key in the stack."""
+
+    path: Path
+    placement: Placement
+    """The placement of the pods that hold the model."""
+    pools: Mapping[str, PoolSpec]
+    zone_ids: Sequence[str]
+    """Zones of the network; empty when they are unknown."""
+    pool_zones: Callable[[PoolSpec], Sequence[str]]
+    scheduler: bool
+    """Whether the Neuron scheduler extension is installed."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of model server."""
+
+    spec: type[ServerSpec]
+    """The spec, whose field ``kind`` is a literal with the name of the kind."""
+    facts: Callable[[str, Any, Site], Iterable[object]]
+    """Returns what rules judge in a server with this name, spec and site: ``ServingFacts``, and facts of the kind's own rules."""
+    build: "Callable[[str, Any, Dependencies, ServerSite, pulumi.ResourceOptions], Server]"
+    api: Literal["openai", "kserve"]
+    """The API for clients: the OpenAI API, or KServe v2 over HTTP and gRPC."""
+    dashboards: tuple[str, ...] = ()
+    """Grafana dashboards for such a server."""
+    rules: str = ""
+    """The module with the rules for this kind alone; empty when there are none."""
+
+    @property
+    def name(self) -> str:
+        return get_args(self.spec.model_fields["kind"].annotation)[0]

@@ -1,0 +1,104 @@
+"""Checks of the flags that size the KV cache and the compiled buckets of vLLM on Neuron, for rule NEU014."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eks_inference.catalog.generations import Buckets
+from eks_inference.rules import Judgement
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag, switched
+
+
+def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
+    """Requires one block per sequence without prefix caching, and otherwise enough blocks for a full batch at full length."""
+    generation = server.engine.generation
+    caches_prefixes = switched(server.arguments, "enable-prefix-caching", False)
+    sequences, length = server.max_num_seqs, server.max_model_len
+    size, blocks = flag(server.arguments, "block-size"), flag(server.arguments, "num-gpu-blocks-override")
+    if (size or generation.needs_block_size) and not caches_prefixes:
+        yield Judgement(
+            holds=size == str(length),
+            path=server.at("extra_args"),
+            working=(f"one block per sequence: --block-size = max_model_len = {length}",),
+            message="without prefix caching, a block holds a whole sequence",
+            given=f"--block-size={size}" if size else "no --block-size",
+            allowed=f"--block-size={length}",
+            fix=f"give --block-size={length}" if generation.needs_block_size else "",
+        )
+    if blocks is None or not blocks.isdecimal():
+        return
+    if caches_prefixes and size and size.isdecimal() and int(size):
+        needed = -(-length // int(size)) * sequences
+        formula = f"{length} tokens / {size} per block, rounded up, x {sequences} sequences = {needed} blocks"
+        holds, allowed = int(blocks) >= needed, f"at least {needed}"
+    elif not caches_prefixes and generation.blocks_are_sequences:
+        formula = f"one block per sequence: --num-gpu-blocks-override = max_num_seqs = {sequences}"
+        holds, allowed = int(blocks) == sequences, str(sequences)
+    else:
+        return
+    yield Judgement(
+        holds=holds,
+        path=server.at("extra_args"),
+        working=(formula,),
+        message=f"{blocks} blocks for {sequences} sequences of {length} tokens",
+        given=f"--num-gpu-blocks-override={blocks}",
+        allowed=allowed,
+    )
+
+
+def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
+    """Graphs are compiled for these sizes, so the largest bucket must equal the largest input."""
+    text = flag(server.arguments, known.flag)
+    if text is None:
+        return
+    config = _config(text, known.key)
+    if config is None:
+        yield Judgement(
+            holds=False,
+            path=server.at("extra_args"),
+            working=(f'--{known.flag} takes JSON: {{"{known.key}": {{...}}}}',),
+            message=f"--{known.flag} is not a JSON object that contains an object '{known.key}'",
+            given=text,
+        )
+        return
+    batched = flag(server.arguments, "max-num-batched-tokens")
+    for key, what, largest in (
+        ("num_seqs_buckets", "max_num_seqs", str(server.max_num_seqs)),
+        ("num_batched_tokens_buckets", "--max-num-batched-tokens", batched),
+    ):
+        if key in config and largest is not None:
+            buckets = config[key]
+            yield Judgement(
+                holds=isinstance(buckets, list) and [str(one) for one in buckets[-1:]] == [largest],
+                path=server.at("extra_args"),
+                working=(f"last of {key} = {what} = {largest}",),
+                message=f"the last of {key} is not {what}",
+                given=json.dumps(buckets),
+                allowed=f"[..., {largest}]",
+            )
+    segments = config.get("kv_segment_size_buckets")
+    if segments is not None:
+        size = flag(server.arguments, "block-size") or ""
+        block = int(size) if size.isdecimal() and int(size) else known.block_size
+        sizes = [one for one in known.segment_sizes if one % block == 0]
+        tokens = config.get("num_batched_tokens_buckets", segments)
+        yield Judgement(
+            holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
+            path=server.at("extra_args"),
+            working=(
+                f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, a multiple of the block size {block}",
+            ),
+            message="kv_segment_size_buckets do not fit the segmented attention kernel",
+            given=f"{json.dumps(segments)}, num_batched_tokens_buckets {json.dumps(tokens)}",
+            allowed=f"equal lists of {', '.join(map(str, sizes))}",
+        )
+
+
+def _config(text: str, key: str) -> Mapping[str, Any] | None:
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return None
+    found = config.get(key, {}) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else None
