@@ -102,9 +102,9 @@ class Schedulers:
             if uid not in pods:
                 self._end(name)
                 del self._running[uid]
-            elif _PORT_TAKEN in self._plane.processes.log(name):  # another process took the free port
+            elif _PORT_TAKEN in self._plane.processes.log(name):
                 self._plane.processes.stop(name)
-                del self._running[uid], self._names[name]
+                del self._running[uid]
         for uid, pod in pods.items():
             if uid not in self._running:
                 self._start(uid, pod, api)
@@ -204,9 +204,12 @@ def _owner(pod: Object) -> str:
 
 
 def _exits(log: str) -> Iterator[str]:
-    """Yields the exit code and the last log line before it, for each time the scheduler ended."""
+    """Yields the exit code and the last log line before it, for each time the scheduler ended.
+
+    A port of this machine that another process took first is no fault of the stack: the scheduler starts again on another port.
+    """
     for before, line in pairwise(["", *log.splitlines()]):
-        if line.startswith(_ENDED):
+        if line.startswith(_ENDED) and _PORT_TAKEN not in before:
             yield joined(f"{line}:", before)
 
 
