@@ -6,9 +6,9 @@ STACK  ?= inf2-llama3
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-# Some tests only wait, so four processes keep two cores busy. Neighbouring tests share fixtures, so each process gets a contiguous
+# Some tests only wait, so three processes keep two cores busy. Neighbouring tests share fixtures, so each process gets a contiguous
 # part of the list and takes tests from other processes at the end.
-WORKERS := -n 4 --dist worksteal
+WORKERS := -n 3 --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
 .PHONY: preview client test cluster-tools cluster lint checkov format bench golden clean

@@ -22,7 +22,7 @@ from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.releases import addon_workloads, release_workloads
 from pod_standards import breaches
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource
+from stackgraph.graph.document import CHART_TYPE, Graph
 from stackgraph.graph.values import at
 from vectors.graph import graph, resource
 
@@ -162,25 +162,20 @@ def tables_with(values: Any, keys: frozenset[str], path: tuple[str, ...] = ()) -
                 yield from tables_with(inside, keys, (*path, str(key)))
 
 
-def releases() -> list[Resource]:
-    stacks = ("gpu-opt350m", "inf2-llama2", "inf2-llama3", "trn2-di-pair")
-    return [one for stack in stacks for one in recorded(stack).of_type(CHART_TYPE)]
-
-
-@pytest.mark.parametrize("installed", releases(), ids=lambda one: one.name)
-def test_all_that_our_components_say_of_pods_is_read(installed: Resource) -> None:
-    footprint = catalog.charts()[installed.inputs["chart"].rpartition("/")[2]]
-    places = {place for workload in footprint.workloads for place in workload.place_at}
-    resources = {path for workload in footprint.workloads for container in workload.containers for path in container.at}
-    values = installed.inputs["values"]
-    for path, key in tables_with(values, frozenset(("nodeSelector", "tolerations", "affinity", "priorityClassName"))):
-        assert path in places | _NOT_READ, f"{key} at {path or 'the top'}"
-    for path, _ in tables_with(values, frozenset(("resources",))):
-        if not path.endswith("volumeClaimTemplate.spec"):
-            assert path in _NOT_READ or f"{path}.resources".removeprefix(".") in resources
-    counts = {"replicas", "replicaCount"}
-    for path, key in tables_with(values, frozenset(counts)):
-        assert f"{path}.{key}".removeprefix(".") in {workload.replicas_at for workload in footprint.workloads}
+def test_all_that_our_components_say_of_pods_is_read(shipped: Graph) -> None:
+    for installed in shipped.of_type(CHART_TYPE):
+        footprint = catalog.charts()[installed.inputs["chart"].rpartition("/")[2]]
+        places = {place for workload in footprint.workloads for place in workload.place_at}
+        resources = {path for workload in footprint.workloads for container in workload.containers for path in container.at}
+        values, name = installed.inputs["values"], installed.name
+        for path, key in tables_with(values, frozenset(("nodeSelector", "tolerations", "affinity", "priorityClassName"))):
+            assert path in places | _NOT_READ, f"{name}: {key} at {path or 'the top'}"
+        for path, _ in tables_with(values, frozenset(("resources",))):
+            if not path.endswith("volumeClaimTemplate.spec"):
+                assert path in _NOT_READ or f"{path}.resources".removeprefix(".") in resources, name
+        counts = {"replicas", "replicaCount"}
+        for path, key in tables_with(values, frozenset(counts)):
+            assert f"{path}.{key}".removeprefix(".") in {workload.replicas_at for workload in footprint.workloads}, name
 
 
 def test_the_two_controllers_of_karpenter_keep_apart() -> None:

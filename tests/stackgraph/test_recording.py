@@ -273,6 +273,7 @@ def test_the_garbage_collector_rests_meanwhile_and_is_then_as_it_was(collecting)
             raise RuntimeError
 
     before = gc.isenabled()
+    gc.freeze()  # what other tests left would be searched whenever a collection is due
     (gc.enable if collecting else gc.disable)()
     try:
         record(lambda: build(fails=False))
@@ -281,6 +282,7 @@ def test_the_garbage_collector_rests_meanwhile_and_is_then_as_it_was(collecting)
         assert gc.isenabled() is collecting
     finally:
         (gc.enable if before else gc.disable)()
+        gc.unfreeze()
     assert seen == [False, False]
 
 

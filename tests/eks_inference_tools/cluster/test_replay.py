@@ -15,12 +15,16 @@ from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.replay import prometheus
 from eks_inference_tools.simulate.replay.model import fitted, rows
-from eks_inference_tools.simulate.replay.subject import subject_of
+from eks_inference_tools.simulate.replay.subject import Subject, subject_of
 
 pytestmark = pytest.mark.cluster
 
 STACK = "gpu-opt350m"
-SUBJECT = subject_of(recorded(STACK))
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return subject_of(recorded(STACK))
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,11 @@ def _average(sample: dict[str, Any]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def test_values_under_a_steady_load_are_those_of_the_model(replayed: Replayed) -> None:
+def test_values_under_a_steady_load_are_those_of_the_model(replayed: Replayed, subject: Subject) -> None:
     """Scraped, recorded as a rate and handed on: what comes out is what the simulated servers did."""
     samples = replayed.document["samples"]
     before_the_last_step = [sample for sample in samples if sample["replicas"] > 1][-1]
-    model = fitted(rows(), SUBJECT.limits.target)
+    model = fitted(rows(), subject.limits.target)
     expected = model.queueing(before_the_last_step["users"] / before_the_last_step["replicas"])
     values = before_the_last_step["values"].values()
     assert sum(values) / len(values) == pytest.approx(expected, rel=0.1)
@@ -89,13 +93,13 @@ def plane(toolchain: Toolchain):
         yield started
 
 
-def test_prometheus_takes_the_configuration_and_the_rules(plane: ControlPlane, tmp_path: Path) -> None:
+def test_prometheus_takes_the_configuration_and_the_rules(plane: ControlPlane, tmp_path: Path, subject: Subject) -> None:
     files = []
-    for name, content in SUBJECT.rule_files.items():
+    for name, content in subject.rule_files.items():
         files.append(tmp_path / name)
         files[-1].write_text(json.dumps(content))
     config = tmp_path / "prometheus.yaml"
-    made = prometheus.configuration(SUBJECT, kubeconfig=plane.kubeconfig, proxy="http://127.0.0.1:1", rule_files=files)
+    made = prometheus.configuration(subject, kubeconfig=plane.kubeconfig, proxy="http://127.0.0.1:1", rule_files=files)
     config.write_text(json.dumps(made))
     done = subprocess.run(
         [plane.toolchain.path("promtool"), "check", "config", config], capture_output=True, text=True, check=False
@@ -103,7 +107,7 @@ def test_prometheus_takes_the_configuration_and_the_rules(plane: ControlPlane, t
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_rules_that_prometheus_refuses_are_told_in_its_words(plane: ControlPlane) -> None:
+def test_rules_that_prometheus_refuses_are_told_in_its_words(plane: ControlPlane, subject: Subject) -> None:
     broken = {"groups": [{"name": "g", "rules": [{"record": "x", "expr": "rate(("}]}]}
     with pytest.raises(ComponentError, match="parse error"):
-        prometheus.start(plane, replace(SUBJECT, rule_files={"broken.json": broken}), proxy="http://127.0.0.1:1")
+        prometheus.start(plane, replace(subject, rule_files={"broken.json": broken}), proxy="http://127.0.0.1:1")
