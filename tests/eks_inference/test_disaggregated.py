@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -613,11 +614,10 @@ def test_a_side_that_never_comes_ends_the_wait(plan: Path, free_port: int) -> No
 
 
 def ready(lines: Iterator[str], count: int) -> list[int]:
-    """Process ids that servers tell when they have started."""
+    """Process ids that servers tell when they have started, maybe in the middle of a line that another one writes in parts."""
     found: list[int] = []
     for line in lines:
-        if line.startswith("pid "):
-            found.append(int(line.split()[1]))
+        found += map(int, re.findall(r"pid (\d+)\n", line))
         if len(found) == count:
             break
     return found
@@ -636,7 +636,7 @@ def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
     compiled(plan)
     # A server with a process of its own, as an engine has, that would outlive it. Each line is one write: both share a pipe.
     body = (
-        "import os, subprocess; child = subprocess.Popen(['sleep', '300']); os.write(1, b'pid %d\\n' % child.pid); child.wait()"
+        "import os, subprocess; child = subprocess.Popen(['sleep', '60']); os.write(1, b'pid %d\\n' % child.pid); child.wait()"
     )
 
     def long_lived(content: dict[str, Any]) -> None:
@@ -670,6 +670,7 @@ def test_when_one_server_ends_so_does_the_other(supervised: subprocess.Popen[str
 def test_when_the_pod_ends_both_servers_end(supervised: subprocess.Popen[str]) -> None:
     assert supervised.stdout
     children = ready(iter(supervised.stdout.readline, ""), 2)
+    assert len(children) == 2, supervised.communicate(timeout=60)
     supervised.send_signal(signal.SIGTERM)
     supervised.communicate(timeout=60)
     assert supervised.returncode == 128 + signal.SIGTERM
