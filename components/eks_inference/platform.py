@@ -76,7 +76,8 @@ class InferencePlatform(pulumi.ComponentResource):
         send it. Triton and disaggregated pairs have no API key. Pods read the key when they start, so after a change servers and
         web UI need new pods.
 
-        Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run; logs warnings of rules.
+        Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run. Logs warnings of rules
+        and what they could not judge.
         """
         verdict = check_spec(spec, region)
         if verdict.faults:
@@ -85,6 +86,8 @@ class InferencePlatform(pulumi.ComponentResource):
         for finding in verdict.findings:
             if not finding.reason:
                 pulumi.log.warn(finding.summary)
+        for each in verdict.not_judged:
+            pulumi.log.warn(each.summary)
         self._spec, self._child = spec, pulumi.ResourceOptions(parent=self)
 
         control_plane = self._foundation(spec.settings(region, profile))

@@ -8,18 +8,43 @@ A rule lives in the domain it judges (``<domain>/rules.py``):
 
 The type of the function's one argument, its *subject*, decides what the rule applies to. A rule yields one judgement for each
 thing it examined, whether or not the rule holds, so that ``check --explain`` can show the numbers either way. It yields nothing
-where it does not apply. ``stack/facts.py`` finds the subjects of a stack; component constructors judge their own.
+where it does not apply, and ``not_judged`` where it applies but lacks a fact: a verdict claims no more than was judged.
+``stack/facts.py`` finds the subjects of a stack; component constructors judge their own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from eks_inference.faults import Fault, SpecError, format_path
 
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
 S = TypeVar("S")
+
+
+class Unjudged(NamedTuple):
+    """What a rule could not judge: ``what`` (``"memory"``) of ``of`` (a model, an image)."""
+
+    what: str
+    of: str
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """What rules could not judge of one thing, why, and how to have it judged."""
+
+    path: Path
+    what: tuple[str, ...]
+    of: str
+    why: str
+    fix: str
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        found = f"{format_path(self.path)}: not judged: {', '.join(self.what)} of {self.of}: {self.why}"
+        return f"{found} ({self.fix})" if self.fix else found
 
 
 @dataclass(frozen=True)
@@ -40,6 +65,13 @@ class Judgement:
     fix: str = ""
     severity: Severity | None = None
     resource: str = ""
+    unjudged: Unjudged | None = None
+    """Set where the rule lacks a fact. ``holds`` is then true, the last line of ``working`` says why, and ``fix`` what helps."""
+
+
+def not_judged(what: str, of: str, path: Path, *, why: str, fix: str) -> Judgement:
+    """The judgement of a rule that applies but lacks a fact."""
+    return Judgement(holds=True, path=path, working=(why,), fix=fix, unjudged=Unjudged(what, of))
 
 
 @dataclass(frozen=True)
@@ -53,6 +85,8 @@ class Rule(Generic[S]):
     source: str
     subject: type[S]
     judge: Callable[[S], Iterable[Judgement]]
+    about: str
+    """What the rule judges, for ``check --explain`` where it does not apply: ``model servers on NVIDIA GPUs``."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +142,13 @@ class Finding:
 
 
 def rule(
-    id_: str, meaning: str, *, fix: str, source: str, severity: Severity = "error"
+    id_: str, meaning: str, *, fix: str, source: str, severity: Severity = "error", about: str = ""
 ) -> Callable[[Callable[[S], Iterable[Judgement]]], Rule[S]]:
-    """Turns a function into a rule; the annotation of its argument is the rule's subject."""
+    """Turns a function into a rule; the annotation of its argument is the rule's subject, which says what it is ``about``."""
 
     def made(judge: Callable[[S], Iterable[Judgement]]) -> Rule[S]:
         subject = next(iter(judge.__annotations__.values()))
-        return Rule(id_, meaning, severity, fix, source, subject, judge)
+        return Rule(id_, meaning, severity, fix, source, subject, judge, about or subject.about)
 
     return made
 
@@ -128,6 +162,15 @@ def judged(rules: Iterable[Rule[Any]], subjects: Iterable[object]) -> tuple[tupl
         if isinstance(subject, one.subject)
         for judgement in one.judge(subject)
     )
+
+
+def left_open(judgements: Iterable[Judgement]) -> tuple[NotJudged, ...]:
+    """Returns what judgements leave open, one entry for each thing and reason."""
+    found: dict[tuple[Path, str, str, str], list[str]] = {}
+    for each in judgements:
+        if each.unjudged:
+            found.setdefault((each.path, each.unjudged.of, each.working[-1], each.fix), []).append(each.unjudged.what)
+    return tuple(NotJudged(path, tuple(dict.fromkeys(what)), of, why, fix) for (path, of, why, fix), what in found.items())
 
 
 def findings(rules: Iterable[Rule[Any]], subject: object, silenced: Mapping[str, str]) -> Iterator[Finding]:

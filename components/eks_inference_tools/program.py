@@ -4,7 +4,7 @@ import contextlib
 import gc
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 STACK_KEY = "eks-inference:stack"
 """The configuration key of the stack object, a ``StackSpec``."""
+
+SILENCED_KEY = "eks-inference:silenced"
+"""The configuration key of a program without a stack object for what ``silenced`` is in a stack object: ids of rules → reasons."""
 
 REGION_KEY = "aws:region"
 
@@ -48,6 +51,26 @@ class StackProgram:
             return parse_stack(self.config.values[STACK_KEY]) if STACK_KEY in self.config.values else None
         except SpecError as error:
             raise ProblemsFound(self.problems(error.faults)) from error
+
+    def silenced(self, spec: "StackSpec | None") -> Mapping[str, str]:
+        """Returns the rules that the stack silences, with the reasons. Raises ``ProblemsFound`` for another shape."""
+        if spec or SILENCED_KEY not in self.config.values:
+            return spec.silenced if spec else {}
+        from pydantic import ValidationError
+
+        from eks_inference.settings import SharedSettings
+
+        given = self.config.values[SILENCED_KEY]
+        try:
+            return SharedSettings.model_validate_json(f'{{"silenced": {given}}}').silenced
+        except ValidationError as error:
+            allowed = "an object: ids of rules, each with a reason of a few words, e.g. {AWS001: behind a VPN}"
+            fault = Fault((), "not a list of silenced rules", given=given, allowed=allowed, config_key=SILENCED_KEY)
+            raise ProblemsFound(self.problems([fault])) from error
+
+    def silenced_path(self, spec: "StackSpec | None") -> tuple[str, ...]:
+        """Where the stack file silences rules."""
+        return ("config", STACK_KEY, "silenced") if spec else ("config", SILENCED_KEY)
 
     def record(self, *, strict: bool = False, digest: Callable[[Any], str] | None = None) -> "Graph":
         """Runs the program against the recorder and returns its graph.

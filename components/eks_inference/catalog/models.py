@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from eks_inference.catalog.tables import Row, load, missing, table
+from eks_inference.catalog.tables import Row, load, missing, nearest, table
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 
@@ -94,6 +94,11 @@ def is_gated(repository: str) -> bool:
     if known := find_model(repository):
         return repository in known.gated
     return table("owners.toml").get(repository.partition("/")[0], {}).get("gated", False)
+
+
+def nearest_models(text: str) -> list[str]:
+    """Returns up to three names or repositories in the catalog that are like ``text``, the likeliest first."""
+    return nearest(text, [*models(), *(repository for one in models().values() for repository in one.repositories)])
 
 
 def model(text: str) -> Model:

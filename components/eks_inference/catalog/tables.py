@@ -65,10 +65,15 @@ def find(what: str, name: str, known: Mapping[str, _Value]) -> _Value:
 
 def missing(what: str, name: str, known: Iterable[str]) -> KeyError:
     """The error for a name that is not in a table, with up to three similar names. Case does not count."""
-    spellings = {one.casefold(): one for one in known}
-    nearest = get_close_matches(name.casefold(), spellings, n=3, cutoff=0.5)
-    hint = f"; nearest: {', '.join(spellings[one] for one in nearest)}" if nearest else ""
+    like = nearest(name, known)
+    hint = f"; nearest: {', '.join(like)}" if like else ""
     return KeyError(f"{what} '{name}' is not in the catalog{hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Returns up to three similar names, the likeliest first. Case does not count."""
+    spellings = {one.casefold(): one for one in known}
+    return [spellings[one] for one in get_close_matches(name.casefold(), spellings, n=3, cutoff=0.5)]
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

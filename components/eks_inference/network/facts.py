@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from eks_inference.network.spec import NetworkSpec
 
@@ -9,6 +10,8 @@ from eks_inference.network.spec import NetworkSpec
 @dataclass(frozen=True)
 class NetworkFacts:
     """A network and its load. ``pods`` maps managed pools to the largest number of pods, of one address each, on their nodes."""
+
+    about: ClassVar[str] = "networks"
 
     spec: NetworkSpec
     service_cidr: str

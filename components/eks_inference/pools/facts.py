@@ -1,6 +1,7 @@
 """The subject of the pool rules: one pool and its surroundings. Pure; no pulumi."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
@@ -9,6 +10,8 @@ from eks_inference.rules import Path
 @dataclass(frozen=True)
 class PoolFacts:
     """One pool. ``network_zone_ids`` are the zones with private subnets, or empty when unknown."""
+
+    about: ClassVar[str] = "pools"
 
     name: str
     spec: PoolSpec

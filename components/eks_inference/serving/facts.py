@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, find_model
+from eks_inference.catalog.models import Model, find_model, nearest_models
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
-from eks_inference.rules import Path
+from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
@@ -23,13 +23,15 @@ class ServingFacts:
     key where the path is not simply the name of the fact: ``{"devices": ("worker", "devices")}``.
     """
 
+    about: ClassVar[str] = "model servers"
+
     path: Path
     kind: str
     """Kind of the server: ``ray_serve_vllm``, ``vllm``, ``triton``, ``disaggregated``."""
     engine: EngineProfile
     model_id: str
     model: Model | None
-    """None when the catalog does not know the model. Rules that need its shape then do not apply."""
+    """None when the catalog does not know the model. Rules that need its shape then yield ``unknown_model``."""
     placement: Placement
     devices: int
     """Neuron devices or GPUs of one pod."""
@@ -62,6 +64,10 @@ class ServingFacts:
     """EFA interfaces that one pod requests."""
     image: str = ""
     """Image reference; empty when the image is built in the cluster."""
+    extra_args: Mapping[str, Any] = field(default_factory=dict)
+    """Flags of the user; ``arguments`` includes them."""
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the user; ``environment`` includes them."""
     keys: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -76,10 +82,23 @@ class ServingFacts:
         """Returns the path of a fact in the stack."""
         return (*self.path, *self.keys.get(fact, (fact,)))
 
+    def unknown_model(self, what: str) -> Judgement:
+        """The judgement of a rule that would need the model's shape."""
+        nearest = nearest_models(self.model_id)
+        return not_judged(
+            what,
+            self.model_id,
+            (*self.path, "model", "id"),
+            why=f"the catalog has no model '{self.model_id}'" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
+            fix="correct the id, or add the model's row to catalog/models.toml: the numbers of its config.json",
+        )
+
 
 @dataclass(frozen=True)
 class ScalingFacts:
     """The autoscaler of one server."""
+
+    about: ClassVar[str] = "autoscalers of servers"
 
     path: Path
     spec: AutoscalerSpec
@@ -102,6 +121,8 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         placement=placement,
         scheduler=scheduler,
         image=image if isinstance(image, str) else "",
+        extra_args=spec.extra_args,
+        extra_env=spec.extra_env,
         **engine,
     )
 

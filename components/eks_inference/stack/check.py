@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eks_inference.faults import Fault
-from eks_inference.rules import Finding, Judgement, Rule, judged
+from eks_inference.rules import Finding, Judgement, NotJudged, Rule, judged, left_open
 from eks_inference.stack import registry
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.spec import StackSpec
@@ -18,6 +18,8 @@ class Verdict:
     rules: tuple[Rule[Any], ...]
     judgements: tuple[tuple[Rule[Any], Judgement], ...]
     silenced: Mapping[str, str]
+    subjects: tuple[object, ...] = ()
+    """What the rules were applied to."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -33,6 +35,16 @@ class Verdict:
         return tuple(finding.fault for finding in self.findings if finding.stops)
 
     @property
+    def not_judged(self) -> tuple[NotJudged, ...]:
+        """What the rules could not judge, for lack of a fact."""
+        return left_open(judgement for _, judgement in self.judgements)
+
+    @property
+    def applied(self) -> tuple[str, ...]:
+        """Ids of the rules that judged something."""
+        return tuple(sorted({rule.id for rule, judgement in self.judgements if not judgement.unjudged}))
+
+    @property
     def idle(self) -> tuple[str, ...]:
         """Silenced rules that the stack does not break: their entries can be removed."""
         used = {finding.rule.id for finding in self.findings if finding.reason}
@@ -40,10 +52,13 @@ class Verdict:
 
     def __add__(self, other: "Verdict") -> "Verdict":
         """Combines the verdicts on the spec and on its recorded graph."""
-        return Verdict((*self.rules, *other.rules), (*self.judgements, *other.judgements), self.silenced)
+        return Verdict(
+            (*self.rules, *other.rules), (*self.judgements, *other.judgements), self.silenced, (*self.subjects, *other.subjects)
+        )
 
 
 def check_spec(spec: StackSpec, region: str) -> Verdict:
     """Returns the verdict of the rules that need only the spec."""
     rules = registry.spec_rules()
-    return Verdict(rules, judged(rules, stack_facts(spec, region)), spec.silenced)
+    subjects = tuple(stack_facts(spec, region))
+    return Verdict(rules, judged(rules, subjects), spec.silenced, subjects)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from eks_inference.faults import SpecError
 from eks_inference.loadtest.facts import LoadTestFacts
@@ -20,6 +21,8 @@ from eks_inference.stack.spec import StackSpec
 @dataclass(frozen=True)
 class StackFacts:
     """The stack as a whole, for rules that relate several of its parts."""
+
+    about: ClassVar[str] = "a stack as a whole"
 
     spec: StackSpec
     servers: Mapping[str, ServingFacts]

@@ -12,6 +12,7 @@ _MODULES = (
     "eks_inference.loadtest.rules",
     "eks_inference.network.rules",
     "eks_inference.pools.rules",
+    "eks_inference.serving.rules.engine_flags",
     "eks_inference.serving.rules.gpu",
     "eks_inference.serving.rules.neuron",
     "eks_inference.serving.rules.scaling",

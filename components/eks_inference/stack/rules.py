@@ -59,7 +59,10 @@ def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
         if has_local_disks(spec):
             continue
         for server in servers:
-            if server.model is None or not server.devices:
+            if server.model is None:
+                yield server.unknown_model("disk")
+                continue
+            if not server.devices:
                 continue
             # Each pod of a node has its own copy of the model.
             pods = max(server.instance.devices // server.devices, 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from eks_inference.rules import Path
 from eks_inference.storage.plan import store_zone
@@ -19,6 +20,8 @@ class Content:
 @dataclass(frozen=True)
 class StoreFacts:
     """A planned store. ``pools`` maps each pool whose pods mount it to the zones of its nodes."""
+
+    about: ClassVar[str] = "stores of models and artifacts"
 
     path: Path
     spec: StoreSpec

@@ -6,7 +6,7 @@ from typing import Any
 from eks_inference.faults import format_path
 from eks_inference.rules import Judgement, ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
-from eks_inference_tools.check.report import StackReport, problem
+from eks_inference_tools.check.report import StackReport, open_question, problem
 from eks_inference_tools.presentation.output import json_text
 from stackgraph.problems import Problem
 
@@ -25,6 +25,7 @@ def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> s
             "stack": report.program.stack,
             "refusals": [_problem(each) for each in report.refusals],
             "judgements": [_judgement(each) for each in report.explained(rule)],
+            "doesNotApply": report.why_not(rule) if isinstance(rule, Rule) and not report.explained(rule) else "",
         }
         for report in reports
     ]
@@ -40,7 +41,11 @@ def _document(report: StackReport) -> dict[str, Any]:
     verdict = report.verdict
     return {
         "stack": report.program.stack,
-        "canRun": not report.stopped,
+        "verdict": report.state,
+        "canRun": report.state == "can run",
+        "notJudged": [
+            {"what": each.what, "of": each.of, **_problem(open_question(report.program, each))} for each in report.not_judged
+        ],
         "refusals": [_problem(each) for each in (*report.refusals, *report.unknown)],
         "findings": [
             {
@@ -52,7 +57,7 @@ def _document(report: StackReport) -> dict[str, Any]:
             for finding in verdict.findings
         ],
         "idleSilences": list(verdict.idle),
-        "rulesApplied": sorted({rule.id for rule, _ in verdict.judgements}),
+        "rulesApplied": list(verdict.applied),
         "rules": len(verdict.rules),
     }
 
@@ -68,7 +73,7 @@ def _rule(rule: Rule[Any] | ReadRule) -> dict[str, str]:
 
 def _judgement(each: Judgement) -> dict[str, Any]:
     return {
-        "holds": each.holds,
+        "holds": None if each.unjudged else each.holds,
         "key": format_path(each.path),
         "resource": each.resource,
         "working": list(each.working),

@@ -44,14 +44,19 @@ def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
     from eks_inference_tools.reading.graph_facts import GraphFacts
 
     rules = graph_rules()
-    return Verdict(rules, judged(rules, [GraphFacts(graph)]), silenced)
+    facts = GraphFacts(graph)
+    return Verdict(rules, judged(rules, [facts]), silenced, (facts,))
 
 
-def unknown_ids(silenced: Mapping[str, str]) -> Iterator[Fault]:
-    """A fault for each silenced rule that does not exist. Its author meant another one."""
+def unknown_ids(silenced: Mapping[str, str], *, config_key: str = "") -> Iterator[Fault]:
+    """A fault for each silenced rule that does not exist. Its author meant another one.
+
+    ``config_key`` is the configuration key that silences; empty: the stack object does.
+    """
     known = all_rules() if silenced else {}
     for id_ in silenced:
         if id_ not in known:
             nearest = get_close_matches(id_, known, n=1)
             hint = f"did you mean '{nearest[0]}' ({known[nearest[0]].meaning})?" if nearest else ""
-            yield Fault(("silenced", id_), "there is no rule with this id", given=id_, hint=hint)
+            path = () if config_key else ("silenced", id_)
+            yield Fault(path, "there is no rule with this id", given=id_, hint=hint, config_key=config_key)

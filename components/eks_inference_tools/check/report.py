@@ -3,11 +3,21 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eks_inference.rules import Finding, Judgement, ReadRule, Rule
+from eks_inference.faults import Fault
+from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule
 from eks_inference.stack.check import Verdict, check_spec
+from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph, unknown_ids
-from eks_inference_tools.program import REGION_KEY, StackProgram
+from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
 from stackgraph.problems import Problem, ProblemsFound
+
+_NO_STACK_OBJECT = NotJudged(
+    path=(),
+    what=("memory", "architecture", "disk"),
+    of="the program's servers",
+    why="the program has no stack object, so only rules about resources were applied",
+    fix="components refuse what cannot run; judge servers of your own by hand",
+)
 
 
 @dataclass(frozen=True)
@@ -17,6 +27,8 @@ class StackReport:
     program: StackProgram
     verdict: Verdict
     refusals: tuple[Problem, ...] = ()
+    spec: StackSpec | None = None
+    """None: the program has no stack object, or it cannot be read."""
 
     @property
     def stopped(self) -> bool:
@@ -27,9 +39,26 @@ class StackReport:
         """Problems with silenced rules that do not exist. No rule finds these."""
         return self.program.problems([fault for fault in self.verdict.faults if not fault.rule])
 
+    @property
+    def not_judged(self) -> tuple[NotJudged, ...]:
+        """What no rule could judge. Without a stack object, nothing is known of what the program's servers need."""
+        if self.stopped or self.spec:
+            return self.verdict.not_judged
+        return (*self.verdict.not_judged, _NO_STACK_OBJECT)
+
+    @property
+    def state(self) -> str:
+        """``refused``, ``can run``, or ``not refused`` when something was not judged."""
+        return "refused" if self.stopped else "not refused" if self.not_judged else "can run"
+
     def explained(self, rule: Rule[Any] | ReadRule) -> list[Judgement]:
         """The judgements of one rule about this stack."""
         return [judgement for judged, judgement in self.verdict.judgements if judged.id == rule.id]
+
+    def why_not(self, rule: Rule[Any]) -> str:
+        """Why a rule without judgements does not apply."""
+        examined = any(isinstance(subject, rule.subject) for subject in self.verdict.subjects)
+        return f"it judges {rule.about}, and this stack has none{' with what it looks at' if examined else ''}"
 
 
 def judge(program: StackProgram) -> StackReport:
@@ -37,18 +66,19 @@ def judge(program: StackProgram) -> StackReport:
     nothing = Verdict((), (), {})
     try:
         spec = program.spec()
+        silenced = program.silenced(spec)
     except ProblemsFound as error:
         return StackReport(program, nothing, error.problems)
     region = program.config.values.get(REGION_KEY)
     verdict = check_spec(spec, region) if spec and region else nothing
-    unknown = tuple(program.problems(unknown_ids(spec.silenced))) if spec else ()
+    unknown = tuple(program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY)))
     if verdict.faults or unknown:
-        return StackReport(program, verdict, unknown)
+        return StackReport(program, verdict, unknown, spec)
     try:
         graph = program.record()
     except ProblemsFound as error:
-        return StackReport(program, verdict, error.problems)
-    return StackReport(program, verdict + check_graph(graph, spec.silenced if spec else {}))
+        return StackReport(program, verdict, error.problems, spec)
+    return StackReport(program, verdict + check_graph(graph, silenced), spec=spec)
 
 
 def problem(program: StackProgram, finding: Finding) -> Problem:
@@ -56,6 +86,11 @@ def problem(program: StackProgram, finding: Finding) -> Problem:
     found = program.problems([finding.fault])[0]
     urn = finding.judgement.resource
     return replace(found, file="", line=0, key=short_name(urn)) if urn else found
+
+
+def open_question(program: StackProgram, each: NotJudged) -> Problem:
+    """Something that was not judged, as a problem with its line."""
+    return program.problems([Fault(each.path, f"{', '.join(each.what)} of {each.of}: {each.why}", hint=each.fix)])[0]
 
 
 def short_name(urn: str) -> str:

@@ -7,8 +7,7 @@ from rich.console import RenderableType
 
 from eks_inference.rules import ReadRule, Rule
 from eks_inference_tools.check.registry import all_rules
-from eks_inference_tools.check.report import StackReport, problem, short_name
-from eks_inference_tools.program import STACK_KEY
+from eks_inference_tools.check.report import StackReport, open_question, problem, short_name
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
 
@@ -38,11 +37,12 @@ def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[Rend
     judgements = report.explained(rule)
     if isinstance(rule, ReadRule) and not report.refusals:
         yield "  holds: a stack file that breaks it cannot be read"
-    elif not judgements and not report.refusals:
-        yield "  does not apply to this stack"
+    elif isinstance(rule, Rule) and not judgements and not report.refusals:
+        yield words(f"  does not apply: {report.why_not(rule)}")
     for each in judgements:
         place = report.program.stack_place(each.path) if each.path else short_name(each.resource)
-        yield words(f"  {'holds ' if each.holds else 'BROKEN'}  {place}", "" if each.holds else "red")
+        said = "not judged" if each.unjudged else "holds " if each.holds else "BROKEN"
+        yield words(f"  {said}  {place}", "" if each.holds else "red")
         yield from (words(f"          {line}") for line in each.working)
         if not each.holds:
             yield words(f"          {each.message}")
@@ -65,10 +65,14 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
         yield words(f"silenced: {place}{shown.key}: {each.rule.id}: {shown.message}")
         yield words(f"    reason: {each.reason}")
     for idle in verdict.idle:
-        place = f"{program.document.shown}:{program.document.line(('config', STACK_KEY, 'silenced', idle))}"
+        place = f"{program.document.shown}:{program.document.line((*program.silenced_path(report.spec), idle))}"
         yield words(f"note: {place}: {idle} is silenced but has no finding in this stack; remove the entry")
-    applied = len({rule.id for rule, _ in verdict.judgements})
-    state = words("refused", "red") if report.stopped else words("can run", "green")
+    applied = len(verdict.applied)
+    for each in report.not_judged:
+        yield from (words(line) for line in f"not judged: {open_question(program, each).render()}".splitlines())
+    state = words(report.state, {"refused": "red", "can run": "green"}.get(report.state, "yellow"))
+    if report.not_judged and not report.stopped:
+        state.append("; not judged: " + "; ".join(f"{', '.join(each.what)} of {each.of}" for each in report.not_judged))
     counts = [counted(len(errors), "error"), counted(len(warnings), "warning")]
     counts += [f"{len(silenced)} silenced"] if silenced else []
     applies = f": {', '.join(counts)}; {applied} of {len(verdict.rules)} rules apply"

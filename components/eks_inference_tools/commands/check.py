@@ -17,11 +17,12 @@ HELP = "check by rules whether stacks can run, and show the arithmetic"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Judges stacks by rules, each with its arithmetic: first the stack file, then every resource that it would create. "
-        "Exit code 2 when a stack cannot run."
+        "Says 'can run' only when nothing was left unjudged. Exit code 2 when a stack cannot run."
     )
     add_stacks(parser)
     parser.add_argument("--explain", metavar="RULE", help="show the arithmetic of one rule, e.g. NEU008, even where it holds")
     parser.add_argument("--rules", action="store_true", help="list every rule")
+    parser.add_argument("--strict", action="store_true", help="exit with 2 also when something was not judged")
     add_program(parser)
     add_document(parser, ("text", "json"))
 
@@ -44,23 +45,24 @@ def run(options: argparse.Namespace) -> int:
     reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug)]
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}
     write(view.explanation(explained, reports, **drawing) if explained else view.render(reports, **drawing), options.output)
-    return 2 if any(each.stopped for each in reports) else 0
+    return 2 if any(each.stopped or (options.strict and each.not_judged) for each in reports) else 0
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     """Returns the graph with the findings of the rules about graphs added to its warnings.
 
-    Raises ``ProblemsFound`` when such a finding stops the stack. A program without a ``StackSpec`` cannot silence rules, so its
-    findings are all warnings here; ``check`` treats it like any other.
+    Raises ``ProblemsFound`` when such a finding stops the stack, as ``check`` does.
     """
     from eks_inference_tools.check.registry import check_graph, unknown_ids
     from eks_inference_tools.check.report import problem
+    from eks_inference_tools.program import SILENCED_KEY
     from stackgraph.problems import ProblemsFound
 
     spec = stack.spec()
-    findings = check_graph(graph, spec.silenced if spec else {}).findings
-    stopping = [problem(stack, finding) for finding in findings if finding.stops and spec]
-    stopping += stack.problems(unknown_ids(spec.silenced)) if spec else []
+    silenced = stack.silenced(spec)
+    findings = check_graph(graph, silenced).findings
+    stopping = [problem(stack, finding) for finding in findings if finding.stops]
+    stopping += stack.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
     if stopping:
         raise ProblemsFound(stopping)
     shown = tuple(finding.summary for finding in findings if not finding.reason)

@@ -6,7 +6,7 @@ Every view leaves out values that are secret, unknown or of an unexpected type, 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL
@@ -58,6 +58,8 @@ def _view(read: Callable[[Graph], T]) -> "cached_property[T]":
 
 class GraphFacts:
     """Views of a recorded graph, computed on first use."""
+
+    about: ClassVar[str] = "resources of a program"
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

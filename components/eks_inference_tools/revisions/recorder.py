@@ -131,7 +131,7 @@ def _findings(stack: StackProgram, graph: Any) -> list[dict[str, str]] | None:
 
         spec = stack.spec()
         region = stack.config.values.get(REGION_KEY)
-        verdict = check_graph(graph, spec.silenced if spec else {})
+        verdict = check_graph(graph, stack.silenced(spec))
         if spec and region:
             verdict = check_spec(spec, region) + verdict
         return [

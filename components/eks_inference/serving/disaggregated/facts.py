@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile
@@ -54,6 +54,8 @@ class DisaggregatedFacts:
 
     The facts describe the pair even while the baseline serves in its place, because one setting switches back.
     """
+
+    about: ClassVar[str] = "disaggregated pairs"
 
     path: Path
     spec: DisaggregatedPairSpec

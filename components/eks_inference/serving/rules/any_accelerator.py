@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from eks_inference.catalog.accelerators import Accelerator
-from eks_inference.rules import Judgement, Rule, Severity, rule
+from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag
 from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, percent, server_memory
 from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, room
+
+ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 
 Judge = Callable[[ServingFacts], Iterable[Judgement]]
 
@@ -22,14 +24,18 @@ def accelerator_rule(
         def judge_if_present(server: ServingFacts) -> Iterable[Judgement]:
             return judge(server) if server.instance.accelerator == accelerator else ()
 
-        return rule(id_, meaning, fix=fix, source=source, severity=severity)(judge_if_present)
+        about = f"{ServingFacts.about} on {ACCELERATORS[accelerator]}"
+        return rule(id_, meaning, fix=fix, source=source, severity=severity, about=about)(judge_if_present)
 
     return declare
 
 
 def heads(server: ServingFacts) -> Iterator[Judgement]:
     """Tensor parallelism splits attention by heads, so every core or GPU must hold the same number of them."""
-    if server.model is None or not server.tensor_parallel:
+    if server.model is None:
+        yield server.unknown_model("heads")
+        return
+    if not server.tensor_parallel:
         return
     count, degree, units = server.model.heads, server.tensor_parallel, "cores" if server.neuron else "GPUs"
     yield Judgement(
@@ -46,6 +52,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     """Compares weights and KV cache with the available memory; warns where the fit is tight."""
     use = server_memory(server)
     if use is None:
+        yield from _memory_unjudged(server)
         return
     whole, *others = use.limits
     tightest = max((whole, *others), key=lambda limit: limit.fraction)
@@ -64,6 +71,20 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
         allowed="" if holds else _that_fits(use),
         severity="error" if not fits else "warning",
     )
+
+
+def _memory_unjudged(server: ServingFacts) -> Iterator[Judgement]:
+    """Says why ``server_memory`` has no numbers. Other rules refuse a server without length or degree."""
+    if server.model is None:
+        yield server.unknown_model("memory")
+    elif quantization := flag(server.arguments, "quantization"):
+        yield not_judged(
+            "memory",
+            f"{server.model.name} in {quantization}",
+            server.at("extra_args"),
+            why=f"the size of weights in {quantization} is not known here; those in fp8 take 1 byte",
+            fix="measure it: the log of vLLM says how much memory the weights take",
+        )
 
 
 def _that_fits(use: MemoryUse) -> str:
@@ -93,6 +114,7 @@ def engine(server: ServingFacts) -> Iterator[Judgement]:
 def architecture(server: ServingFacts) -> Iterator[Judgement]:
     """An engine serves only the model architectures that it implements."""
     if server.model is None:
+        yield server.unknown_model("architecture")
         return
     profile, model = server.engine, server.model
     yield Judgement(

@@ -75,6 +75,9 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
         wanted = "float16" if converts else server.model.dtype
         how = f"dtype auto: {server.model.name} is published in {server.model.dtype}"
         how += f", vLLM {server.engine.vllm} falls back to float16 on GPUs without it" if wanted != server.model.dtype else ""
+    elif wanted == "auto" and not server.instance.has_bfloat16 and vllm_release(server.engine) < _CONVERTS_BFLOAT16:
+        yield server.unknown_model("dtype")
+        return
     yield Judgement(
         holds=wanted != "bfloat16" or server.instance.has_bfloat16,
         path=server.at("dtype" if "dtype" in server.keys else "extra_args"),

@@ -134,6 +134,7 @@ heads_divide = neuron_rule(
 )
 def kv_heads_are_held_once(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
+        yield server.unknown_model("heads")
         return
     model, degree = server.model, server.tensor_parallel
     held = model.kv_heads_at(degree)
@@ -286,7 +287,10 @@ def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
     source="inferred: NxD Inference reads and splits the whole checkpoint on the host before it goes to the devices",
 )
 def weights_fit_the_host(server: ServingFacts) -> Iterator[Judgement]:
-    if server.model is None or not server.memory_mib:
+    if server.model is None:
+        yield server.unknown_model("host memory")
+        return
+    if not server.memory_mib:
         return
     copies = max(server.copies, 1)
     weights = server.model.weight_bytes() / 1024**3

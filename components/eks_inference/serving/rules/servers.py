@@ -7,6 +7,7 @@ from typing import Any
 from eks_inference.rules import Judgement, Rule, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
+from eks_inference.serving.rules import engine_flags
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
@@ -62,6 +63,7 @@ def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
 )
 def length_suits_the_model(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
+        yield server.unknown_model("length")
         return
     longest = server.model.max_positions
     yield Judgement(
@@ -166,5 +168,5 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
-    modules = (globals(), vars(neuron_rules), vars(gpu_rules))
+    modules = (globals(), vars(engine_flags), vars(neuron_rules), vars(gpu_rules))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
@@ -15,6 +15,8 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 @dataclass(frozen=True)
 class TritonFacts:
     """A Triton server as it will run."""
+
+    about: ClassVar[str] = "Triton servers"
 
     spec: TritonServerSpec
     serving: ServingFacts

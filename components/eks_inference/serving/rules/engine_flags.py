@@ -1,0 +1,137 @@
+"""Rules about flags and variables that a user adds to an engine. Ids SRV…"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from eks_inference.catalog.engines import engines
+from eks_inference.catalog.tables import nearest
+from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flag
+
+_SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")
+
+PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "config": "rules do not see what a file sets",
+        "headless": "no API would listen",
+        "host": "probes and the Service reach a pod at its own address, not at one of its choice",
+        "model": "model.id says which model is served; everything else follows it",
+        "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
+        "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
+        "ssl-keyfile": "probes, metrics and clients speak HTTP to the pod",
+        "uds": "probes and the Service need a port, not a socket in the pod",
+        "api-key": "a key in a flag can be read in the pod's manifest; use the secret servingApiKey",
+    }
+)
+"""Flags that would break what the stack builds around an engine, with the reason."""
+
+PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "CUDA_VISIBLE_DEVICES": "the device plugin assigns the GPUs of a pod",
+        "HF_TOKEN": "a token in a variable can be read in the pod's manifest; use the secret huggingFaceToken",
+        "HUGGING_FACE_HUB_TOKEN": "a token in a variable can be read in the pod's manifest; use the secret huggingFaceToken",
+        "LD_LIBRARY_PATH": "the image's own libraries would not be found",
+        "NEURON_RT_NUM_CORES": "the device plugin assigns the NeuronCores of a pod",
+        "NEURON_RT_VISIBLE_CORES": "the device plugin assigns the NeuronCores of a pod",
+        "NVIDIA_VISIBLE_DEVICES": "the device plugin assigns the GPUs of a pod",
+        "PATH": "the image's own programs would not be found",
+        "PYTHONPATH": "the image's own modules would not be found",
+        "VLLM_API_KEY": "a key in a variable can be read in the pod's manifest; use the secret servingApiKey",
+    }
+)
+"""Variables that would break an engine or reveal a secret, with the reason."""
+
+
+@rule(
+    "SRV007",
+    "The engine knows every flag.",
+    fix="correct the flag, or leave it out",
+    source=_SOURCE,
+)
+def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
+    if not server.engine.standalone or not server.extra_args:
+        return
+    release = vllm_releases().get(server.engine.vllm)
+    if release is None:
+        yield not_judged(
+            "flags", server.engine.name, server.at("extra_args"), why=f"no list of the flags of vLLM {server.engine.vllm}", fix=""
+        )
+        return
+    for name in server.extra_args:
+        known = name in release.flags or name.removeprefix("no-") in release.flags
+        like = nearest(name, release.flags)[:1]
+        has_it = [one.name for one in engines().values() if one.standalone and name in _flags(one.vllm) and not one.retired]
+        yield Judgement(
+            holds=known,
+            path=(*server.at("extra_args"), name),
+            working=(f"vLLM {release.name} takes {len(release.flags)} flags; {name}: {'known' if known else 'unknown'}",),
+            message=f"vLLM {release.name} has no flag --{name}: the server does not start",
+            given=name,
+            allowed=", ".join(like) or f"a flag of vLLM {release.name}",
+            fix=f"choose an engine that has it ({', '.join(has_it)}), or leave it out" if has_it else "",
+        )
+
+
+@rule(
+    "SRV008",
+    "The engine knows the quantization.",
+    fix="name a quantization of this release, or leave it out: vLLM reads that of a quantized checkpoint itself",
+    source=_SOURCE,
+)
+def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
+    given, release = flag(server.arguments, "quantization"), vllm_releases().get(server.engine.vllm)
+    if not given or release is None:
+        return
+    known = given in release.quantizations
+    path = (*server.at("extra_args"), "quantization")
+    if server.engine.neuron and not known:
+        yield not_judged(
+            "quantization",
+            f"{given} on {server.instance.name}",
+            path,
+            why=f"vLLM {release.name} does not list '{given}'; its plugin for Neuron may add methods of its own",
+            fix="look it up in the documentation of the plugin",
+        )
+        return
+    like = nearest(given, release.quantizations)
+    yield Judgement(
+        holds=known,
+        path=path,
+        working=(f"vLLM {release.name}: {', '.join(release.quantizations)}",),
+        message=f"vLLM {release.name} knows no quantization '{given}'",
+        given=given,
+        allowed=", ".join(like or release.quantizations),
+    )
+
+
+@rule(
+    "SRV009",
+    "Flags and variables leave alone what the stack relies on.",
+    fix="leave it out",
+    source="the reasons in serving/rules/engine_flags.py; Kubernetes API, EnvVar",
+)
+def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
+    for given, value in server.extra_args.items():
+        why = PROTECTED_FLAGS.get(given, "")
+        yield _left_alone(server, "extra_args", given, "" if given == "host" and value in _EVERY_ADDRESS else why)
+    for given in server.extra_env:
+        yield _left_alone(server, "extra_env", given, PROTECTED_VARIABLES.get(given, ""))
+
+
+def _left_alone(server: ServingFacts, where: str, given: str, why: str) -> Judgement:
+    return Judgement(
+        holds=not why,
+        path=(*server.at(where), given),
+        working=(f"{given}: {why or 'free to set'}",),
+        message=f"{given} is not free to set: {why}",
+        given=given,
+    )
+
+
+def _flags(version: str) -> tuple[str, ...]:
+    release = vllm_releases().get(version)
+    return release.flags if release else ()
