@@ -24,7 +24,7 @@ STACK_KEY = "eks-inference:stack"
 """The configuration key of the stack object, a ``StackSpec``."""
 
 SILENCED_KEY = "eks-inference:silenced"
-"""The configuration key of a program without a stack object for what ``silenced`` is in a stack object: ids of rules → reasons."""
+"""The configuration key that silences rules in a program without a stack object: ids → reasons."""
 
 REGION_KEY = "aws:region"
 

@@ -6,17 +6,21 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from eks_inference.catalog.engines import engine
+from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import find_model
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.loadtest import rules as load_test_rules
 from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.pools.spec import InstanceTypeName, ManagedPoolSpec
-from eks_inference.rules import Judgement
+from eks_inference.rules import Judgement, left_open
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.rules import neuron as neuron_rules
 from eks_inference.serving.rules import servers as rules
+from eks_inference.serving.rules.engine_flags import PROTECTED_VARIABLES, flags_are_known, stack_s_own_are_left_alone
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import EngineName
+from vectors.gpu import gpu_server
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server, trn2
 
@@ -341,3 +345,46 @@ def test_amazon_linux_2_is_refused_by_its_rule(ami: dict[str, str]) -> None:
     (error,) = caught.value.errors()
     assert error["type"] == neuron_rules.AMAZON_LINUX_2.id
     assert "{kind: release}, which is AL2023" in error["msg"]
+
+
+SERVING = [one for one in engines().values() if one.standalone and not one.retired]
+
+
+@pytest.mark.parametrize("profile", SERVING, ids=lambda one: one.name)
+def test_the_flags_of_engine_profiles_are_flags_of_their_release(profile: EngineProfile) -> None:
+    own = [argument.partition("=")[0].removeprefix("--") for argument in profile.arguments if argument.startswith("--")]
+    release = vllm_releases()[profile.vllm]
+    assert {name.removeprefix("no-") for name in own} <= set(release.flags)
+    assert {"max-model-len", "max-num-seqs", "tensor-parallel-size", "host", "quantization"} <= set(release.flags)
+
+
+def test_an_unknown_flag_names_the_nearest_and_the_engines_that_have_it() -> None:
+    (unknown,) = (one for one in judged(flags_are_known, server(extra_args={"quantisation": "fp8"})) if not one.holds)
+    assert (unknown.given, unknown.allowed) == ("quantisation", "quantization")
+    newer = next(iter(set(vllm_releases()["0.24.0"].flags) - set(vllm_releases()["0.13.0"].flags)))
+    (unknown,) = (one for one in judged(flags_are_known, server(extra_args={newer: 1})) if not one.holds)
+    assert "neuron-2.32-vllm-0.24" in unknown.fix
+
+
+@pytest.mark.parametrize("name", PROTECTED_VARIABLES)
+def test_a_variable_that_is_not_free_is_refused_with_its_reason(name: str) -> None:
+    subject = server(extra_env={name: "0", "VLLM_LOGGING_LEVEL": "DEBUG"})
+    (refused,) = (one for one in judged(stack_s_own_are_left_alone, subject) if not one.holds)
+    assert refused.path[-2:] == ("extra_env", name)
+    assert PROTECTED_VARIABLES[name] in refused.message
+
+
+def test_of_an_unknown_model_everything_that_needs_its_shape_is_told_as_not_judged() -> None:
+    unknown = server(model_id="mistralai/Mixtral-8x7B-v0.1", model=None)
+    (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, unknown))
+    assert {"memory", "architecture", "heads", "length"} <= set(left.what)
+    assert "nearest: mistralai/Mistral-7B" in left.why
+    assert "catalog/models.toml" in left.fix
+    assert "not judged: " in left.summary
+
+
+def test_a_quantization_of_unknown_size_is_told_as_not_judged() -> None:
+    subject = gpu_server(arguments=("--quantization=awq",))
+    (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, subject))
+    assert left.what == ("memory",)
+    assert left.of.endswith("in awq")

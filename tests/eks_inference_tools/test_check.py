@@ -237,7 +237,7 @@ def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, STACK, "--explain", "EFA001")
     assert code == 0
-    assert "does not apply to this stack" in said
+    assert "does not apply: it judges pools, and this stack has none with what it looks at" in said
 
 
 def test_explaining_an_unknown_rule_names_the_nearest(monkeypatch, capsys):
@@ -280,8 +280,39 @@ def test_another_program_is_judged_by_its_graph(tmp_path, monkeypatch, capsys):
     code, said = check(capsys, "--program", str(tmp_path))
     assert code == 2
     assert "K8S001" in said
-    assert main(["preview", "dev", "--program", str(tmp_path)]) == 0, "a program without a stack file of ours is only warned"
-    assert "K8S001" in capsys.readouterr().out
+    assert main(["preview", "dev", "--program", str(tmp_path)]) == 2
+    assert "K8S001" in capsys.readouterr().err
+    silenced = "config:\n  eks-inference:silenced: {K8S001: a mirror of ours pins it, K8S101: another reason}\n"
+    (tmp_path / "Pulumi.dev.yaml").write_text(silenced)
+    assert main(["preview", "dev", "--program", str(tmp_path)]) == 2
+    assert "eks-inference:silenced: there is no rule with this id" in capsys.readouterr().err
+    (tmp_path / "Pulumi.dev.yaml").write_text(silenced.replace(", K8S101: another reason", ""))
+    assert main(["preview", "dev", "--program", str(tmp_path)]) == 0
+    code, said = check(capsys, "--program", str(tmp_path))
+    assert code == 0
+    assert "reason: a mirror of ours pins it" in said
+    assert "dev: not refused; not judged: memory, architecture, disk of the program's servers" in said
+
+
+def test_what_was_not_judged_is_never_said_to_run(clone, capsys):
+    file = clone / "stacks" / f"Pulumi.{STACK}.yaml"
+    file.write_text(file.read_text().replace("NousResearch/Meta-Llama-3-8B-Instruct", "NousResearch/Meta-Llama-3-8B-Instrukt"))
+    code, said = check(capsys, STACK)
+    assert code == 0
+    assert "can run" not in said
+    assert "nearest: NousResearch/Meta-Llama-3-8B-Instruct" in said
+    last = said.strip().splitlines()[-1]
+    left = "heads, memory, architecture, host memory, length, disk of NousResearch/Meta-Llama-3-8B-Instrukt"
+    assert last.startswith(f"{STACK}: not refused; not judged: {left}: 0 errors")
+    assert check(capsys, STACK, "--strict")[0] == 2
+    code, said = check(capsys, STACK, "--format", "json")
+    (document,) = json.loads(said)["stacks"]
+    assert (document["verdict"], document["canRun"]) == ("not refused", False)
+    (open_question,) = document["notJudged"]
+    assert ", ".join(open_question["what"]) in left
+    assert open_question["line"]
+    assert main(["preview", STACK]) == 0
+    assert "not judged: heads, memory" in capsys.readouterr().out
 
 
 UNPINNED = """

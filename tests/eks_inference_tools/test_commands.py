@@ -20,6 +20,7 @@ from stackgraph.problems import ProblemsFound
 OWN_WORDS = {
     "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
+    "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
     "--wait": "the file of `chat` runs in pods, too, and is part of what they are given",
 }
 """Options that are spelled the same in two commands and mean something of their own in each, and why."""

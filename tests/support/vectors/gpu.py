@@ -57,5 +57,10 @@ VECTORS = {
     "GPU008": Vector(
         gpu_server, lambda: gpu_server(model_name="Qwen3-8B", profile="triton-24.07-vllm-0.5"), "does not serve Qwen3-8B"
     ),
+    "SRV008": Vector(
+        lambda: gpu_server(arguments=("--quantization=awq",)),
+        lambda: gpu_server(arguments=("--quantization=awk",)),
+        "vLLM 0.30.0 knows no quantization 'awk'",
+    ),
     "GPU009": Vector(gpu_server, lambda: gpu_server(arguments=("--port=8080",)), "the engine listens on 8080"),
 }

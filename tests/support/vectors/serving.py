@@ -94,4 +94,14 @@ VECTORS = {
         lambda: server(arguments=("--max-num-seqs=48",)),
         "--max-num-seqs says 48, and max_num_seqs 24",
     ),
+    "SRV007": Vector(
+        lambda: server(extra_args={"kv-cache-dtype": "fp8", "no-enable-prefix-caching": True}),
+        lambda: server(extra_args={"quantisation": "fp8"}),
+        "vLLM 0.13.0 has no flag --quantisation",
+    ),
+    "SRV009": Vector(
+        lambda: server(extra_args={"host": "0.0.0.0", "dtype": "bfloat16"}, extra_env={"VLLM_LOGGING_LEVEL": "DEBUG"}),
+        lambda: server(extra_args={"host": "127.0.0.1"}),
+        "host is not free to set",
+    ),
 }
