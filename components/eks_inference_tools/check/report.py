@@ -63,14 +63,13 @@ class StackReport:
 
 def judge(program: StackProgram) -> StackReport:
     """Judges the spec of a stack, and its graph when the spec passes."""
-    nothing = Verdict((), (), {})
     try:
         spec = program.spec()
         silenced = program.silenced(spec)
     except ProblemsFound as error:
-        return StackReport(program, nothing, error.problems)
+        return StackReport(program, Verdict((), (), {}), error.problems)
     region = program.config.values.get(REGION_KEY)
-    verdict = check_spec(spec, region) if spec and region else nothing
+    verdict = check_spec(spec, region) if spec and region else Verdict((), (), silenced)
     unknown = tuple(program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY)))
     if verdict.faults or unknown:
         return StackReport(program, verdict, unknown, spec)
