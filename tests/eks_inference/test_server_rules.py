@@ -388,3 +388,17 @@ def test_a_quantization_of_unknown_size_is_told_as_not_judged() -> None:
     (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, subject))
     assert left.what == ("memory",)
     assert left.of.endswith("in awq")
+
+
+@pytest.mark.parametrize(
+    ("changes", "of"),
+    [
+        ({"image": "registry.example/team/vllm:ours"}, "registry.example/team/vllm:ours"),
+        ({"extra_args": {"speculative-config": {"method": "ngram"}}}, "with --speculative-config"),
+        ({"extra_args": {"enable-lora": True}}, "with --enable-lora"),
+    ],
+)
+def test_what_a_setting_takes_out_of_the_calculation_is_told_as_not_judged(changes: dict[str, Any], of: str) -> None:
+    assert not left_open(judgement for rule in server_rules() for judgement in judged(rule, server()))
+    (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, server(**changes)))
+    assert left.of.endswith(of)

@@ -12,6 +12,14 @@ from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 
+UNCOUNTED = {
+    "cpu-offload-gb": "part of the weights is kept in the memory of the host",
+    "enable-lora": "adapters take memory of their own",
+    "speculative-config": "a draft model takes memory of its own",
+    "speculative-model": "a draft model takes memory of its own",
+}
+"""Flags with memory that ``serving/memory.py`` does not count, and what that is (vLLM documentation, engine arguments)."""
+
 Judge = Callable[[ServingFacts], Iterable[Judgement]]
 
 
@@ -54,6 +62,14 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     if use is None:
         yield from _memory_unjudged(server)
         return
+    for uncounted in (name for name in UNCOUNTED if name in server.extra_args):
+        yield not_judged(
+            "memory",
+            f"{use.model.name} with --{uncounted}",
+            (*server.at("extra_args"), uncounted),
+            why=f"{UNCOUNTED[uncounted]}, which the calculation leaves out",
+            fix="measure it: the log of vLLM says how much memory is left for the KV cache",
+        )
     whole, *others = use.limits
     tightest = max((whole, *others), key=lambda limit: limit.fraction)
     fits, holds = tightest.fraction <= 1, tightest.fraction <= TIGHT

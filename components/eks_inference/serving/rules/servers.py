@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from eks_inference.rules import Judgement, Rule, rule
+from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
 from eks_inference.serving.rules import engine_flags
@@ -101,8 +101,17 @@ def engine_is_in_use(server: ServingFacts) -> Iterator[Judgement]:
     source="flags of vLLM on Neuron are not compatible between generations (Neuron documentation); tags of the public images",
 )
 def image_is_the_profiles(server: ServingFacts) -> Iterator[Judgement]:
-    for what, tag in _TAGS.items():
-        given, wanted = _release(tag, server.image), _release(tag, server.engine.image)
+    profile = server.engine
+    releases = {what: (_release(tag, server.image), _release(tag, profile.image)) for what, tag in _TAGS.items()}
+    if server.image and not any(given and wanted for given, wanted in releases.values()):
+        yield not_judged(
+            "releases",
+            server.image,
+            server.at("image"),
+            why=f"the tag does not say which vLLM it holds; engine profile {profile.name} is for vLLM {profile.vllm}",
+            fix="give the image a tag like that of the profile's own, or compare the releases by hand",
+        )
+    for what, (given, wanted) in releases.items():
         if given and wanted:
             yield Judgement(
                 holds=given == wanted,
