@@ -114,6 +114,17 @@ def test_the_bucket_is_private_and_goes_with_a_stack_that_protects_nothing() -> 
     assert len([key for key in block.inputs if key != "bucket"]) == 4
 
 
+def test_the_bucket_refuses_requests_without_tls() -> None:
+    graph = served()
+    (policy,) = graph.of_type("aws:s3/bucketPolicy:BucketPolicy")
+    (statement,) = json.loads(policy.inputs["policy"])["Statement"]
+    assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "s3:*")
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    bucket = graph.by_urn[policy.property_dependencies["bucket"][0]]
+    arn, objects = statement["Resource"]
+    assert (arn, objects) == (f"<{bucket.name}.arn>", f"<{bucket.name}.arn>/*")
+
+
 def test_a_protected_stack_keeps_the_bucket_and_its_key_encrypts_it() -> None:
     key = "arn:aws:kms:us-west-2:111122223333:key/k"
     graph = served(settings={"protect": True, "kms_key_arn": key, "tags": {"team": "x"}})

@@ -1,7 +1,10 @@
 """Triton with the vLLM back end on GPUs, and its rules."""
 
 import json
+import os
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,6 +190,25 @@ def test_braces_of_the_configuration_are_closed_and_its_parameters_are_the_words
 def test_inputs_and_outputs_are_the_back_ends_own() -> None:
     assert "input" not in plan.config_pbtxt(spec_of(), instance_type("g4dn.xlarge"))
     assert not [argument for argument in plan.ARGUMENTS if "auto-complete" in argument]
+
+
+def test_the_apis_of_an_administrator_are_closed_with_a_key_that_nobody_knows(tmp_path: Path) -> None:
+    """The rendered command, with a stand-in that writes its arguments."""
+    (tmp_path / "tritonserver").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "tritonserver").chmod(0o755)
+    rendered = container(served())
+
+    def started() -> list[str]:
+        command, path = [*rendered["command"], *rendered["args"]], f"{tmp_path}:{os.environ['PATH']}"
+        done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout.splitlines()
+
+    first, second = started(), started()
+    assert first[: len(plan.ARGUMENTS)] == list(plan.ARGUMENTS)
+    apis = "logging,model-repository,shared-memory,trace"
+    for flag, value in zip(("--http-restricted-api", "--grpc-restricted-protocol"), first[-2:], strict=True):
+        assert re.fullmatch(rf"{flag}={apis}:eks-inference-closed=[0-9a-f-]{{36}}", value)
+    assert first[-1] != second[-1]
 
 
 def test_a_model_from_s3_is_loaded_from_the_pods_folder() -> None:

@@ -77,5 +77,22 @@ def s3_read(buckets: Sequence[str], partition: str = "aws") -> Document:
     )
 
 
+def tls_only(bucket_arn: str) -> Document:
+    """Returns a bucket policy that refuses requests without TLS.
+
+    Source: S3 user guide, "Security best practices for Amazon S3" (``aws:SecureTransport``).
+    """
+    return document(
+        {
+            "Sid": "TlsOnly",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:*",
+            "Resource": [bucket_arn, f"{bucket_arn}/*"],
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        }
+    )
+
+
 def _plain(value: str | Sequence[str]) -> str | list[str]:
     return value if isinstance(value, str) else list(value)

@@ -72,7 +72,7 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
         tags={**settings.tags, "Name": name},
         opts=pulumi.ResourceOptions(parent=parent, protect=settings.protect or None),
     )
-    aws.s3.BucketPublicAccessBlock(
+    private = aws.s3.BucketPublicAccessBlock(
         f"{name}-private",
         bucket=bucket.bucket,
         block_public_acls=True,
@@ -80,6 +80,13 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
         ignore_public_acls=True,
         restrict_public_buckets=True,
         opts=pulumi.ResourceOptions(parent=parent),
+    )
+    aws.s3.BucketPolicy(
+        f"{name}-tls-only",
+        bucket=bucket.bucket,
+        policy=bucket.arn.apply(lambda arn: iam.policy_json(iam.tls_only(arn))),
+        # S3 refuses two changes of one bucket's access at the same time (OperationAborted).
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[private]),
     )
     if settings.kms_key_arn:
         aws.s3.BucketServerSideEncryptionConfiguration(

@@ -34,6 +34,16 @@ REPOSITORY_FOLDER = "/model_repository"
 ARGUMENTS = (f"--model-repository={REPOSITORY_FOLDER}", f"--exit-timeout-secs={pods.DRAIN_SECONDS}")
 """Arguments of ``tritonserver``."""
 
+# Whoever reaches the ports could map shared memory, write trace files or change log files and the model repository. Triton closes
+# an API only behind a header with a value (inference_protocols.md of triton-inference-server/server, "Limit Endpoint Access"): a
+# random one that nobody knows closes it to everyone. perf_analyzer needs none of these.
+_CLOSED_APIS = "logging,model-repository,shared-memory,trace"
+_START = (
+    "read -r key < /proc/sys/kernel/random/uuid\n"
+    f"closed={_CLOSED_APIS}:eks-inference-closed=$key\n"
+    'exec tritonserver "$@" "--http-restricted-api=$closed" "--grpc-restricted-protocol=$closed"\n'
+)
+
 _HOME = "/home/triton-server"
 _DOWNLOADS = "/var/cache/huggingface"
 _SCRATCH_GIB = 4  # home and /tmp: compiled kernels, logs
@@ -202,7 +212,7 @@ def engine(name: str, spec: TritonServerSpec, shape: InstanceType, *, tools_imag
     digest = hashlib.sha256(json.dumps(repository_files(spec, shape)).encode()).hexdigest()
     return Engine(
         name="triton",
-        command=["tritonserver"],
+        command=["/bin/sh", "-ec", _START, "tritonserver"],
         arguments=ARGUMENTS,
         home=_HOME,
         environment=environment(spec),
