@@ -1,5 +1,6 @@
 """The network: its address grid, its choice of zones, and the resources it becomes."""
 
+import json
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -15,8 +16,9 @@ from eks_inference.faults import SpecError
 from eks_inference.network.component import Vpc
 from eks_inference.network.handle import Network
 from eks_inference.network.plan import ZonePlan, check_zones, choose_zones, plan_subnets, vpc_range
-from eks_inference.network.spec import NetworkSpec
+from eks_inference.network.spec import FlowLogsSpec, NetworkSpec
 from eks_inference.settings import StackSettings
+from graphs import stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
 
@@ -405,3 +407,17 @@ def test_a_wrong_zone_stops_the_program_before_anything_is_registered():
         network(NetworkSpec(zone_ids=("usw2-az1", "usw1-az1")), observe=registered.append)
     assert "the zone is not in us-west-2" in str(raised.value)
     assert registered == []
+
+
+def test_flow_logs_are_written_only_to_their_group_and_only_if_asked_for() -> None:
+    assert not network(NetworkSpec()).of_type("aws:ec2/flowLog:FlowLog")
+    graph = network(NetworkSpec(flow_logs=FlowLogsSpec(traffic="ALL", retention_days=365)))
+    (log,) = graph.of_type("aws:ec2/flowLog:FlowLog")
+    (group,) = graph.of_type("aws:cloudwatch/logGroup:LogGroup")
+    (policy,) = graph.of_type("aws:iam/rolePolicy:RolePolicy")
+    assert (log.inputs["trafficType"], log.inputs["vpcId"]) == ("ALL", "<net-vpc.id>")
+    assert log.inputs["logDestination"] == f"<{group.name}.arn>"
+    assert group.inputs["retentionInDays"] == 365
+    (statement,) = json.loads(policy.inputs["policy"])["Statement"]
+    assert statement["Resource"] == f"<{group.name}.arn>:*"
+    assert stands_on(graph, log, policy)

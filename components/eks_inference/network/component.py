@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from eks_inference.network.flow_logs import flow_logs
 from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
 from eks_inference.network.spec import Endpoint, NetworkSpec
@@ -41,7 +42,8 @@ class Vpc(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         zone_ids = network_zones(settings.region, families, wanted=spec.zone_ids, count=spec.zones)
-        inputs = spec.model_dump(mode="json", exclude={"zones"}) | {"zone_ids": list(zone_ids)}
+        absent = set() if spec.flow_logs else {"flow_logs"}
+        inputs = spec.model_dump(mode="json", exclude={"zones", *absent}) | {"zone_ids": list(zone_ids)}
         super().__init__("eks-inference:index:Vpc", name, inputs, opts)
         self._prefix = name
         self._tags = settings.tags
@@ -63,6 +65,9 @@ class Vpc(pulumi.ComponentResource):
             tags=self._tagged("default-unused"),
             opts=pulumi.ResourceOptions(parent=self),
         )
+
+        if spec.flow_logs:
+            flow_logs(name, spec.flow_logs, vpc_id=vpc.id, settings=settings, parent=self)
 
         public, public_ready = self._public_side(plans) if spec.public_subnets else ({}, [])
         gateways = self._nat_gateways(spec.nat, public, public_ready)

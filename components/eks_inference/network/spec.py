@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from eks_inference.aws.logs import RetentionDays
 from eks_inference.network.plan import LARGEST_VPC, MIN_ZONES, SMALLEST_VPC, vpc_range
 from eks_inference.spec import Spec, ZoneId, repeated
 
@@ -20,6 +21,15 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     if twice := repeated(values):
         raise ValueError(f"given more than once: {', '.join(twice)}")
     return values
+
+
+class FlowLogsSpec(Spec):
+    """Flow logs of the VPC in CloudWatch Logs, which bills them by their size."""
+
+    traffic: Literal["ALL", "REJECT"] = Field(
+        default="REJECT", description="What is logged: refused traffic, or all of it, which is much more."
+    )
+    retention_days: RetentionDays = Field(default=30, description="Retention of the log lines.")
 
 
 class NetworkSpec(Spec):
@@ -54,6 +64,8 @@ class NetworkSpec(Spec):
     endpoints: Annotated[tuple[Endpoint, ...], AfterValidator(_distinct)] = Field(
         default=("s3",), description="Services with an endpoint in the VPC. 'ecr' needs 's3', which stores the image layers."
     )
+
+    flow_logs: FlowLogsSpec | None = Field(default=None, description="Log of the traffic in the VPC. Absent: none.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -6,7 +6,7 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from eks_inference.aws import iam
+from eks_inference.aws import iam, logs
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
@@ -52,7 +52,7 @@ class FluentBit(pulumi.ComponentResource):
             namespace=spec.namespace,
             service_account=plan.NAME,
             description=f"Fluent Bit of the EKS cluster {cluster.name}",
-            policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(plan.role_policy(arn)))},
+            policies={"role-policy": group.arn.apply(lambda arn: iam.policy_json(logs.writer(arn)))},
             parent=self,
         )
         # Pods mount the node's log folder, which needs "privileged".

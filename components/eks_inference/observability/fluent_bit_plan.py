@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.aws import iam
 from eks_inference.kubernetes import workloads
 from eks_inference.observability.spec import FluentBitSpec
 
@@ -34,14 +33,6 @@ _FILE = r"^/var/log/containers/(?<pod>[^_]+)_(?<namespace>[^_]+)_(?<container>.+
 def log_group(spec: FluentBitSpec, cluster: str) -> str:
     """Name of the log group. The default is that of the source system."""
     return spec.log_group or f"/aws/eks/{cluster}/workload"
-
-
-def role_policy(log_group_arn: str) -> iam.Document:
-    """Returns a policy that allows only writing to the log group. Fluent Bit creates streams; the stack sets group and retention.
-
-    The source system also allows DescribeLogStreams and PutRetentionPolicy, which Fluent Bit's older plugin called.
-    """
-    return iam.document(iam.allow("WriteLogs", ["logs:CreateLogStream", "logs:PutLogEvents"], f"{log_group_arn}:*"))
 
 
 def configuration(spec: FluentBitSpec, *, cluster: str, region: str) -> str:

@@ -1,15 +1,13 @@
 """Settings of metrics and logs."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from eks_inference.aws.logs import RetentionDays
 from eks_inference.spec import ResourceName, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
-
-RetentionDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]
-"""Values that CloudWatch Logs accepts (API PutRetentionPolicy)."""
 
 
 class CloudWatchSpec(Spec):
