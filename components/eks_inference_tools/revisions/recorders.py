@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from eks_inference_tools.user_cache import user_cache
+from stackgraph.diff.contents import Revision
 from stackgraph.diff.recorded import Store, key_of, read_answer
-from stackgraph.diff.report import Recorded, Revision
+from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
 from stackgraph.problems import Problem
 

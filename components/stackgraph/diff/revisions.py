@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from stackgraph.diff.report import Revision
+from stackgraph.diff.contents import Revision
 from stackgraph.problems import Problem, ProblemsFound
 
 # Git sets these for hooks and aliases; they would point every command at one working tree.
