@@ -1,7 +1,7 @@
 """``eks-inference diff-comment``: posts the diff of a finished workflow run as a comment on its pull request.
 
 For a workflow on ``workflow_run``, which may write comments. It runs no code of the pull request and needs only Python, the
-variables that GitHub sets in every job, and ``GITHUB_TOKEN``. The comment is rendered here, from data: the run of the pull request
+variables that GitHub sets in every job, and ``GITHUB_TOKEN``. The comment is rendered here, from data: the pull request's run
 decides what the figures are, but neither the markup around them nor which comment they are in.
 """
 
