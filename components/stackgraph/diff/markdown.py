@@ -140,7 +140,7 @@ def _findings(report: Contents) -> Iterator[str]:
         name = f"**{_escaped(stack.stack)}**"
         for finding in stack.new_findings:
             said = f"{finding.place}: {shorten(finding.message, _LINE)}"
-            lines.append(f"- {name}: new {finding.severity} {_code(finding.rule)} {_escaped(said)}")
+            lines.append(f"- {name}: new {_escaped(finding.severity)} {_code(finding.rule)} {_escaped(said)}")
         for finding in stack.cured_findings:
             lines.append(f"- {name}: cured {_code(finding.rule)} {_escaped(finding.place)}")
         for key in stack.rotated:
