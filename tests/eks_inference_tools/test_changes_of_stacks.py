@@ -91,12 +91,8 @@ def test_an_upgrade_of_all_stacks_is_told_once():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]), EKS)])
-    shown = [
-        render_text(contents(report)),
-        render_markdown(contents(report), LONGEST_BODY),
-        render_json(report),
-        render_html(contents(report)),
-    ]
+    told = contents(report)
+    shown = [render_text(told), render_markdown(told, LONGEST_BODY), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), EKS)])

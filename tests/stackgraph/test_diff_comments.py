@@ -14,6 +14,7 @@ from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
 from stackgraph.diff.page import render_html
 from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.diff.saved import read_contents
 from stackgraph.diff.telling import contents
 from stackgraph.diff.text import render_text
 from stackgraph.github import LONGEST_BODY as LIMIT
@@ -144,13 +145,11 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))])
-    shown = [
-        render_text(contents(report)),
-        render_markdown(contents(report), LIMIT),
-        render_json(report),
-        render_html(contents(report)),
-    ]
+    told = contents(report)
+    shown = [render_text(told), render_markdown(told, LIMIT), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
+    titles = {"facts": told.facts_title, "findings": told.findings_title}
+    assert read_contents(shown[2].encode(), shown="", project="p", tool=told.tool, link="", **titles) == told
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]))])
     assert not contents(same).changed
