@@ -1,16 +1,15 @@
 """Reads JSON from a source that is not trusted: bounded in size and depth, with exactly the keys and types of a shape.
 
-A shape is ``str``, ``bool`` or ``int``; a pattern, which a whole text matches; a tuple of the texts that are allowed; a list of
-one shape, for any number of items; a dictionary of shapes by key, with ``?`` after a key that may be missing; ``OrNull``; or
-``ANY``.
+A shape is ``str``, ``bool`` or ``int``; a ``Text``; a tuple of the texts that are allowed; a list of one shape, for any number of
+items; a dictionary of shapes by key, with ``?`` after a key that may be missing; ``OrNull``; or ``ANY``.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from stackgraph.graph.values import text
 from stackgraph.graph.wording import counted, shorten
@@ -24,6 +23,9 @@ MOST_PROBLEMS = 10
 
 ANY = object()
 
+_Fault = tuple[str, str, str, str]
+"""Key, what is wrong with it, what was given, what is allowed."""
+
 
 @dataclass(frozen=True)
 class OrNull:
@@ -32,15 +34,26 @@ class OrNull:
     shape: Any
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text that matches a pattern as a whole. ``words`` tell an author what that is."""
+
+    words: str
+    pattern: str
+
+
 def read(written: bytes, shape: Any, *, limit: int, shown: str, hint: str) -> Any:
     """The document, which has the shape and at most ``limit`` bytes. Raises ``ProblemsFound``; ``shown`` names it there."""
+
+    def refuse(faults: Sequence[_Fault]) -> NoReturn:
+        raise ProblemsFound([Problem(what, shown, 0, key, given, allowed, hint) for key, what, given, allowed in faults])
+
     try:
         found = _parsed(written, limit)
-        faults = list(islice(_faults(found, shape, ""), MOST_PROBLEMS))
     except _Unreadable as error:
-        faults = [("", str(error), "", "")]
-    if faults:
-        raise ProblemsFound([Problem(what, shown, 0, key, given, allowed, hint) for key, what, given, allowed in faults])
+        refuse([("", str(error), "", "")])
+    if faults := list(islice(_faults(found, shape, ""), MOST_PROBLEMS)):
+        refuse(faults)
     return found
 
 
@@ -74,10 +87,6 @@ def _parsed(written: bytes, limit: int) -> Any:
         if isinstance(value, dict | list):
             waiting += ((item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
     return found
-
-
-_Fault = tuple[str, str, str, str]
-"""Key, what is wrong with it, what was given, what is allowed."""
 
 
 def _faults(value: Any, shape: Any, key: str) -> Iterator[_Fault]:
@@ -116,8 +125,8 @@ def _faults_of_a_scalar(value: Any, shape: Any, key: str) -> Iterator[_Fault]:
         allowed, fits = f"at most {LONGEST_TEXT} characters", False
     elif isinstance(shape, tuple):
         allowed, fits = ", ".join(shape), value in shape
-    elif isinstance(shape, re.Pattern):
-        allowed, fits = shape.pattern, isinstance(value, str) and shape.fullmatch(value) is not None
+    elif isinstance(shape, Text):
+        allowed, fits = shape.words, isinstance(value, str) and re.fullmatch(shape.pattern, value, re.DOTALL) is not None
     else:
         allowed, fits = "a text", isinstance(value, str)
     if not fits:
@@ -125,7 +134,7 @@ def _faults_of_a_scalar(value: Any, shape: Any, key: str) -> Iterator[_Fault]:
 
 
 def _wrong(key: str, value: Any, allowed: str) -> _Fault:
-    return key, "not what a report has here", quoted(value), allowed
+    return key, "not what belongs here", quoted(value), allowed
 
 
 def quoted(value: Any) -> str:

@@ -30,8 +30,8 @@ def comparison(owner: str = "team-b", *, project: str = COMMAND, failed: bool = 
         ]
         return Graph(project, "dev", tuple(sorted(made, key=lambda one: one.urn)), {"owner": whose})
 
-    sides = [Recorded(graph(whose), findings=(), places={SOURCE: SOURCE}) for whose in ("team-a", owner)]
-    stacks = [StackReport("dev", *sides)]
+    before, after = (Recorded(graph(whose), findings=(), places={SOURCE: SOURCE}) for whose in ("team-a", owner))
+    stacks = [StackReport("dev", before, after)]
     if failed:
         stacks.append(StackReport("prod", Recorded(problems=(Problem("it broke", file="a.py", line=3),)), None))
     return document(Report(project, Revision("HEAD^1", BASE), Revision("HEAD", HEAD), stacks, tool=COMMAND))

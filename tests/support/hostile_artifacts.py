@@ -101,7 +101,7 @@ def _broken() -> bytes:
 
 
 _DEEP = "[" * 200 + "]" * 200
-_UNREADABLE, _SHAPE = "is not JSON in UTF-8", "not what a report has here"
+_UNREADABLE, _SHAPE = "is not JSON in UTF-8", "not what belongs here"
 
 ARTIFACTS: Mapping[str, Artifact] = {
     # Archives

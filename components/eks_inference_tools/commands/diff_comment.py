@@ -88,9 +88,11 @@ def body(told: "Contents", run: "Run") -> str:
 
 
 def _project(given: str) -> str:
-    if re.fullmatch(r"[\w.-]{1,100}", given, re.ASCII):
+    from stackgraph.diff.saved import NAME
+
+    if re.fullmatch(NAME.pattern, given):
         return given
-    raise argparse.ArgumentTypeError(f"'{given}' is not the name of a project: letters, digits, '.', '_' and '-', at most 100")
+    raise argparse.ArgumentTypeError(f"'{given}' is not the name of a project: {NAME.words}")
 
 
 def _event() -> Any:

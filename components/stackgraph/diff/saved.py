@@ -4,7 +4,6 @@ What comes out has the types of ``Contents`` and is bounded in size; its texts m
 as what it is shown (project, tool, link) are the caller's, never the document's.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,14 +14,16 @@ from stackgraph.diff.document import SCHEMA
 from stackgraph.diff.graphs import KINDS
 from stackgraph.graph.values import grouped
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.strict_json import ANY, OrNull
+from stackgraph.strict_json import ANY, OrNull, Text
 
 MOST_BYTES = 8 << 20
 MOST_STACKS = 200
 
-_LINE = re.compile(r"[-+ ] .*", re.DOTALL)
-_SOURCE = re.compile(r"(.+:[0-9]{1,9})?", re.DOTALL)
-_FILE = re.compile(r"(?!\.\.?(/|$))[^/]+(/(?!\.\.?(/|$))[^/]+)*")
+_LINE = Text("'- ', '+ ' or two blanks, and any text", r"[-+ ] .*")
+_SOURCE = Text("FILE:LINE, or nothing", r"(.+:[0-9]{1,9})?")
+_FILE = Text("a path in the repository", r"(?!\.\.?(/|$))[^/]+(/(?!\.\.?(/|$))[^/]+)*")
+NAME = Text("letters, digits, '.', '_' and '-', at most 100", r"[A-Za-z0-9_.-]{1,100}")
+"""The name of a project or stack (pulumi/sdk/go/common/tokens, names.go)."""
 
 _REVISION = {"revision": str, "commit": str, "dirty": bool}
 _PROPERTY = {"path": str, "before?": ANY, "after?": ANY}
@@ -41,7 +42,7 @@ _RESOURCE = {
 }
 _SUMMARY = {f"{kind}?": int for kind in KINDS}
 _STACK = {
-    "stack": re.compile(r"[\w.-]{1,100}"),
+    "stack": NAME,
     "status": ("both", "new", "gone", "failed"),
     "changed": bool,
     "problems": {"base": [str], "head": [str]},
@@ -89,7 +90,7 @@ def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: 
         problems.append(Problem("is of another project", shown, key="project", given=given, allowed=project, hint=hint))
     if len(stacks) > MOST_STACKS or len(set(stacks)) < len(stacks):
         allowed = f"at most {MOST_STACKS}, none of them twice"
-        problems.append(Problem("not what a report has here", shown, key="stacks", given=str(len(stacks)), allowed=allowed))
+        problems.append(Problem("not what belongs here", shown, key="stacks", given=str(len(stacks)), allowed=allowed))
     if problems:
         raise ProblemsFound(problems)
     dangers = grouped((danger["stack"], danger["what"]) for danger in found["danger"])
