@@ -34,7 +34,8 @@ def main() -> None:
         _run(["git", "clone", "--quiet", str(_ROOT), str(clone)], Path(folder))
         stacks = _change(clone)
         command = [sys.executable, "-m", "eks_inference_tools"]
-        environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(clone / "components")}
+        # In CI the command keeps no cache.
+        environment = {**os.environ, "CI": "", "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(clone / "components")}
 
         def previews() -> Cost:
             return _cost(lambda: [_run([*command, "preview", stack, "--format", "json"], clone, environment) for stack in stacks])

@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
+from comparisons import comparison
 from conftest import ROOT
 from eks_inference_tools import COMMAND
 from eks_inference_tools.cli import main
-from github_api import BOT, REPOSITORY, GitHubApi, zipped
+from github_api import BOT, REPOSITORY, GitHubApi
+from stackgraph.diff.contents import Contents, Revision
+from stackgraph.diff.markdown import marker
 from stackgraph.github import report
 
 WORKFLOWS, EXAMPLES, ACTIONS = ROOT / ".github" / "workflows", ROOT / "docs" / "workflows", ROOT / ".github" / "actions"
@@ -135,7 +138,9 @@ def test_who_may_write_runs_nothing_of_the_pull_request(folder):
     for step in steps(document):
         assert "run" not in step
         # Without `ref` and `repository` this event checks out the default branch.
-        assert step.get("with", {}).keys() <= {"persist-credentials"}
+        assert step.get("with", {}).keys() <= {"persist-credentials", "project"}
+        # Which project a comment is of is for the default branch to say.
+        assert "${{" not in step.get("with", {}).get("project", "")
     names = " ".join(used(document))
     assert "cache" not in names
     assert "download-artifact" not in names
@@ -195,10 +200,24 @@ def test_the_documents_tell_every_input_with_its_default(action):
 
 
 def test_the_documents_tell_what_a_comment_is_found_by():
-    marker = "<!-- eks-inference diff -->"
-    assert marker in (ROOT / "docs" / "ci.md").read_text()
-    archive = zipped({report.NUMBER: "1", report.TEXT: f"{marker}\n", report.DIFF: '{"changed": true, "failed": []}'})
-    assert report.read(archive, COMMAND) == report.Report(1, marker, f"{marker}\n", True)
+    told = Contents("eks-inference", Revision("a"), Revision("b"), (), tool=COMMAND)
+    assert f"`{marker(told)}`" in (ROOT / "docs" / "ci.md").read_text()
+
+
+def test_the_documents_tell_what_each_job_runs_and_with_which_token():
+    _, _, table = (ROOT / "docs" / "ci.md").read_text().partition("| workflow | job | whose code runs | its token may |")
+    cells = [[cell.strip(" `") for cell in line.split("|")] for line in table.partition("\n\n")[0].splitlines()[2:]]
+    told = {}
+    for _, workflow, job, _, may, _ in cells:
+        (file,) = set(re.findall(r"[\w-]+\.yml", workflow))
+        told[file, job] = sorted(re.findall(r"[a-z-]+: (?:read|write)", may))
+    given = {}
+    for file in (*WORKFLOWS.glob("*.yml"), EXAMPLES / "deploy.yml"):
+        document = load(file)
+        for name, job in document["jobs"].items():
+            permissions = job.get("permissions", document["permissions"])
+            given[file.name, name] = sorted(f"{what}: {how}" for what, how in permissions.items())
+    assert told == given
 
 
 def test_one_name_of_the_artifact(capsys):
@@ -264,9 +283,7 @@ done
 
 def compared(folder: Path, code: int = 0, *, written: bool = True) -> Script:
     script = Script("stack-diff", "Compare", folder)
-    writes = (
-        """echo '<!-- eks-inference diff -->' > "$markdown"; echo '{"changed": true, "failed": []}' > "$json"; touch "$html";"""
-    )
+    writes = """echo report > "$markdown"; echo '{}' > "$json"; touch "$html";"""
     script.command("eks-inference", f"{REPORTING}{writes if written else ''} exit {code}")
     return script
 
@@ -280,10 +297,10 @@ def test_the_report_is_kept_whatever_is_found_and_then_judged(tmp_path, code):
     assert script.run(context=NUMBER) == 0
     outputs = script.outputs()
     assert outputs["code"] == str(code)
-    assert script.summary.read_text() == "<!-- eks-inference diff -->\n"
+    assert script.summary.read_text() == "report\n"
 
     kept = {file.name: file.read_bytes() for file in Path(outputs["report"]).iterdir()}
-    assert kept.keys() == {report.NUMBER, report.TEXT, report.DIFF, "report.html"}
+    assert kept.keys() == {report.NUMBER, report.DIFF, "report.html"}
     (tmp_path / "judge").mkdir()
     judge = Script("stack-diff", "Judge", tmp_path / "judge")
     assert judge.run(context={"steps.compare.outputs.code": outputs["code"]}) == code
@@ -303,7 +320,7 @@ def arguments(script: Script) -> list[str]:
     return [argument for argument in given if not argument.startswith(str(script.folder))]
 
 
-ALWAYS = ["--limit", "65000", "--markdown", "--json", "--html"]
+ALWAYS = ["--markdown", "--json", "--html"]
 
 
 @pytest.mark.parametrize(
@@ -369,18 +386,14 @@ def test_the_comment_is_posted_with_the_standard_library_alone(tmp_path):
     event.write_text(json.dumps({"workflow_run": head}))
     with GitHubApi() as api:
         api.pull_request(12, sha="abc")
-        files = {
-            report.NUMBER: "12",
-            report.TEXT: "<!-- eks-inference diff -->\n+1\n",
-            report.DIFF: '{"changed": true, "failed": []}',
-        }
-        api.artifact(7, "stack-diff", files)
+        api.artifact(7, "stack-diff", {report.NUMBER: "12", report.DIFF: json.dumps(comparison(project="shop"))})
         script.environment |= {"GITHUB_API_URL": api.url, "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_EVENT_PATH": str(event)}
         script.environment |= {"no_proxy": "127.0.0.1"}
-        assert script.run({"token": api.token}) == 0
+        assert script.run({"project": "shop", "token": api.token}) == 0
         (posted,) = api.comments[12]
         assert posted["user"]["login"] == BOT
-        assert posted["body"].startswith("<!-- eks-inference diff -->\n+1\n")
+        assert posted["body"].startswith("<!-- eks-inference diff: shop -->\n")
+        assert "+ tags.owner: team-b" in posted["body"]
 
 
 # -- actionlint ------------------------------------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ from eks_inference_tools import COMMAND
 from eks_inference_tools.reading.domain import EKS
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs
+from stackgraph.diff.contents import Revision
 from stackgraph.diff.document import document, render_json
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.merging import sections
 from stackgraph.diff.page import render_html
-from stackgraph.diff.report import Recorded, Report, Revision, StackReport
+from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.diff.telling import contents
 from stackgraph.diff.text import render_text
 from stackgraph.github import LONGEST_BODY
 from stackgraph.graph.document import Graph
@@ -60,7 +62,7 @@ def report_of(change: str) -> Report:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_comment_for_a_realistic_change(change):
-    comment = render_markdown(report_of(change), LONGEST_BODY)
+    comment = render_markdown(contents(report_of(change)), LONGEST_BODY)
     assert_golden(f"../../docs/diff/{change}.md", comment)
     assert len(comment) < LONGEST_BODY // 2
 
@@ -69,7 +71,7 @@ def test_more_gpu_nodes_is_an_update_in_place_of_one_stack():
     report = report_of("more-gpu-nodes")
     assert report.counts["replace"] == report.counts["delete"] == 0
     assert [stack.stack for stack in report.stacks if stack.changed] == ["gpu-opt350m"]
-    assert "| 4 × g4dn.xlarge" in render_markdown(report, LONGEST_BODY)
+    assert "| 4 × g4dn.xlarge" in render_markdown(contents(report), LONGEST_BODY)
 
 
 def test_another_model_is_a_danger():
@@ -79,7 +81,7 @@ def test_another_model_is_a_danger():
 
 def test_an_upgrade_of_all_stacks_is_told_once():
     report = report_of("kubernetes-upgrade")
-    (cluster,) = [e for section in sections(report) for e in section.entries if e.type == "eks.Cluster"]
+    (cluster,) = [e for section in sections(contents(report)) for e in section.entries if e.type == "eks.Cluster"]
     assert cluster.stacks == UPGRADED
     assert report.counts["replace"] == 0
 
@@ -89,8 +91,9 @@ def test_an_upgrade_of_all_stacks_is_told_once():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]), EKS)])
-    shown = [render_text(report), render_markdown(report, LONGEST_BODY), render_json(report), render_html(report)]
+    told = contents(report)
+    shown = [render_text(told), render_markdown(told, LONGEST_BODY), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), EKS)])
-    assert not same.changed
+    assert not contents(same).changed

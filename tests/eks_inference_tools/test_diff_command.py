@@ -17,6 +17,7 @@ import pytest
 from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
+from eks_inference_tools.revisions.environment import without_credentials
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
@@ -88,6 +89,7 @@ class Repo:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
@@ -253,6 +255,80 @@ def test_a_base_that_was_recorded_is_not_recorded_again(repo, capsys, own_cache)
     assert as_json(capsys, "--base", "HEAD", "one")["summary"]["create"] == 1, "whatever the commit is called"
     kept.write_text("not JSON")
     assert as_json(capsys, "--base", "HEAD", "one")["changed"] is False
+
+
+@pytest.mark.parametrize("ci", ["true", "1", "woodpecker"])
+def test_ci_keeps_and_believes_no_recording(repo, capsys, own_cache, monkeypatch, ci):
+    first = as_json(capsys, "--base", "HEAD", "one")
+    (kept,) = own_cache.glob("*.json")
+    kept.write_text(kept.read_text().replace("team-a", "forged"))
+    assert as_json(capsys, "--base", "HEAD", "one")["changed"] is True, "taken from the store"
+    forged = kept.read_text()
+    monkeypatch.setenv("CI", ci)
+    again = as_json(capsys, "--base", "HEAD", "one", "two")
+    assert again["changed"] is first["changed"] is False
+    assert [file.read_text() for file in own_cache.glob("*.json")] == [forged]
+
+
+LEAK = """
+import os
+import pulumi
+import pulumi_aws as aws
+
+aws.s3.Bucket("first", tags=dict(sorted(os.environ.items())))
+"""
+
+
+def test_a_recorded_program_gets_no_credentials(repo, in_processes, capsys, monkeypatch):
+    secrets = ("AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "PULUMI_ACCESS_TOKEN", "HF_TOKEN", "GITHUB_TOKEN", "GITHUB_ENV", "DB_PW")
+    for name in secrets:
+        monkeypatch.setenv(name, f"hunter2-{name}")
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:hunter2@proxy:3128")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("DEPLOYMENT_COLOUR", "blue")
+    repo.write("__main__.py", LEAK)
+    code, out, err = diff(capsys, "--base", "HEAD", "one", "--format", "json")
+    assert code == 0
+    assert "hunter2" not in out + err
+    (bucket,) = (one for one in json.loads(out)["stacks"][0]["resources"] if one["name"] == "first")
+    tags = {one["path"]: one.get("after") for one in bucket["properties"]}
+    assert (tags["tags.AWS_REGION"], tags["tags.DEPLOYMENT_COLOUR"]) == ("eu-central-1", "blue")
+
+
+CREDENTIALS = """
+    AWS_ACCESS_KEY_ID AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_WEB_IDENTITY_TOKEN_FILE aws_session_token PULUMI_CONFIG
+    PULUMI_CONFIG_PASSPHRASE PULUMI_BACKEND_URL HUGGING_FACE_HUB_TOKEN GH_TOKEN ACTIONS_ID_TOKEN_REQUEST_TOKEN GITHUB_OUTPUT
+    GITHUB_PATH GOOGLE_APPLICATION_CREDENTIALS ARM_CLIENT_SECRET KUBECONFIG SSH_AUTH_SOCK NPM_TOKEN TWINE_PASSWORD OPENAI_API_KEY
+    CI_JOB_TOKEN MYTOKEN DB_PW SIGNING_KEY BASIC_AUTH USER_PASS
+"""
+KEPT = """
+    PATH HOME PWD OLDPWD LANG TZ CI PYTHONPATH VIRTUAL_ENV LD_LIBRARY_PATH TMPDIR AWS_REGION AWS_DEFAULT_REGION STACK KEYBOARD
+    MONKEY COMPASS TOKENIZERS_PARALLELISM SSL_CERT_FILE PATTERN
+"""
+
+
+def test_variables_of_credentials_are_left_out_and_others_kept():
+    everything = dict.fromkeys((CREDENTIALS + KEPT).split(), "https://example.com/@x")
+    assert without_credentials(everything).keys() == set(KEPT.split())
+
+
+def test_a_value_with_a_user_is_a_credential():
+    found = {
+        "PIP_INDEX_URL": "https://user:word@packages.example/simple",
+        "DATABASE_URL": "postgres://me@db/x",
+        "URL": "https://a/@b",
+    }
+    assert without_credentials(found) == {"URL": "https://a/@b"}
+
+
+def test_a_link_out_of_the_repository_is_not_read(repo, capsys, tmp_path):
+    (tmp_path / "elsewhere.txt").write_text("hunter2==1\n")
+    repo.write("constraints.txt", "pulumi==3.0.0\n")
+    repo.commit("pins")
+    (repo.root / "constraints.txt").unlink()
+    (repo.root / "constraints.txt").symlink_to(tmp_path / "elsewhere.txt")
+    _, out, _ = diff(capsys, "--base", "HEAD")
+    assert "hunter2" not in out
 
 
 def test_pins_that_change_are_said(repo, capsys):

@@ -1,9 +1,7 @@
 """``eks-inference diff-comment`` against GitHub's API on loopback: what is posted, what is left alone, what is refused."""
 
-import io
 import json
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from comparisons import comparison, planted
+from eks_inference_tools import COMMAND
 from eks_inference_tools.cli import main
-from github_api import BOT, REPOSITORY, GitHubApi, zipped
+from github_api import BOT, REPOSITORY, GitHubApi
+from hostile_artifacts import ARTIFACTS, FORGED, SPEECH
+from inert import assert_inert
+from stackgraph.diff.markdown import render_markdown
+from stackgraph.diff.saved import read_contents
 from stackgraph.github import LONGEST_BODY, comment
 from stackgraph.github.api import GitHub, GitHubError
 from stackgraph.github.comment import Outcome
@@ -21,7 +25,8 @@ from stackgraph.graph.wording import utf16_length
 MARKER = "<!-- eks-inference diff -->"
 BODY = f"{MARKER}\n1 stack: +1\n"
 PULL, RUN, SHA, FORK = 12, 77, "a" * 40, "contributor/stacks"
-RUN_URL = f"https://github.example/{REPOSITORY}/actions/runs/{RUN}"
+LINKS = f"https://github.example/{REPOSITORY}"
+RUN_URL = f"{LINKS}/actions/runs/{RUN}"
 
 
 @pytest.fixture
@@ -60,16 +65,17 @@ class Job:
         monkeypatch.setenv("GITHUB_TOKEN", api.token)
         monkeypatch.setenv("GITHUB_EVENT_PATH", str(self._event))
 
-    def left(self, text: str = BODY, *, changed: bool = True, failed: tuple[str, ...] = (), **files: str | bytes | None) -> None:
-        """An artifact of the run; further files replace, None leaves one out."""
-        diff = json.dumps({"schema": 1, "changed": changed, "failed": failed})
-        named = {name.replace("_", "."): content for name, content in files.items()}
-        content = {"pull-request": f"{PULL}\n", "comment.md": text, "diff.json": diff, "report.html": "<html>", **named}
-        self.api.artifact(RUN, "stack-diff", {name: text for name, text in content.items() if text is not None})
+    def left(self, owner: str = "team-b", **what: Any) -> None:
+        """An artifact of the run with a comparison. ``what`` goes to ``comparison``."""
+        self.left_files({"diff.json": json.dumps(comparison(owner, **what))})
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def left_files(self, files: Mapping[str, str | bytes]) -> None:
+        """An artifact of these files, and of the number of the pull request where they have none."""
+        self.api.artifact(RUN, "stack-diff", {"pull-request": f"{PULL}\n", **files})
+
+    def run(self, *arguments: str, project: str = COMMAND) -> tuple[int, str]:
         self._event.write_text(json.dumps({"workflow_run": self.run_of_event}))
-        code = main(["diff-comment", *arguments])
+        code = main(["diff-comment", "--project", project, *arguments])
         printed = self._capsys.readouterr()
         assert self.api.token not in printed.out + printed.err
         return code, printed.out + printed.err
@@ -99,19 +105,21 @@ def test_the_first_report_becomes_a_comment_that_says_where_it_comes_from(api, j
     code, said = job.run()
     assert code == 0
     (body,) = bodies(api)
-    assert body.startswith(BODY)
-    assert RUN_URL in body
-    assert SHA in body
+    assert_inert(body, marker=MARKER, links=LINKS)
+    assert "+ tags.owner: team-b" in body
+    assert "**Unverified:** the code of this pull request made these figures, and `fail-on` in its run is advisory." in body
+    assert f"[Run and full report]({RUN_URL}) of {SHA}." in body
+    assert f"({LINKS}/blob/{SHA}/infra/buckets.py#L7)" in body, "files of the commit that GitHub names"
     assert f"pull request {PULL}: comment created https://github.example/" in said
 
 
 def test_the_next_report_replaces_it(api, job):
     job.left()
     job.run()
-    job.left(f"{MARKER}\n1 stack: +2\n")
+    job.left("team-c")
     _, said = job.run()
     (body,) = bodies(api)
-    assert "1 stack: +2" in body
+    assert "+ tags.owner: team-c" in body
     assert [method for method, _ in api.writes] == ["POST", "PATCH"]
     assert "comment updated" in said
 
@@ -130,7 +138,7 @@ def test_the_same_report_changes_nothing(api, job):
 def test_a_report_of_no_change_removes_it(api, job):
     job.left()
     job.run()
-    job.left(changed=False)
+    job.left("team-a")
     _, said = job.run()
     assert not bodies(api)
     assert "comment removed" in said
@@ -139,9 +147,10 @@ def test_a_report_of_no_change_removes_it(api, job):
 
 
 def test_a_stack_that_failed_is_posted_though_nothing_changes(api, job):
-    job.left(changed=False, failed=("dev",))
+    job.left("team-a", failed=True)
     job.run()
-    assert len(bodies(api)) == 1
+    (body,) = bodies(api)
+    assert "a.py:3: it broke" in body
 
 
 def test_it_is_found_among_hundreds_of_comments(api, job):
@@ -150,9 +159,9 @@ def test_it_is_found_among_hundreds_of_comments(api, job):
     mine = api.comment(PULL, BODY)
     for number in range(30):
         api.comment(PULL, f"later {number}", "somebody")
-    job.left(f"{MARKER}\nnew\n")
+    job.left("new")
     job.run()
-    assert "new" in mine["body"]
+    assert "tags.owner: new" in mine["body"]
     assert len(bodies(api)) == 261
     assert [one.query["page"] for one in api.requests if one.path.endswith("/comments")] == ["1", "2", "3"]
 
@@ -175,7 +184,7 @@ def test_what_others_wrote_is_not_touched(api, job, body, author):
     job.run()
     assert bodies(api)[0] == body
     assert len(bodies(api)) == 2
-    job.left(changed=False)
+    job.left("team-a")
     job.run()
     assert bodies(api) == [body]
 
@@ -183,18 +192,20 @@ def test_what_others_wrote_is_not_touched(api, job, body, author):
 def test_another_author_can_be_named(api, job):
     api.comment(PULL, BODY, BOT)
     mine = api.comment(PULL, BODY, "stacks[bot]")
-    job.left(f"{MARKER}\nnew\n")
+    job.left("new")
     job.run("--author", "stacks[bot]")
-    assert "new" in mine["body"]
+    assert "tags.owner: new" in mine["body"]
     assert bodies(api)[0] == BODY
 
 
 def test_projects_have_comments_of_their_own(api, job):
     job.left()
     job.run()
-    job.left("<!-- eks-inference diff: shop -->\n1 stack: +1\n")
-    job.run()
-    assert len(bodies(api)) == 2
+    job.left(project="shop")
+    job.run(project="shop")
+    one, other = bodies(api)
+    assert one.startswith(f"{MARKER}\n")
+    assert other.startswith("<!-- eks-inference diff: shop -->\n")
 
 
 comments = st.lists(st.tuples(st.sampled_from([BODY, f"{MARKER}\nold", "<!-- x -->", "text"]), st.sampled_from([BOT, "a", None])))
@@ -220,22 +231,14 @@ def test_whatever_is_there_one_comment_is_left_then_none(api, github, existing):
 # -- lengths ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_comment_of_the_greatest_length_is_posted_whole(api, job):
-    job.left()
-    job.run()
-    own = utf16_length(bodies(api)[0]) - utf16_length(BODY)
-    job.left(f"{MARKER}\n{'x' * (LONGEST_BODY - own - len(MARKER) - 2)}\n")
-    assert job.run()[0] == 0
-    assert utf16_length(bodies(api)[0]) == LONGEST_BODY
-
-
 @pytest.mark.parametrize("letter", ["x", "é", "🚀"])
-def test_a_longer_one_becomes_a_pointer_to_the_report(api, job, letter):
-    job.left(f"{MARKER}\n{letter * (LONGEST_BODY // utf16_length(letter))}\n")
+def test_a_report_that_is_too_long_is_cut_and_keeps_its_origin(api, job, letter):
+    job.left(letter * 100, buckets=900)
     assert job.run()[0] == 0
     (body,) = bodies(api)
-    assert body.startswith(f"{MARKER}\nThe report is too long for a comment.")
-    assert RUN_URL in body
+    assert utf16_length(body) <= LONGEST_BODY
+    assert "> **Cut:**" in body
+    assert_inert(body, marker=MARKER, links=LINKS)
 
 
 def test_what_github_says_of_a_body_it_refuses_is_shown(api, github):
@@ -248,7 +251,7 @@ def test_what_github_says_of_a_body_it_refuses_is_shown(api, github):
 
 def test_a_report_of_another_repository_than_the_pull_requests_is_refused(api, job):
     api.pull_request(13, sha=SHA, repository="victim/stacks")
-    job.left(**{"pull-request": "13"})
+    job.left_files({"pull-request": "13", "diff.json": json.dumps(comparison())})
     job.refused("names pull request 13", FORK)
 
 
@@ -276,80 +279,29 @@ def test_only_runs_for_pull_requests_are_posted(api, job):
     assert not api.requests
 
 
-@pytest.mark.parametrize("number", ["", "0", "012", "12; rm -rf /", "12\n13", "../../12", "9" * 11, "١٢", "-1"])
-def test_what_is_no_number_of_a_pull_request_is_refused(job, number):
-    job.left(**{"pull-request": number})
-    job.refused("is not the number of a pull request")
-
-
-@pytest.mark.parametrize(
-    "text", ["", "no marker\n", "<!-- coverage -->\n", f"{MARKER} x\n", f"\n{MARKER}\n", "<!-- eks-inference diff: a b -->\n"]
-)
-def test_a_comment_without_its_marker_is_refused(job, text):
-    job.left(text)
-    job.refused("does not begin with the marker")
-
-
-@pytest.mark.parametrize("diff", ["", "[]", "{}", '{"changed": true}', "[" * 100_000, "null"])
-def test_a_comparison_that_cannot_be_read_is_refused(job, diff):
-    job.left(diff_json=diff)
-    job.refused("is not what `eks-inference diff` writes")
-
-
-def test_text_that_is_not_utf_8_is_refused(job):
-    job.left(comment_md=MARKER.encode() + b"\n\xff")
-    job.refused("is not what `eks-inference diff` writes")
-
-
-@pytest.mark.parametrize(
-    ("name", "size"), [("pull-request", 1 << 10), ("comment.md", 2 << 20), ("diff.json", 33 << 20)], ids=lambda value: str(value)
-)
-def test_a_file_is_not_unpacked_beyond_its_limit(job, name, size):
-    job.left(**{name: "0" * size})
-    job.refused(f"{name} has more than")
-
-
 def test_an_archive_that_is_too_large_is_not_downloaded(api, job):
     api.artifact(RUN, "stack-diff", {"pull-request": "12"}, size=1 << 30)
     job.refused("has 1073741824 bytes", "at most")
     assert not api.downloads
 
 
-def bzip2() -> bytes:
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_BZIP2) as opened:
-        opened.writestr("comment.md", BODY)
-    return archive.getvalue()
-
-
-def broken() -> bytes:
-    whole = zipped({"comment.md": BODY * 100})
-    return whole[:60] + b"\0" * 20 + whole[80:]
-
-
-@pytest.mark.parametrize(("archive", "said"), [(b"not a zip", "readable"), (broken(), "readable"), (bzip2(), "compression")])
-def test_an_archive_that_is_none_is_refused(api, job, archive, said):
-    api.artifact(RUN, "stack-diff", archive)
-    job.refused(said)
-
-
 def test_a_run_without_a_report_posts_nothing(api, job):
     api.comment(PULL, BODY)
-    api.artifact(RUN, "another", {"comment.md": "x"})
-    api.artifact(RUN, "stack-diff", {"comment.md": "x"}, expired=True)
+    api.artifact(RUN, "another", {"pull-request": "12"})
+    api.artifact(RUN, "stack-diff", {"pull-request": "12"}, expired=True)
     code, said = job.run()
     assert code == 0
     assert "left no report in an artifact 'stack-diff'" in said
-    job.left(comment_md=None, diff_json=None)
+    job.left_files({})
     assert job.run()[0] == 0
     assert not api.writes
 
 
 def test_of_a_run_that_was_repeated_the_last_attempt_is_read(api, job):
-    job.left(f"{MARKER}\nfirst\n")
-    job.left(f"{MARKER}\nsecond\n")
+    job.left("first")
+    job.left("second")
     job.run()
-    assert "second" in bodies(api)[0]
+    assert "tags.owner: second" in bodies(api)[0]
 
 
 def test_the_token_goes_to_the_api_alone(api, job):
@@ -466,6 +418,44 @@ def test_an_answer_that_is_not_json_is_an_error(api, github):
         comment.put(github, PULL, BODY, author=BOT)
 
 
+# -- hostile artifacts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ARTIFACTS)
+def test_a_hostile_artifact_is_refused_or_inert(api, job, name):
+    artifact = ARTIFACTS[name]
+    others = ["<!-- eks-inference diff: shop -->\nof another project", "<!-- sticky -->\nof another bot"]
+    for other in others:
+        api.comment(PULL, other)
+    api.artifact(RUN, "stack-diff", artifact.archive())
+    if artifact.refused:
+        job.refused(artifact.refused)
+        return
+    code, said = job.run()
+    assert code == 0, said
+    *untouched, body = bodies(api)
+    assert untouched == others
+    assert_inert(body, marker=MARKER, links=LINKS)
+    assert FORGED not in body
+    assert not [line for line in said.splitlines() if line.lstrip().startswith("::")]
+
+
+def test_there_are_enough_hostile_artifacts():
+    assert len(ARTIFACTS) >= 40
+    assert len([one for one in ARTIFACTS.values() if not one.refused]) >= 12
+
+
+fragments = st.lists(st.sampled_from(SPEECH), min_size=1, max_size=4).map("".join)
+
+
+@settings(max_examples=25, deadline=None)
+@given(fragments, st.sampled_from([LONGEST_BODY, 3000]))
+def test_whatever_a_document_says_is_inert(text, limit):
+    read = {"project": COMMAND, "tool": COMMAND, "link": f"{LINKS}/blob/{SHA}", "facts": "Facts", "findings": "Findings"}
+    told = read_contents(json.dumps(planted(text)).encode(), shown="diff.json", **read)
+    assert_inert(render_markdown(told, limit, f"**Unverified:** [run]({RUN_URL})"), marker=MARKER, links=LINKS)
+
+
 # -- the environment -------------------------------------------------------------------------------------------------------------
 
 
@@ -501,6 +491,14 @@ def test_a_token_with_a_newline_behind_it_is_a_token(api, job, monkeypatch):
 def test_an_environment_that_is_not_a_jobs_is_refused(job, monkeypatch, name, value, said):
     monkeypatch.setenv(name, value)
     job.refused(said)
+
+
+@pytest.mark.parametrize("project", ["", "a b", "x -->\n@org/team", "../x", "p" * 101])
+def test_a_project_has_a_name_of_a_project(job, capsys, project):
+    with pytest.raises(SystemExit) as ended:
+        job.run(project=project)
+    assert ended.value.code == 2
+    assert "is not the name of a project" in capsys.readouterr().err
 
 
 def test_another_event_is_refused(job):

@@ -41,10 +41,12 @@ from pathlib import Path
 for absent in ("eks_inference", "eks_inference_tools"):
     sys.modules[absent] = None
 
+from stackgraph.diff.contents import Revision
 from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import render_markdown
 from stackgraph.diff.page import render_html as render_comparison
-from stackgraph.diff.report import Recorded, Report, Revision, StackReport
+from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.diff.telling import contents
 from stackgraph.diff.text import render_text
 from stackgraph.recorder.recording import record
 from stackgraph.views.mermaid import render_mermaid
@@ -66,9 +68,9 @@ json.dump(
         "page": render_html(base),
         "mermaid": render_mermaid(base),
         "diff": render_json(report),
-        "text": render_text(report),
-        "comment": render_markdown(report, 65_536),
-        "diff page": render_comparison(report),
+        "text": render_text(contents(report)),
+        "comment": render_markdown(contents(report), 65_536),
+        "diff page": render_comparison(contents(report)),
     },
     sys.stdout,
 )

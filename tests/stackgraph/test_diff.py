@@ -17,7 +17,7 @@ from stackgraph.diff.comparing import ABSENT, differences, opened
 from stackgraph.diff.dangers import dangers, is_wide
 from stackgraph.diff.domain import ComparedDomain, Danger, Weight
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compare
-from stackgraph.diff.merging import property_lines
+from stackgraph.diff.telling import property_lines
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.recorder.recording import record
 from variants import recorded_with

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from conftest import recorded
 from odd_graphs import PLANTED, odd_graphs
+from stackgraph.diff.contents import FindingText, Revision
 from stackgraph.diff.document import render_json
 from stackgraph.diff.markdown import _code, _escaped, _fence, render_markdown
 from stackgraph.diff.page import render_html
-from stackgraph.diff.report import FindingText, Recorded, Report, Revision, StackReport
+from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.diff.saved import read_contents
+from stackgraph.diff.telling import contents
 from stackgraph.diff.text import render_text
 from stackgraph.github import LONGEST_BODY as LIMIT
 from stackgraph.graph.document import Graph, Resource
@@ -25,8 +28,8 @@ def test_new_and_cured_findings():
     new = FindingText("NEU008", "error", "servers.a", "it does not fit")
     stack = StackReport("gpu-opt350m", Recorded(graph, findings=(old,)), Recorded(graph, findings=(new,)))
     report = Report("p", Revision("a"), Revision("b"), [stack])
-    assert report.changed
-    text, comment, page = render_text(report), render_markdown(report, LIMIT), render_html(report)
+    assert contents(report).changed
+    text, comment, page = render_text(contents(report)), render_markdown(contents(report), LIMIT), render_html(contents(report))
     assert "new error: gpu-opt350m: NEU008: servers.a: it does not fit" in text
     assert "cured: gpu-opt350m: AWS001" in text
     assert "new error `NEU008`" in comment
@@ -42,7 +45,7 @@ def test_what_cannot_be_told_is_said():
 
     before, after = graph(1), graph(2)
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(before), Recorded(after))])
-    for shown in (render_text(report), render_markdown(report, LIMIT), render_html(report)):
+    for shown in (render_text(contents(report)), render_markdown(contents(report), LIMIT), render_html(contents(report))):
         assert shown.count("replacement is not ruled out") == 2
         assert shown.count("a remote component") == 1
         assert "the contents of 1 chart or remote component" in shown
@@ -70,7 +73,7 @@ def huge(count: int = 3000) -> Report:
 
 @pytest.mark.parametrize("limit", [LIMIT, 5000, 1500])
 def test_a_comment_never_outgrows_the_limit_and_says_what_was_cut(limit):
-    comment = render_markdown(huge(), limit)
+    comment = render_markdown(contents(huge()), limit)
     assert len(comment.encode("utf-16-le")) // 2 <= limit
     assert comment.startswith("<!-- stackgraph diff: p -->\n")
     assert "3000" in comment
@@ -81,15 +84,15 @@ def test_a_comment_never_outgrows_the_limit_and_says_what_was_cut(limit):
 
 
 def test_a_limit_that_nothing_fits_into():
-    assert len(render_markdown(huge(10), 200)) <= 200
+    assert len(render_markdown(contents(huge(10)), 200)) <= 200
 
 
 def test_a_failed_stack_is_told_with_its_reason():
     stack = StackReport("s", Recorded(problems=(Problem("it broke", file="a.py", line=3),)), None)
     report = Report("p", Revision("a"), Revision("b"), [stack])
-    assert "a.py:3: it broke" in render_markdown(report, LIMIT)
-    assert "a.py:3: it broke" in render_html(report)
-    assert "1 could not be compared" in render_text(report)
+    assert "a.py:3: it broke" in render_markdown(contents(report), LIMIT)
+    assert "a.py:3: it broke" in render_html(contents(report))
+    assert "1 could not be compared" in render_text(contents(report))
 
 
 # -- values are never markup -----------------------------------------------------------------------------------------------------
@@ -130,8 +133,8 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
     report = Report(
         "p", Revision(planted), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))], [planted]
     )
-    assert "<script>alert" not in render_html(report)
-    outside = re.sub(r"(?ms)^(`{3,})[^\n]*\n.*?^\1$|(`+)[^\n]*?\2", "", render_markdown(report, LIMIT))
+    assert "<script>alert" not in render_html(contents(report))
+    outside = re.sub(r"(?ms)^(`{3,})[^\n]*\n.*?^\1$|(`+)[^\n]*?\2", "", render_markdown(contents(report), LIMIT))
     assert "<script" not in outside
     assert "@everyone" not in outside
     assert "](javascript" not in outside
@@ -142,8 +145,11 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))])
-    shown = [render_text(report), render_markdown(report, LIMIT), render_json(report), render_html(report)]
+    told = contents(report)
+    shown = [render_text(told), render_markdown(told, LIMIT), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
+    titles = {"facts": told.facts_title, "findings": told.findings_title}
+    assert read_contents(shown[2].encode(), shown="", project="p", tool=told.tool, link="", **titles) == told
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]))])
-    assert not same.changed
+    assert not contents(same).changed

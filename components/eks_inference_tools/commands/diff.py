@@ -8,6 +8,7 @@ from eks_inference_tools import COMMAND
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks, output_file
 
 if TYPE_CHECKING:
+    from stackgraph.diff.contents import Contents
     from stackgraph.diff.report import Report
     from stackgraph.graph.document import Graph
 
@@ -40,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.interrupts import ending_cleanly
+    from stackgraph.diff.telling import contents
 
     with ending_cleanly():
         if len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks):
@@ -55,10 +57,11 @@ def run(options: argparse.Namespace) -> int:
                 link=options.link,
                 debug=options.debug,
             )
-    _write(options, report)
-    if report.failed:
+    told = contents(report)
+    _write(options, report, told)
+    if told.failed:
         return 2
-    return 1 if (options.exit_code and report.changed) or any(_happens(what, report) for what in options.fail_on) else 0
+    return 1 if (options.exit_code and told.changed) or any(_happens(what, told) for what in options.fail_on) else 0
 
 
 def _failing(given: str) -> tuple[str, ...]:
@@ -68,13 +71,14 @@ def _failing(given: str) -> tuple[str, ...]:
     return found
 
 
-def _happens(what: Literal["replace", "delete", "danger"], report: "Report") -> bool:
-    return any(stack.dangers for stack in report.stacks) if what == "danger" else bool(report.counts[what])
+def _happens(what: Literal["replace", "delete", "danger"], told: "Contents") -> bool:
+    return any(stack.dangers for stack in told.stacks) if what == "danger" else bool(told.count(what))
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
     from eks_inference_tools.reading.domain import EKS
-    from stackgraph.diff.report import Recorded, Report, Revision, StackReport
+    from stackgraph.diff.contents import Revision
+    from stackgraph.diff.report import Recorded, Report, StackReport
     from stackgraph.problems import Problem, ProblemsFound
 
     if options.base or options.head or options.program:
@@ -100,7 +104,7 @@ def _graph(file: Path) -> "Graph":
         raise ProblemsFound([Problem(f"not JSON: {error}", file=str(file))]) from error
 
 
-def _write(options: argparse.Namespace, report: "Report") -> None:
+def _write(options: argparse.Namespace, report: "Report", told: "Contents") -> None:
     from eks_inference_tools.presentation.output import colour, write
     from stackgraph.diff.document import render_json
     from stackgraph.diff.markdown import render_markdown
@@ -110,10 +114,10 @@ def _write(options: argparse.Namespace, report: "Report") -> None:
 
     limit = LONGEST_BODY if options.limit is None else options.limit
     renderers = {
-        "text": lambda: render_text(report, colour=colour(options.output)),
-        "markdown": lambda: render_markdown(report, limit),
+        "text": lambda: render_text(told, colour=colour(options.output)),
+        "markdown": lambda: render_markdown(told, limit),
         "json": lambda: render_json(report),
-        "html": lambda: render_html(report),
+        "html": lambda: render_html(told),
     }
     write(renderers[options.format](), options.output)
     for name in FORMATS[1:]:

@@ -1,19 +1,22 @@
 """``eks-inference diff-comment``: posts the diff of a finished workflow run as a comment on its pull request.
 
 For a workflow on ``workflow_run``, which may write comments. It runs no code of the pull request and needs only Python, the
-variables that GitHub sets in every job, and ``GITHUB_TOKEN``.
+variables that GitHub sets in every job, and ``GITHUB_TOKEN``. The comment is rendered here, from data: the pull request's run
+decides what the figures are, but neither the markup around them nor which comment they are in.
 """
 
 import argparse
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools import COMMAND
 
 if TYPE_CHECKING:
-    from stackgraph.github.report import Report, Run
+    from stackgraph.diff.contents import Contents
+    from stackgraph.github.report import Run
 
 HELP = "in a GitHub workflow: post a diff on its pull request"
 
@@ -22,6 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "In a GitHub workflow on `workflow_run`: takes the report from an artifact of the finished run, and creates, updates or "
         "removes the comment on its pull request. Reads GITHUB_TOKEN, GITHUB_API_URL, GITHUB_REPOSITORY and GITHUB_EVENT_PATH."
+    )
+    parser.add_argument(
+        "--project", metavar="NAME", required=True, type=_project, help="the project's name in its Pulumi.yaml; marks the comment"
     )
     parser.add_argument("--artifact", metavar="NAME", default="stack-diff", help="the artifact's name (default: %(default)s)")
     parser.add_argument(
@@ -33,6 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from eks_inference_tools.reading.titles import FACTS, FINDINGS
+    from stackgraph.diff.markdown import marker
+    from stackgraph.diff.saved import read_contents
     from stackgraph.github import comment
     from stackgraph.github.api import GitHub
     from stackgraph.github.report import Run, check_pull_request, left_by
@@ -42,31 +51,48 @@ def run(options: argparse.Namespace) -> int:
     if finished.event != "pull_request":
         print(f"nothing to post: run {finished.id} was for '{finished.event}', not for a pull request")
         return 0
-    report = left_by(github, finished, options.artifact, COMMAND)
+    report = left_by(github, finished, options.artifact)
     if report is None:
         print(f"nothing to post: run {finished.id} left no report in an artifact '{options.artifact}'")
         return 0
     if not check_pull_request(github, finished, report.pull_request):
         print(f"nothing to post: pull request {report.pull_request} has moved on from {finished.head_sha}")
         return 0
-    if report.worth_posting:
-        outcome = comment.put(github, report.pull_request, body(report, finished), author=options.author)
+    told = read_contents(
+        report.diff,
+        shown="diff.json",
+        project=options.project,
+        tool=COMMAND,
+        link=finished.files,
+        facts=FACTS,
+        findings=FINDINGS,
+    )
+    if told.changed or told.failed:
+        outcome = comment.put(github, report.pull_request, body(told, finished), author=options.author)
     else:
-        outcome = comment.remove(github, report.pull_request, report.marker, author=options.author)
+        outcome = comment.remove(github, report.pull_request, marker(told), author=options.author)
     print(f"pull request {report.pull_request}: comment {outcome.done} {outcome.url}".rstrip())
     return 0
 
 
-def body(report: "Report", run: "Run") -> str:
+def body(told: "Contents", run: "Run") -> str:
     """The text of the comment, within GitHub's limit."""
+    from stackgraph.diff.markdown import render_markdown
     from stackgraph.github import LONGEST_BODY
-    from stackgraph.graph.wording import utf16_length
 
-    origin = f"<sub>[Full report]({run.url}) · {run.head_sha} · made by the code of that commit</sub>"
-    text = f"{report.text.rstrip()}\n\n{origin}\n"
-    if utf16_length(text) > LONGEST_BODY:
-        return f"{report.marker}\nThe report is too long for a comment.\n\n{origin}\n"
-    return text
+    origin = (
+        "**Unverified:** the code of this pull request made these figures, and `fail-on` in its run is advisory. "
+        f"[Run and full report]({run.url}) of {run.head_sha}."
+    )
+    return render_markdown(told, LONGEST_BODY, origin)
+
+
+def _project(given: str) -> str:
+    from stackgraph.diff.saved import NAME
+
+    if re.fullmatch(NAME.pattern, given):
+        return given
+    raise argparse.ArgumentTypeError(f"'{given}' is not the name of a project: {NAME.words}")
 
 
 def _event() -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from eks_inference_tools.reading.dangers import dangers
 from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.sections import sections
+from eks_inference_tools.reading.titles import FACTS, FINDINGS
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
 from stackgraph.diff.domain import ComparedDomain
@@ -37,9 +38,9 @@ def _compared(graph: Graph) -> Iterator[tuple[str, str]]:
 EKS = ComparedDomain(
     words=WORDS,
     sections=sections,
-    facts_title="Clusters, nodes, models",
+    facts_title=FACTS,
     facts=compared,
     dangers=dangers,
-    findings_title="Findings of check",
+    findings_title=FINDINGS,
 )
 """The domain of every view and comparison of this command."""

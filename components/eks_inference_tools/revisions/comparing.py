@@ -8,7 +8,8 @@ from eks_inference_tools import COMMAND
 from eks_inference_tools.program import project_in
 from eks_inference_tools.reading.domain import EKS
 from eks_inference_tools.revisions.recorders import Side, record_all
-from stackgraph.diff.report import Report, Revision, StackReport
+from stackgraph.diff.contents import Revision
+from stackgraph.diff.report import Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.project import find_project

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eks_inference_tools.revisions.environment import in_ci, without_credentials
 from eks_inference_tools.user_cache import user_cache
+from stackgraph.diff.contents import Revision
 from stackgraph.diff.recorded import Store, key_of, read_answer
-from stackgraph.diff.report import Recorded, Revision
+from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
 from stackgraph.problems import Problem
 
@@ -41,19 +43,21 @@ def record_all(
     sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool
 ) -> list[dict[str, Recorded]]:
     """Returns for each side the recorded stacks by name."""
-    kept, recorders = Store(user_cache("diff")), _Recorders(debug)
+    kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
     common = {"root": str(repo.root), "folder": str(folder), "own": own, "debug": debug, "key": secrets.token_hex(32)}
     fingerprint = key_of(str(folder), str(own), *(file.read_text(encoding="utf-8") for file in _RECORDING))
 
     def answered(side: Side, stack: str) -> Recorded:
         if side.problems:
             return Recorded(problems=side.problems)
-        key = "" if side.here else key_of(fingerprint, repo.tree(side.revision.commit), stack)
-        answer = kept.get(key) if key else None
+        asked = {**common, "tree": str(side.tree), "stack": stack}
+        if kept is None or side.here:
+            return read_answer(recorders.ask(asked))
+        key = key_of(fingerprint, repo.tree(side.revision.commit), stack)
+        answer = kept.get(key)
         if answer is None:
-            answer = recorders.ask({**common, "tree": str(side.tree), "stack": stack})
-            if key:
-                kept.put(key, answer)
+            answer = recorders.ask(asked)
+            kept.put(key, answer)
         return read_answer(answer)
 
     found: list[dict[str, Recorded]] = [{}, {}]
@@ -86,7 +90,7 @@ class _Recorders:
 
     def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """Starts a process with the revision's imports and returns its answer."""
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+        environment = {**without_credentials(os.environ), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
         # Let the child find this package, even where it is not installed but only on the path.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH", ""))))
         with self._lock:

@@ -6,9 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
+from stackgraph.diff.contents import Revision, StackContents, Told
 from stackgraph.diff.graphs import ResourceChange
 from stackgraph.diff.markdown import marker
-from stackgraph.diff.report import Recorded, Report, Revision, StackReport
+from stackgraph.diff.report import Report, StackReport
+from stackgraph.diff.telling import contents
 from stackgraph.graph.values import plain
 
 SCHEMA = 1
@@ -20,24 +22,25 @@ def render_json(report: Report) -> str:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The report as data. ``schema`` changes when the meaning of a key does."""
+    """The report as data. ``schema`` changes when the meaning of a key does. ``saved.py`` reads it."""
+    told = contents(report)
     return {
         "schema": SCHEMA,
-        "marker": marker(report),
-        "project": report.project,
-        "base": _revision(report.base),
-        "head": _revision(report.head),
-        "headline": report.headline,
-        "changed": report.changed,
+        "marker": marker(told),
+        "project": told.project,
+        "base": _revision(told.base),
+        "head": _revision(told.head),
+        "headline": told.headline,
+        "changed": told.changed,
         "summary": dict(report.counts),
         "danger": [
             {"stack": stack.stack, "kind": danger.kind, "what": danger.what, "urn": danger.urn}
             for stack in report.stacks
             for danger in stack.dangers
         ],
-        "failed": list(report.failed),
-        "notes": list(report.notes),
-        "stacks": [_stack(stack) for stack in report.stacks],
+        "failed": told.failed,
+        "notes": list(told.notes),
+        "stacks": [_stack(*both) for both in zip(report.stacks, told.stacks, strict=True)],
     }
 
 
@@ -45,28 +48,27 @@ def _revision(revision: Revision) -> dict[str, Any]:
     return {"revision": revision.name, "commit": revision.commit, "dirty": revision.dirty}
 
 
-def _stack(stack: StackReport) -> dict[str, Any]:
+def _stack(stack: StackReport, told: StackContents) -> dict[str, Any]:
     diff = stack.diff
+    words = {one.urn: one for one in told.changes}
     return {
-        "stack": stack.stack,
-        "status": "failed" if stack.failed else stack.side or "both",
-        "changed": stack.changed,
-        "problems": {name: _problems(side) for name, side in (("base", stack.base), ("head", stack.head))},
+        "stack": told.stack,
+        "status": "failed" if told.failed else told.side or "both",
+        "changed": told.changed,
+        "problems": {side: list(problems) for side, problems in told.problems.items()},
         "summary": dict(diff.counts) if diff else {},
-        "facts": [asdict(row) for row in stack.facts],
-        "newFindings": [asdict(finding) for finding in stack.new_findings],
-        "curedFindings": [asdict(finding) for finding in stack.cured_findings],
-        "rotatedConfig": list(stack.rotated),
+        "opaque": told.opaque,
+        "facts": [asdict(row) for row in told.facts],
+        "newFindings": [asdict(finding) for finding in told.new_findings],
+        "curedFindings": [asdict(finding) for finding in told.cured_findings],
+        "rotatedConfig": list(told.rotated),
         "outputs": [_property(change) for change in diff.outputs] if diff else [],
-        "resources": [_change(change, stack) for change in diff.changes if change.kind != "same"] if diff else [],
+        "outputLines": list(told.outputs),
+        "resources": [_change(one, stack, words.get(one.urn)) for one in diff.changes if one.kind != "same"] if diff else [],
     }
 
 
-def _problems(side: Recorded | None) -> list[str]:
-    return [problem.render() for problem in side.problems] if side else []
-
-
-def _change(change: ResourceChange, stack: StackReport) -> dict[str, Any]:
+def _change(change: ResourceChange, stack: StackReport, told: Told | None) -> dict[str, Any]:
     resource = change.resource
     places = stack.head.places if stack.head and change.after else {}
     return {
@@ -86,6 +88,7 @@ def _change(change: ResourceChange, stack: StackReport) -> dict[str, Any]:
         "properties": [_property(one) for one in change.properties],
         "options": [_property(one) for one in change.options],
         "ignored": [_property(one) for one in change.ignored],
+        "told": told and {key: getattr(told, key) for key in ("section", "type", "name", "lines", "notes")},
     }
 
 

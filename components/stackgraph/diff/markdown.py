@@ -2,50 +2,68 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from stackgraph.diff import merging
-from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Report
+from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import grouped, text, unique
 from stackgraph.graph.wording import shorten, utf16_length
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 40
 _LINE = 240
+_MOST_LINES = 20
+_MOST_HEADS = 20
+_MOST_OF_A_NOTE = 600
 _ROOM = 400
 """Characters reserved for the line that says what was cut."""
 
 
-def marker(report: Report) -> str:
+@dataclass(frozen=True)
+class Part:
+    """One part of the comment; ``short`` takes its place where it does not fit, and is empty if it is then left out."""
+
+    whole: str
+    short: str = ""
+
+
+def marker(report: Contents) -> str:
     """The hidden first line that identifies the comment."""
     project = "" if report.project == report.tool else f": {_plain(report.project)}"
     return f"<!-- {report.tool} diff{project} -->"
 
 
-def render_markdown(report: Report, limit: int) -> str:
-    """The comment, at most ``limit`` UTF-16 code units long. Sections that do not fit are cut, and the comment says so."""
-    revisions = f"`{_plain(report.project)}`, {_code(report.base.shown)} → {_code(report.head.shown)}"
-    notes = [f"> **Note:** {_escaped(note)}" for note in report.notes]
-    always = [marker(report), f"### {_escaped(report.headline)}", revisions, *notes]
-    parts = [*_failures(report), *_danger(report), *_table(report), *_facts(report), *_findings(report), *_settings(report)]
-    parts += [*(_section(report, section) for section in merging.sections(report)), *_outputs(report)]
+def render_markdown(report: Contents, limit: int, origin: str = "") -> str:
+    """The comment, at most ``limit`` UTF-16 code units long. Sections that do not fit are cut, and the comment says so.
+
+    Whatever the report contains, it is inert: it is neither markup nor a mention, and no command or mark for a bot. ``origin`` is
+    markdown of the caller's that stands before everything that the report contains, and is never cut.
+    """
+    revisions = f"`{_plain(report.project)}`, " + " → ".join(
+        _code(shorten(side.shown, _LINE)) for side in (report.base, report.head)
+    )
+    notes = [f"> **Note:** {_escaped(shorten(note, _MOST_OF_A_NOTE))}" for note in report.notes]
+    always = [marker(report), f"### {_escaped(report.headline)}", *filter(None, [origin]), revisions]
+    found = [*notes, *_failures(report), *_danger(report), *_table(report), *_facts(report), *_findings(report)]
+    parts = [Part(whole) for whole in found]
+    parts += [*_settings(report), *(_section(report, section) for section in merging.sections(report)), *_outputs(report)]
     hidden = merging.hidden(report)
     said = [f"Not shown: {'; '.join(hidden)}."] if hidden else []
     ending = [f"<sub>{_escaped(words)}</sub>" for words in (*said, NO_STATE)]
     return _fitted(always, parts, ending, limit)
 
 
-def _fitted(always: Sequence[str], parts: Sequence[str], ending: Sequence[str], limit: int) -> str:
+def _fitted(always: Sequence[str], parts: Sequence[Part], ending: Sequence[str], limit: int) -> str:
     room = limit - utf16_length("\n\n".join((*always, *ending))) - _ROOM
     shown: list[str] = []
     cut = 0
     for part in parts:
-        # Fold away the content of a section that is too long before leaving the section out.
-        for form in (part, _folded(part)):
+        for form in (part.whole, part.short):
             if form and (size := utf16_length(form) + 2) <= room:
                 shown.append(form)
                 room -= size
-                cut += form is not part
+                cut += form is not part.whole
                 break
         else:
             cut += 1
@@ -55,37 +73,26 @@ def _fitted(always: Sequence[str], parts: Sequence[str], ending: Sequence[str], 
     return found if utf16_length(found) <= limit else _units(found, limit)
 
 
-def _folded(part: str) -> str:
-    """A folded section reduced to its title and the first lines of its entries; empty if the part cannot be folded."""
-    if not part.startswith("<details"):
-        return ""
-    summary = part[: part.index("</summary>") + len("</summary>")]
-    bullets = [line for line in part.splitlines() if line.startswith("**")]
-    return "\n\n".join((summary, *bullets[:20], "_Its properties are left out here._", "</details>"))
-
-
 def _units(value: str, limit: int) -> str:
     ending = "\n…\n"
-    kept = value[: max(limit - len(ending), 0)]
-    while utf16_length(kept) + len(ending) > limit and kept:
-        kept = kept[:-1]
-    return (kept + ending)[:limit]
+    kept = value.encode("utf-16-le", "surrogatepass")[: 2 * max(limit - len(ending), 0)]
+    return (kept.decode("utf-16-le", "ignore") + ending)[:limit]
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------------------
 
 
-def _failures(report: Report) -> Iterator[str]:
+def _failures(report: Contents) -> Iterator[str]:
     lines = []
     for stack, side, problem in report.failures:
-        lines += [f"**{_escaped(stack)}** cannot be compared, its {side} failed:", _fence(problem.render().splitlines()[:20], "")]
+        lines += [f"**{_escaped(stack)}** cannot be compared, its {side} failed:", _fence(problem.splitlines()[:_MOST_LINES], "")]
     if lines:
         yield "\n\n".join(lines)
 
 
-def _danger(report: Report) -> Iterator[str]:
+def _danger(report: Contents) -> Iterator[str]:
     found = grouped(
-        (merging.without_stack(danger.what, stack.stack), stack.stack) for stack in report.stacks for danger in stack.dangers
+        (merging.without_stack(danger, stack.stack), stack.stack) for stack in report.stacks for danger in stack.dangers
     )
     if not found:
         return
@@ -97,8 +104,8 @@ def _danger(report: Report) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _table(report: Report) -> Iterator[str]:
-    changed = [stack for stack in report.stacks if stack.changed and stack.diff]
+def _table(report: Contents) -> Iterator[str]:
+    changed = [stack for stack in report.stacks if stack.changed]
     lines = []
     if changed:
         heads = [f"{SIGNS[kind]} {WORDS[kind].removeprefix('to ')}" for kind in COLUMNS]
@@ -112,7 +119,7 @@ def _table(report: Report) -> Iterator[str]:
         yield "\n".join(lines).strip()
 
 
-def _facts(report: Report) -> Iterator[str]:
+def _facts(report: Contents) -> Iterator[str]:
     # Clusters and nodes are named after their stack. Without that name, equal rows of several stacks merge.
     rows = grouped(
         ((merging.without_stack(row.about, stack.stack), row.before, row.after), stack.stack)
@@ -127,68 +134,88 @@ def _facts(report: Report) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _findings(report: Report) -> Iterator[str]:
+def _findings(report: Contents) -> Iterator[str]:
     lines = []
     for stack in report.stacks:
         name = f"**{_escaped(stack.stack)}**"
         for finding in stack.new_findings:
             said = f"{finding.place}: {shorten(finding.message, _LINE)}"
-            lines.append(f"- {name}: new {finding.severity} {_code(finding.rule)} {_escaped(said)}")
+            lines.append(f"- {name}: new {_escaped(finding.severity)} {_code(finding.rule)} {_escaped(said)}")
         for finding in stack.cured_findings:
             lines.append(f"- {name}: cured {_code(finding.rule)} {_escaped(finding.place)}")
         for key in stack.rotated:
             lines.append(f"- {name}: {ROTATED.format(_code(key))}")
     if lines:
-        yield "\n".join((f"**{_escaped(report.domain.findings_title)}, and secrets**", "", *lines))
+        yield "\n".join((f"**{_escaped(report.findings_title)}, and secrets**", "", *lines))
 
 
-def _settings(report: Report) -> Iterator[str]:
-    if body := [_entry(report, entry) for entry in merging.settings(report)]:
-        yield "\n\n".join(("<details open><summary>Settings</summary>", *body, "</details>"))
+def _settings(report: Contents) -> Iterator[Part]:
+    if entries := merging.settings(report):
+        yield _details(report, "<details open><summary>Settings</summary>", entries)
 
 
-def _section(report: Report, section: merging.Section) -> str:
+def _section(report: Contents, section: merging.Section) -> Part:
     numbers = " ".join(f"{SIGNS[kind]}{count}" for kind, count in section.counts.items())
-    body = [_entry(report, entry) for entry in section.entries]
-    return "\n\n".join((f"<details><summary>{_escaped(section.title)} {numbers}</summary>", *body, "</details>"))
+    return _details(report, f"<details><summary>{_escaped(section.title)} {numbers}</summary>", section.entries)
 
 
-def _entry(report: Report, entry: merging.Entry) -> str:
+def _details(report: Contents, opening: str, entries: Sequence[merging.Entry]) -> Part:
+    heads = [_head(report, entry) for entry in entries]
+    bodies = ("\n\n".join((head, *_body(entry))) for head, entry in zip(heads, entries, strict=True))
+    short = (opening, *heads[:_MOST_HEADS], "_Its properties are left out here._", "</details>")
+    return Part("\n\n".join((opening, *bodies, "</details>")), "\n\n".join(short))
+
+
+def _head(report: Contents, entry: merging.Entry) -> str:
     # One mention of a source line lists all resources that it creates, in whatever stack.
     by_source = grouped((_source(report, place), _code(merging.without_stack(place.name, place.stack))) for place in entry.places)
     told = [f"{_listed(unique(names))}{source}" for source, names in by_source.items()]
     stacks = f" in {', '.join(_escaped(name) for name in entry.stacks)}" if len(report.stacks) > 1 else ""
-    head = f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"
-    notes = [f"_{_escaped(note)}_" for note in entry.notes]
-    fence = [_fence([shorten(line, _LINE) for line in entry.lines], "diff")] if entry.lines else []
-    return "\n\n".join((head, *notes, *fence))
+    return f"**{SIGNS[entry.kind]} {_escaped(entry.type)}** {_listed(told)}{stacks}"
+
+
+def _body(entry: merging.Entry) -> Iterator[str]:
+    yield from (f"_{_escaped(note)}_" for note in entry.notes)
+    if entry.lines:
+        yield _fence(entry.lines, "diff")
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
-def _source(report: Report, place: merging.Place) -> str:
+def _source(report: Contents, place: merging.Place) -> str:
     file, _, line = place.source.rpartition(":")
     if not file:
         return ""
     if report.link and place.path:
         shown = "/".join(place.source.split("/")[-2:])
-        return f" ([{_escaped(shown)}]({report.link}/{quote(place.path)}#L{line}))"
+        return f" ([{_escaped(shown)}]({report.link}/{quote(place.path)}#L{quote(line)}))"
     return f" ({_escaped(f'{place.path or file}:{line}')})"
 
 
-def _outputs(report: Report) -> Iterator[str]:
+def _outputs(report: Contents) -> Iterator[Part]:
     for stack in report.stacks:
-        if lines := merging.outputs(stack):
-            fence = _fence([shorten(line, _LINE) for line in lines], "diff")
-            yield "\n\n".join((f"<details><summary>Outputs of {_escaped(stack.stack)}</summary>", fence, "</details>"))
+        if stack.outputs:
+            opening = f"<details><summary>Outputs of {_escaped(stack.stack)}</summary>"
+            yield Part("\n\n".join((opening, _fence(stack.outputs, "diff"), "</details>")))
 
 
 # -- text in markdown ------------------------------------------------------------------------------------------------------------
+#
+# A report quotes programs, and whoever writes one may address the readers of its comment: people, GitHub and bots. GitHub finds
+# mentions, references and addresses in the rendered text, where an entity is its character again (html-pipeline), so an entity is
+# not enough. Bots read the raw text, also inside code. A character without width parts what either looks for.
+
+_PARTING = "\u200b"
+_PARTED = f"&#{ord(_PARTING)};"
 
 # An underscore inside a word starts no emphasis.
-_MARKS = re.compile(r"([\\`*\[\]<>|~#@&]|(?<!\w)_|_(?!\w))")
+_MARKS = re.compile(r"[\\`*\[\]<>|~#@&$]|(?<!\w)_|_(?!\w)|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
+
+# Mentions but not digests of images, which shall be copied as they are; beginnings of HTML comments.
+_CALLS = re.compile(r"(?<=@)(?!sha256:)(?=\w)|(?<=<)(?=!--)")
+_COMMAND = re.compile(r"^\s*(?=/)")
 
 
 def _plain(value: str) -> str:
@@ -196,13 +223,21 @@ def _plain(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Text without markup and without mentions of users."""
-    return _MARKS.sub(lambda found: f"&#{ord(found[1])};", text(value))
+    """Text without markup, addresses, mentions of users and references to issues."""
+    return _MARKS.sub(lambda found: _entity(found[0]), text(value))
+
+
+def _entity(mark: str) -> str:
+    if mark == "$":
+        # GitHub takes a dollar for mathematics unless it is alone in an element ("Writing mathematical expressions").
+        return "<span>&#36;</span>"
+    return f"&#{ord(mark)};{_PARTED if mark in '@#' else ''}" if mark else _PARTED
 
 
 def _code(value: str) -> str:
     """Inline code with any content."""
-    shown = text(value).replace("|", "¦")
+    # Nothing between two fences would make them one fence, which ends where another value begins.
+    shown = _inert(text(value).replace("|", "¦")) or " "
     fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
     space = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
     return f"{fence}{space}{shown}{space}{fence}"
@@ -212,4 +247,13 @@ def _fence(lines: Sequence[str], language: str) -> str:
     """A code block that none of its lines can end."""
     longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join((f"{fence}{language}", *map(merging.printable, lines), fence))
+    return "\n".join((f"{fence}{language}", *(_inert(_printable(shorten(line, _LINE))) for line in lines), fence))
+
+
+def _inert(line: str) -> str:
+    """A line of code in which no bot finds its name, its mark or a command."""
+    return _COMMAND.sub(lambda found: found[0] + _PARTING, _CALLS.sub(_PARTING, line))
+
+
+def _printable(line: str) -> str:
+    return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from stackgraph.diff import merging
-from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Report
+from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import text
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
 
 
-def render_html(report: Report) -> str:
+def render_html(report: Contents) -> str:
     """The page of ``diff --format html`` with all changes. Values of the programs never become markup."""
     return render_page(
         title=f"{text(report.project)} · diff",
@@ -28,32 +28,32 @@ def render_html(report: Report) -> str:
     )
 
 
-def _sections(report: Report) -> Iterator[Section]:
+def _sections(report: Contents) -> Iterator[Section]:
     yield Section("failed", "Not compared", list(_failures(report)))
     yield Section("danger", "Look at this first", list(_danger(report)))
     yield Section("stacks", "Stacks", [_table(report)])
-    yield Section("facts", report.domain.facts_title, list(_facts(report)))
-    yield Section("findings", report.domain.findings_title, list(_findings(report)))
+    yield Section("facts", report.facts_title, list(_facts(report)))
+    yield Section("findings", report.findings_title, list(_findings(report)))
     yield Section("settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)])
     for number, section in enumerate(merging.sections(report)):
         yield Section(f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries])
     for number, stack in enumerate(report.stacks):
-        yield Section(f"outputs-{number}", f"Outputs of {text(stack.stack)}", _lines(merging.outputs(stack)))
+        yield Section(f"outputs-{number}", f"Outputs of {text(stack.stack)}", _lines(stack.outputs))
 
 
-def _failures(report: Report) -> Iterator[Markup]:
+def _failures(report: Contents) -> Iterator[Markup]:
     for name, side, problem in report.failures:
         yield element("p", f"{text(name)}: its {side} failed")
-        yield element("pre", problem.render())
+        yield element("pre", problem)
 
 
-def _danger(report: Report) -> Iterator[Markup]:
-    items = [element("li", element("b", text(stack.stack)), f": {d.what}") for stack in report.stacks for d in stack.dangers]
+def _danger(report: Contents) -> Iterator[Markup]:
+    items = [element("li", element("b", text(stack.stack)), f": {danger}") for stack in report.stacks for danger in stack.dangers]
     if items:
         yield element("div", element("ul", *items), class_="danger")
 
 
-def _table(report: Report) -> Markup:
+def _table(report: Contents) -> Markup:
     heads = [element("th", f"{SIGNS[kind]} {WORDS[kind]}", scope="col") for kind in COLUMNS]
     rows = []
     for stack in report.stacks:
@@ -64,7 +64,7 @@ def _table(report: Report) -> Markup:
     return element("div", element("table", head, element("tbody", *rows), class_="figures"), class_="wide")
 
 
-def _facts(report: Report) -> Iterator[Markup]:
+def _facts(report: Contents) -> Iterator[Markup]:
     rows = [
         element(
             "tr",
@@ -80,7 +80,7 @@ def _facts(report: Report) -> Iterator[Markup]:
         yield element("div", table, class_="wide")
 
 
-def _findings(report: Report) -> Iterator[Markup]:
+def _findings(report: Contents) -> Iterator[Markup]:
     items = [
         element("li", f"{words} {text(stack.stack)}: {finding.rule} {text(finding.place)}: {text(finding.message)}")
         for stack in report.stacks
@@ -92,14 +92,14 @@ def _findings(report: Report) -> Iterator[Markup]:
         yield element("ul", *items)
 
 
-def _entry(report: Report, entry: merging.Entry) -> Markup:
+def _entry(report: Contents, entry: merging.Entry) -> Markup:
     places = [_place(report, place) for place in entry.places]
     head = element("p", element("b", f"{SIGNS[entry.kind]} {entry.type}"), " ", together(*places, by=", "))
     notes = [element("p", note, class_="quiet") for note in entry.notes]
     return element("div", head, *notes, *_lines(entry.lines), class_="entry")
 
 
-def _place(report: Report, place: merging.Place) -> Markup:
+def _place(report: Contents, place: merging.Place) -> Markup:
     name = together(element("code", place.name), f" in {text(place.stack)}" if len(report.stacks) > 1 else "")
     if not place.source:
         return name

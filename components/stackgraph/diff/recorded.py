@@ -12,7 +12,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from stackgraph.diff.report import FindingText, Recorded
+from stackgraph.diff.contents import FindingText
+from stackgraph.diff.report import Recorded
 from stackgraph.graph.saved import SEAL, read_graph
 from stackgraph.problems import Problem
 

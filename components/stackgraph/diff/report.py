@@ -1,78 +1,15 @@
-"""The data of the report: all stacks of two revisions, independent of the output format."""
+"""The comparison of all stacks of two revisions. ``telling.py`` puts it into words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from stackgraph.diff.contents import FactRow, FindingText, Revision
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain, Danger
 from stackgraph.diff.graphs import KINDS, Kind, StackDiff, compare
 from stackgraph.graph.document import Graph
-from stackgraph.graph.wording import counted
 from stackgraph.problems import Problem
-
-SIGNS: Mapping[Kind, str] = {
-    "create": "+",
-    "update": "~",
-    "replace": "±",
-    "delete": "−",
-    "move": "→",
-    "dependencies": "·",
-    "same": "=",
-}
-WORDS: Mapping[Kind, str] = {
-    "create": "to create",
-    "update": "to update",
-    "replace": "to replace",
-    "delete": "to delete",
-    "move": "to move",
-    "dependencies": "with other dependencies only",
-    "same": "unchanged",
-}
-COLUMNS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move")
-"""The columns of the table of stacks."""
-ROTATED = "the encrypted value of {} changed: a new secret, or the same one encrypted again"
-NO_STATE = (
-    "This compares two programs, not a program with a deployment. It uses no state and no cloud account, so it does not show "
-    "drift, or what an earlier deployment left undone."
-)
-
-
-@dataclass(frozen=True)
-class Revision:
-    """One side of the comparison. ``commit`` is empty for a file and for uncommitted work."""
-
-    name: str
-    commit: str = ""
-    dirty: bool = False
-
-    @property
-    def shown(self) -> str:
-        words = self.name if not self.commit or self.name == self.commit[: len(self.name)] else f"{self.name} ({self.commit[:9]})"
-        return f"{words} with uncommitted changes" if self.dirty else words
-
-
-@dataclass(frozen=True)
-class FindingText:
-    """A finding of a rule, as text. ``key`` identifies it within its stack."""
-
-    rule: str
-    severity: str
-    place: str
-    message: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return (self.rule, self.place, self.severity)
-
-
-@dataclass(frozen=True)
-class FactRow:
-    """One fact of the domain in both revisions; empty in one that does not have it."""
-
-    about: str
-    before: str
-    after: str
 
 
 @dataclass(frozen=True)
@@ -111,12 +48,6 @@ class StackReport:
     def side(self) -> str:
         """``new`` or ``gone`` if only one revision has the stack, else empty."""
         return "new" if self.base is None else "gone" if self.head is None else ""
-
-    @property
-    def figures(self) -> list[str]:
-        """The number of changes in each of ``COLUMNS``, as text."""
-        counts = self.diff.counts if self.diff else {}
-        return [str(counts.get(kind, 0) or "·") for kind in COLUMNS]
 
     @cached_property
     def diff(self) -> StackDiff | None:
@@ -182,38 +113,7 @@ class Report:
     def domain(self) -> ComparedDomain:
         return self.stacks[0].domain if self.stacks else NO_DOMAIN
 
-    @property
-    def failures(self) -> Iterator[tuple[str, str, Problem]]:
-        """Every problem, after the stack it is in and ``base`` or ``head``."""
-        for stack in self.stacks:
-            for side, name in ((stack.base, "base"), (stack.head, "head")):
-                yield from ((stack.stack, name, problem) for problem in (side.problems if side else ()))
-
-    @property
-    def unchanged(self) -> list[str]:
-        return [report.stack for report in self.stacks if not report.changed and not report.failed]
-
     @cached_property
     def counts(self) -> Mapping[Kind, int]:
         found = [report.diff.counts for report in self.stacks if report.diff]
         return {kind: sum(counts[kind] for counts in found) for kind in KINDS}
-
-    @property
-    def changed(self) -> bool:
-        return any(report.changed for report in self.stacks)
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        return tuple(report.stack for report in self.stacks if report.failed)
-
-    @property
-    def headline(self) -> str:
-        """``2 of 3 stacks change: +4 ~2 ±1 −1``."""
-        changed = sum(report.changed for report in self.stacks)
-        stacks = counted(len(self.stacks), "stack")
-        failed = f", {len(self.failed)} could not be compared" if self.failed else ""
-        if not changed:
-            return f"No change in {stacks}{failed}"
-        numbers = " ".join(f"{SIGNS[kind]}{n}" for kind, n in self.counts.items() if n and kind not in ("same", "dependencies"))
-        verb = "changes" if changed == 1 else "change"
-        return f"{changed} of {stacks} {verb}{': ' if numbers else ''}{numbers}{failed}"

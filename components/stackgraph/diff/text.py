@@ -6,14 +6,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from stackgraph.diff import merging
-from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, Report
+from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, Contents
 from stackgraph.presentation.terminal import Columns, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
 _MOST_NAMES = 6
 
 
-def render_text(report: Report, *, colour: bool = False) -> str:
+def render_text(report: Contents, *, colour: bool = False) -> str:
     """The whole report. It contains no control characters of the programs' values."""
     return drawn(_lines(report), colour=colour)
 
@@ -22,22 +22,22 @@ def _line(sign: str, line: str) -> Text:
     return words(line, _STYLES.get(sign, ""))
 
 
-def _lines(report: Report) -> Iterator[RenderableType]:
+def _lines(report: Contents) -> Iterator[RenderableType]:
     yield f"{report.project}: {report.base.shown} → {report.head.shown}"
     yield words(report.headline, "bold")
     yield from (f"note: {note}" for note in report.notes)
     for name, side, problem in report.failures:
-        yield from (_line("!", line) for line in f"{name}: {side} failed: {problem.render()}".splitlines())
-    found = [_line("!", f"  {stack.stack}: {danger.what}") for stack in report.stacks for danger in stack.dangers]
+        yield from (_line("!", line) for line in f"{name}: {side} failed: {problem}".splitlines())
+    found = [_line("!", f"  {stack.stack}: {danger}") for stack in report.stacks for danger in stack.dangers]
     yield from _titled("Look at this first", found)
     yield from _titled("Stacks", list(_table(report)))
-    yield from _titled(report.domain.facts_title, list(_facts(report)))
-    yield from _titled(report.domain.findings_title, list(_findings(report)))
+    yield from _titled(report.facts_title, list(_facts(report)))
+    yield from _titled(report.findings_title, list(_findings(report)))
     yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(entry)])
     for section in merging.sections(report):
         yield from _titled(section.title, [line for entry in section.entries for line in _entry(entry)])
     for stack in report.stacks:
-        yield from _titled(f"Outputs of {stack.stack}", [_line(line[0], f"    {line}") for line in merging.outputs(stack)])
+        yield from _titled(f"Outputs of {stack.stack}", [_line(line[0], f"    {line}") for line in stack.outputs])
     yield ""
     if left_out := merging.hidden(report):
         yield f"Not shown: {'; '.join(left_out)}."
@@ -51,8 +51,8 @@ def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableT
         yield from lines
 
 
-def _table(report: Report) -> Iterator[RenderableType]:
-    rows = [(stack.stack, *stack.figures, stack.side) for stack in report.stacks if stack.changed and stack.diff]
+def _table(report: Contents) -> Iterator[RenderableType]:
+    rows = [(stack.stack, *stack.figures, stack.side) for stack in report.stacks if stack.changed]
     if rows:
         head = ("", *(SIGNS[kind] for kind in COLUMNS), "")
         yield Columns([head, *rows], indent=2, right=range(1, len(COLUMNS) + 1))
@@ -60,7 +60,7 @@ def _table(report: Report) -> Iterator[RenderableType]:
         yield f"  unchanged: {', '.join(report.unchanged)}"
 
 
-def _facts(report: Report) -> Iterator[RenderableType]:
+def _facts(report: Contents) -> Iterator[RenderableType]:
     for stack in report.stacks:
         for row in stack.facts:
             yield f"  {stack.stack}: {row.about}"
@@ -70,7 +70,7 @@ def _facts(report: Report) -> Iterator[RenderableType]:
                 yield _line("+", f"    + {row.after}")
 
 
-def _findings(report: Report) -> Iterator[RenderableType]:
+def _findings(report: Contents) -> Iterator[RenderableType]:
     for stack in report.stacks:
         for finding in stack.new_findings:
             yield _line("-", f"  new {finding.severity}: {stack.stack}: {finding.rule}: {finding.place}: {finding.message}")

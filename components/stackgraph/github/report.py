@@ -1,11 +1,10 @@
 """Reads the report that a run for a pull request left as an artifact. The artifact is untrusted: unreviewed code made it.
 
-The run, its commit and the repository of that commit come from the event, which GitHub wrote. The artifact names the pull request
-and the text to post. The pull request must have that very commit.
+The run, its commit and the repository of that commit come from the event, which GitHub wrote. The artifact names the pull
+request, which must have that very commit, and has the comparison as data. No text of it is posted as it is.
 """
 
 import io
-import json
 import re
 import zipfile
 import zlib
@@ -13,14 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from stackgraph.diff.saved import MOST_BYTES
 from stackgraph.github.api import GitHub
 from stackgraph.problems import Problem, ProblemsFound
 
-NUMBER, TEXT, DIFF = "pull-request", "comment.md", "diff.json"
-"""The files to read from the artifact: the number of the pull request, the comment, the comparison."""
+NUMBER, DIFF = "pull-request", "diff.json"
+"""The files to read from the artifact: the number of the pull request and the comparison."""
 
-_ARCHIVE_BYTES = 64 << 20
-_FILE_BYTES = {NUMBER: 32, TEXT: 1 << 20, DIFF: 32 << 20}
+_ARCHIVE_BYTES = 16 << 20
+_MOST_FILES = 100
+_FILE_BYTES = {NUMBER: 32, DIFF: MOST_BYTES}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Run:
     head_repository: str
     """``owner/name``; empty if it was deleted."""
     url: str
+
+    @property
+    def files(self) -> str:
+        """The base URL of the commit's files."""
+        return f"{self.url.partition('/actions/runs/')[0]}/blob/{self.head_sha}"
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Run":
@@ -48,16 +54,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """``marker`` is the first line of ``text``. ``worth_posting`` is False if nothing changes and nothing failed."""
+    """The number of a pull request, and the JSON of a comparison, which may be anything."""
 
     pull_request: int
-    marker: str
-    text: str
-    worth_posting: bool
+    diff: bytes
 
 
-def left_by(github: GitHub, run: Run, artifact: str, tool: str) -> Report | None:
-    """The report of a tool in the artifact of that name; None if the run left none. Raises ``ProblemsFound`` if it is invalid."""
+def left_by(github: GitHub, run: Run, artifact: str) -> Report | None:
+    """The report in the artifact of that name; None if the run left none. Raises ``ProblemsFound`` if it is invalid."""
     found = github.get(f"/actions/runs/{run.id}/artifacts", name=artifact, per_page=100)["artifacts"]
     valid = [one for one in found if one["name"] == artifact and not one["expired"]]
     if not valid:
@@ -66,27 +70,16 @@ def left_by(github: GitHub, run: Run, artifact: str, tool: str) -> Report | None
     newest = max(valid, key=lambda one: one["id"])
     if newest["size_in_bytes"] > _ARCHIVE_BYTES:
         _refuse(f"has {newest['size_in_bytes']} bytes", allowed=f"at most {_ARCHIVE_BYTES}")
-    return read(github.download(f"/actions/artifacts/{newest['id']}/zip", limit=_ARCHIVE_BYTES), tool)
+    return read(github.download(f"/actions/artifacts/{newest['id']}/zip", limit=_ARCHIVE_BYTES))
 
 
-def read(archive: bytes, tool: str) -> Report | None:
-    """The report in a zip archive; None if it holds no comment because the comparison failed."""
+def read(archive: bytes) -> Report | None:
+    """The report in a zip archive; None if it has no comparison because that failed."""
     files = _files(archive)
     number = files.get(NUMBER, b"").decode("ascii", "replace").strip()
     if not re.fullmatch(r"[1-9][0-9]{0,9}", number):
         _refuse(f"{NUMBER} is not the number of a pull request", given=repr(number))
-    if TEXT not in files or DIFF not in files:
-        return None
-    try:
-        diff = json.loads(files[DIFF])
-        text = files[TEXT].decode("utf-8")
-        worth_posting = any((diff["changed"], diff["failed"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        _refuse(f"{TEXT} or {DIFF} is not what `{tool} diff` writes")
-    marker = text.partition("\n")[0].strip()
-    if not re.fullmatch(rf"<!-- {re.escape(tool)} diff(: [\w./-]{{1,100}})? -->", marker):
-        _refuse(f"{TEXT} does not begin with the marker", given=repr(marker[:100]), allowed=f"<!-- {tool} diff -->")
-    return Report(int(number), marker, text, worth_posting)
+    return Report(int(number), files[DIFF]) if DIFF in files else None
 
 
 def check_pull_request(github: GitHub, run: Run, number: int) -> bool:
@@ -105,10 +98,14 @@ def _files(archive: bytes) -> dict[str, bytes]:
     files = {}
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            if len(opened.infolist()) > _MOST_FILES:
+                _refuse(f"has more than {_MOST_FILES} files")
             for info in opened.infolist():
                 limit = _FILE_BYTES.get(info.filename)
                 if limit is None:
                     continue
+                if info.filename in files:
+                    _refuse(f"has {info.filename} twice")
                 # Other methods unpack whole blocks before a limit can stop them.
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     _refuse(f"{info.filename} has a compression method that artifacts do not use")

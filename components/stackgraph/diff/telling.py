@@ -1,0 +1,148 @@
+"""Puts a comparison into words: what each change of a resource is, line by line."""
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
+from stackgraph.diff.contents import Contents, StackContents, Told
+from stackgraph.diff.graphs import KINDS, ResourceChange, StackDiff
+from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.graph.describe import describe, identity, kind, short_component_type, short_type
+from stackgraph.graph.document import is_component, is_opaque
+from stackgraph.graph.tokens import Sealed
+from stackgraph.graph.values import plain, text
+from stackgraph.graph.wording import shorten
+
+NO_COMPONENT = "Outside of components"
+_MOST_LINES = 60
+_WIDEST = 200
+
+
+def contents(report: Report) -> Contents:
+    """Everything that a format shows of a comparison."""
+    return Contents(
+        project=report.project,
+        base=report.base,
+        head=report.head,
+        stacks=tuple(map(_stack, report.stacks)),
+        notes=tuple(report.notes),
+        link=report.link,
+        tool=report.tool,
+        facts_title=report.domain.facts_title,
+        findings_title=report.domain.findings_title,
+    )
+
+
+def _stack(stack: StackReport) -> StackContents:
+    diff = stack.diff
+    counts = diff.counts if diff else {}
+    return StackContents(
+        stack.stack,
+        side="" if stack.failed else stack.side,
+        changed=stack.changed,
+        counts={kind: counts[kind] for kind in KINDS if counts.get(kind) and kind != "same"},
+        problems={name: _problems(side) for name, side in (("base", stack.base), ("head", stack.head))},
+        dangers=tuple(danger.what for danger in stack.dangers),
+        facts=stack.facts,
+        new_findings=stack.new_findings,
+        cured_findings=stack.cured_findings,
+        rotated=stack.rotated,
+        outputs=tuple(line for one in (diff.outputs if diff else ()) for line in property_lines(one)),
+        changes=tuple(_told(stack, diff)) if diff and not stack.side else (),
+        opaque=len(diff.head.opaque) if diff and diff.head else 0,
+    )
+
+
+def _problems(side: Recorded | None) -> tuple[str, ...]:
+    return tuple(problem.render() for problem in side.problems) if side else ()
+
+
+def _told(stack: StackReport, diff: StackDiff) -> Iterator[Told]:
+    """The changes of resources that a deployment touches, and of the outermost components that somebody edited."""
+    edited = {c.urn for c in diff.changes if c.kind == "update" and is_component(c.resource) and c.properties}
+    for change in diff.changes:
+        around = diff.components.get(change.urn, ())
+        if change.counts and change.kind not in ("dependencies", "same"):
+            section = short_component_type(around[-1].type) if around else NO_COMPONENT
+        elif change.urn in edited and not edited & {component.urn for component in around}:
+            section = None
+        else:
+            continue
+        resource = change.resource
+        places = stack.head.places if stack.head and change.after else {}
+        yield Told(
+            change.urn,
+            change.kind,
+            section,
+            kind(resource),
+            identity(resource),
+            resource.source,
+            places.get(resource.source.rpartition(":")[0], ""),
+            tuple(_lines(stack, change)),
+            tuple(_notes(change)),
+        )
+
+
+def _notes(change: ResourceChange) -> Iterator[str]:
+    if change.moved and change.before is not None:
+        yield f"moved: was {short_type(change.before.type)} {text(change.before.name)}, matched by its alias"
+    causes = [reason for reason in change.because if " of " in reason or reason.startswith("provider ")]
+    if causes:
+        yield f"replaced because of {', '.join(causes[:3])}, which is replaced"
+    if change.refused:
+        yield f"the service refuses to change {', '.join(change.refused)}"
+    if change.kind == "update" and not change.certain:
+        yield "replacement is not ruled out: this type is not in the table"
+    if change.kind == "update" and is_opaque(change.resource):
+        yield "a remote component: only its plugin knows what this changes inside"
+    if change.ignored:
+        yield f"ignored by ignoreChanges: {', '.join(one.name for one in change.ignored[:5])}"
+
+
+def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:
+    if change.kind in ("create", "delete"):
+        if words := describe(change.resource, stack.domain.words):
+            yield f"{'+' if change.kind == 'create' else '-'} {words}"
+        return
+    for one in change.properties:
+        yield from property_lines(one, "  # replaces" if change.forces(one) else "")
+    for one in change.options:
+        yield from property_lines(PropertyChange(("option", *one.path), one.before, one.after), "")
+
+
+def property_lines(change: PropertyChange, ending: str = "") -> Iterator[str]:
+    """The lines of one changed property. Of long texts and lists, only the items that differ."""
+    name, before, after = change.name, change.before, change.after
+    if isinstance(before, str) and isinstance(after, str) and ("\n" in before or "\n" in after):
+        yield f"  {name}:{ending}"
+        yield from _between(before.splitlines(), after.splitlines())
+    elif isinstance(before, list) and isinstance(after, list):
+        yield f"  {name}:{ending}"
+        yield from _between([_value(item) for item in before], [_value(item) for item in after])
+    elif isinstance(before, Sealed) and isinstance(after, Sealed):
+        yield f"- {name}: {before}"
+        yield f"+ {name}: {after} (a different one){ending}"
+    else:
+        if before is not ABSENT:
+            yield f"- {name}: {_value(before)}{ending if after is ABSENT else ''}"
+        if after is not ABSENT:
+            yield f"+ {name}: {_value(after)}{ending}"
+
+
+def _between(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    found = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+    shown = [f"{line[0]}   {line[1:]}" for line in found if not line.startswith("@@")]
+    yield from (shorten(line, _WIDEST) for line in shown[:_MOST_LINES])
+    if len(shown) > _MOST_LINES:
+        yield f"  … {len(shown) - _MOST_LINES} more lines"
+
+
+def _value(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, JsonText):
+        value = value[""]
+    if isinstance(value, str):
+        return shorten(text(value), _WIDEST) if text(value) else '""'
+    return shorten(json.dumps(plain(value), ensure_ascii=False, sort_keys=True), _WIDEST)

@@ -1,0 +1,104 @@
+"""The JSON of a report, read back: it tells the same, and nothing but a report is read."""
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from comparisons import comparison, planted
+from odd_graphs import recorded as demo
+from stackgraph.diff.contents import Contents, FindingText, Revision
+from stackgraph.diff.document import render_json
+from stackgraph.diff.report import Recorded, Report, StackReport
+from stackgraph.diff.saved import read_contents
+from stackgraph.diff.telling import contents
+from stackgraph.graph.document import Graph
+from stackgraph.problems import Problem, ProblemsFound
+
+
+def read(written: str, project: str = "p", link: str = "") -> Contents:
+    asked = {"tool": "stackgraph", "facts": "Facts", "findings": "Findings"}
+    return read_contents(written.encode(), shown="diff.json", project=project, link=link, **asked)
+
+
+def test_a_report_that_is_read_back_tells_the_same():
+    """Of stacks on one side only, failed ones and findings; test_diff_comments.py has any two graphs."""
+    before, after = demo(), edited(demo())
+    finding = FindingText("NEU008", "error", "servers.a", "it does not fit")
+    at = {source: source for one in before.resources if (source := one.source.rpartition(":")[0])}
+    sides = [Recorded(before, findings=(finding,), places=at), Recorded(after, findings=(), places=at, sealed_config={"k": "2"})]
+    stacks = [
+        StackReport("test", replace(sides[0], sealed_config={"k": "1"}), sides[1]),
+        StackReport("new", None, sides[1]),
+        StackReport("gone", sides[0], None),
+        StackReport("failed", Recorded(problems=(Problem("it broke", hint="mend it"),)), sides[1]),
+    ]
+    report = Report("p", Revision("a", "a" * 40), Revision("working tree", dirty=True), stacks, ["a note"], "https://link")
+    told = contents(report)
+    assert read(render_json(report), link="https://link") == told
+    assert told.stacks[0].changes
+    assert told.stacks[0].rotated
+    assert told.stacks[0].cured_findings
+
+
+def edited(graph: Graph) -> Graph:
+    """Without one resource, and with another input of the others."""
+    return replace(graph, resources=tuple(replace(one, inputs={**one.inputs, "edited": [1]}) for one in graph.resources[1:]))
+
+
+def places(value: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
+    """Every place in a document; of values of programs, only the outermost."""
+    yield path
+    if path[-1:] in (("before",), ("after",)):
+        return
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], *path, key)
+
+
+FULL = planted("a")
+PLACES = sorted({tuple(0 if isinstance(step, int) else step for step in path) for path in places(FULL) if path}, key=str)
+
+
+def with_value(path: tuple[str | int, ...], *value: Any) -> str:
+    """The document with another value at a path, or with none."""
+    document = copy.deepcopy(FULL)
+    *way, last = path
+    at: Any = document
+    for step in way:
+        at = at[step]
+    if value:
+        (at[last],) = value
+    else:
+        del at[last]
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("path", PLACES, ids=lambda path: ".".join(map(str, path)))
+def test_every_place_takes_what_a_report_has_there_and_nothing_else(path):
+    key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).strip(".")
+    if path[-1] in ("before", "after") and "facts" not in path:
+        read(with_value(path, {"any": [1.5]}), "eks-inference")
+        read(with_value(path), "eks-inference")
+        return
+    for wrong in (1.5, {"x": 1}):
+        with pytest.raises(ProblemsFound) as found:
+            read(with_value(path, wrong), "eks-inference")
+        assert all(problem.key.startswith(key) for problem in found.value.problems)
+    if isinstance(path[-1], str) and path[-2:-1] != ("summary",):
+        with pytest.raises(ProblemsFound, match="missing") as found:
+            read(with_value(path), "eks-inference")
+        assert [problem.key for problem in found.value.problems] == [key]
+
+
+def test_all_faults_of_a_document_are_told_at_once_but_not_without_end():
+    found = comparison()
+    found["notes"] = [1] * 1000
+    found["schema"] = "one"
+    with pytest.raises(ProblemsFound) as caught:
+        read(json.dumps(found), "eks-inference")
+    assert [problem.key for problem in caught.value.problems][:3] == ["schema", "notes[0]", "notes[1]"]
+    assert len(caught.value.problems) == 10
+    assert "in the version that reads it" in str(caught.value)
