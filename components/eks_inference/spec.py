@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from eks_inference.faults import Fault
 
@@ -29,6 +29,29 @@ _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 ResourceName = Annotated[str, Field(pattern=_DNS_LABEL, max_length=40, description="Lower-case letters, digits and hyphens.")]
 """A name that is valid as an EKS cluster name, a Kubernetes DNS label and a prefix of AWS names."""
+
+
+def namespace_fault(name: str) -> str:
+    """Returns what speaks against a new namespace of this name, or an empty text.
+
+    Source: Kubernetes, "Namespaces": the initial namespaces, and the prefix kube-, which is reserved for the system.
+    """
+    if name != "default" and not name.startswith("kube-"):
+        return ""
+    return (
+        f"the namespace {name} belongs to Kubernetes: the stack would take it over, its NetworkPolicies would cut off what runs "
+        "there, and its destruction would try to delete it; choose a name of your own"
+    )
+
+
+def _own_namespace(name: str) -> str:
+    if fault := namespace_fault(name):
+        raise ValueError(fault)
+    return name
+
+
+Namespace = Annotated[ResourceName, AfterValidator(_own_namespace)]
+"""A namespace that a component creates."""
 
 Quantity = Annotated[
     str, Field(pattern=r"^\d+(\.\d+)?(m|[kMGT]i?)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")

@@ -635,9 +635,7 @@ def alive(pid: int) -> bool:
 def supervised(plan: Path) -> Iterator[subprocess.Popen[str]]:
     compiled(plan)
     # A server with a process of its own, as an engine has, that would outlive it. Each line is one write: both share a pipe.
-    body = (
-        "import os, subprocess; child = subprocess.Popen(['sleep', '60']); os.write(1, b'pid %d\\n' % child.pid); child.wait()"
-    )
+    body = "import os, subprocess; child = subprocess.Popen(['sleep', '60']); os.write(1, b'pid %d\\n' % child.pid); child.wait()"
 
     def long_lived(content: dict[str, Any]) -> None:
         for server in content["servers"].values():

@@ -5,13 +5,13 @@ from pydantic import Field
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Namespace, Quantity, ResourceName, Spec
 
 
 class OpenWebUISpec(Spec):
     """Open WebUI: a browser chat with every model server that has an OpenAI API. Users reach it by a port forward."""
 
-    namespace: ResourceName = Field(default="openwebui", description="Namespace of the web UI. The component creates it.")
+    namespace: Namespace = Field(default="openwebui", description="Namespace of the web UI. The component creates it.")
     image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one.")
     admin_email: str = Field(
         default="admin@example.com",

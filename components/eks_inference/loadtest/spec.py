@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue
 
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Namespace, Quantity, ResourceName, Spec
 
 
 def _no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ class LoadTestSpec(Spec):
         default="1",
         description="Change this value to run the test again. Any other change also does so. The value seeds the prompts.",
     )
-    namespace: ResourceName = Field(default="loadtest", description="Namespace of the test. The component creates it.")
+    namespace: Namespace = Field(default="loadtest", description="Namespace of the test. The component creates it.")
     servers: Annotated[tuple[ResourceName, ...], Distinct] = Field(
         default=(), description="Names of the model servers to test, in this order. Default: all servers of the stack."
     )

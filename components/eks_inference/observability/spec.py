@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from eks_inference.spec import ResourceName, Spec
+from eks_inference.spec import Namespace, Spec
 
 AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
 
@@ -32,7 +32,7 @@ class CloudWatchSpec(Spec):
 class PrometheusSpec(Spec):
     """Prometheus, Grafana and exporters, from the chart kube-prometheus-stack, with this library's dashboards and rules."""
 
-    namespace: ResourceName = Field(
+    namespace: Namespace = Field(
         default="monitoring",
         description="Namespace of Prometheus and Grafana; created here with a second one, <namespace>-nodes, for node exporters.",
     )
@@ -69,7 +69,7 @@ class FluentBitSpec(Spec):
     CloudWatch stores and bills each line twice.
     """
 
-    namespace: ResourceName = Field(default="fluent-bit", description="Namespace of Fluent Bit; created here.")
+    namespace: Namespace = Field(default="fluent-bit", description="Namespace of Fluent Bit; created here.")
     log_group: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_./#-]+$",
@@ -82,13 +82,13 @@ class FluentBitSpec(Spec):
 class NeuronMonitorSpec(Spec):
     """The Neuron monitor: utilization, memory and errors of the Neuron devices of all nodes, for Prometheus."""
 
-    namespace: ResourceName = Field(default="neuron-monitor", description="Namespace of the monitor; created here.")
+    namespace: Namespace = Field(default="neuron-monitor", description="Namespace of the monitor; created here.")
 
 
 class DcgmExporterSpec(Spec):
     """NVIDIA's DCGM exporter: utilization, memory, power, temperature and errors of the GPUs of all nodes, for Prometheus."""
 
-    namespace: ResourceName = Field(default="dcgm-exporter", description="Namespace of the exporter; created here.")
+    namespace: Namespace = Field(default="dcgm-exporter", description="Namespace of the exporter; created here.")
 
 
 class ObservabilitySpec(Spec):

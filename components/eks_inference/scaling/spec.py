@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.spec import ResourceName, Spec
+from eks_inference.spec import Namespace, Spec
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
 """A stabilization window. Kubernetes allows at most an hour."""
@@ -108,7 +108,7 @@ AutoscalerSpec = Annotated[KedaSpec | HpaSpec, Field(discriminator="kind")]
 class KedaOperatorSpec(Spec):
     """KEDA, from its chart. One installation serves all autoscalers of kind keda in a cluster."""
 
-    namespace: ResourceName = Field(default="keda", description="Namespace of KEDA; created here.")
+    namespace: Namespace = Field(default="keda", description="Namespace of KEDA; created here.")
     values: dict[str, Any] = Field(default_factory=dict, description="Values of the keda chart, merged last.")
 
 

@@ -20,7 +20,7 @@ from eks_inference.serving.spec import (
     S3CompileCache,
     VolumeCompileCache,
 )
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Namespace, Quantity, ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -60,7 +60,7 @@ class ServerSpec(Spec):
     """Accelerators that the nodes of the server may have."""
 
     kind: str
-    namespace: ResourceName | None = Field(
+    namespace: Namespace | None = Field(
         default=None, description="Namespace of the server, which it shares with no other. Default: the server's name."
     )
     model: ModelSource = Field(description="The model and its source.")
