@@ -21,7 +21,8 @@ GPU, RAY, PAIR = "gpu-opt350m", "inf2-llama3", "trn2-di-pair"
 RAY_SERVER = "servers.vllm-llama3-inf2"
 
 Row = tuple[str, str, Any, str]
-"""Stack; key; value; part of the report, or an empty text where the value is taken."""
+"""Stack; key, and after an arrow the key that is reported if it is another; value; part of the report, or an empty text where the
+value is taken."""
 
 
 def shown(row: Row) -> str:
@@ -38,11 +39,32 @@ NAMESPACES: list[Row] = [
     (GPU, "servers.triton-server.namespace", "amazon-cloudwatch", ""),
 ]
 
+KUBELET: list[Row] = [
+    (GPU, "pools.gpu.kubelet.maxPods", 5, "0 pods of g4dn.xlarge remain"),
+    (GPU, "pools.gpu.kubelet.maxPods", -1, "greater than or equal to 1"),
+    (GPU, "pools.gpu.kubelet.podsPerCore", 1, "0 pods of g4dn.xlarge remain"),
+    (GPU, "pools.gpu.kubelet.evictionHard", {"memory.available": "99%"}, "0 MiB of memory of g4dn.xlarge remain"),
+    (GPU, "pools.gpu.kubelet.evictionHard", {"memory.available": "5%"}, ""),
+    (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "4"}, "0 millicores of CPU of g4dn.xlarge remain"),
+    # What the kubelet keeps, the servers of the pool lack.
+    (GPU, "pools.gpu.kubelet.systemReserved -> servers.triton-server.cpu", {"cpu": "3500m"}, "no g4dn.xlarge has 3 CPU"),
+    (GPU, "pools.gpu.kubelet.evictionHard -> servers.triton-server.memory", {"memory.available": "90%"}, "has 12 GiB"),
+    (GPU, "pools.gpu.kubelet.authentication", {"anonymous": {"enabled": True}}, "unknown key"),
+    (GPU, "pools.gpu.kubelet.authorization", {"mode": "AlwaysAllow"}, "unknown key"),
+    (GPU, "pools.gpu.kubelet.evictionSoft -> pools.gpu.kubelet", {"memory.available": "1Gi"}, "the same signals"),
+    (GPU, "pools.gpu.kubelet.imageGCLowThresholdPercent -> pools.gpu.kubelet", 90, "is below imageGCHighThresholdPercent"),
+    (GPU, "pools.gpu.kubelet.maxParallelImagePulls -> pools.gpu.kubelet", 4, "only if serializeImagePulls is false"),
+    (RAY, "pools.default.kubelet.nope", 3, "unknown key"),
+    # Karpenter has no such field.
+    (RAY, "pools.default.kubelet.registryPullQPS", 3, "unknown key"),
+]
 
-@pytest.mark.parametrize("row", [*NAMESPACES], ids=shown)
+
+@pytest.mark.parametrize("row", [*NAMESPACES, *KUBELET], ids=shown)
 def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
-    stack, key, value, says = row
-    said = [fault.render() for fault in faults(stack, key, value) if format_path(fault.path) == key]
+    stack, keys, value, says = row
+    key, _, reported = keys.partition(" -> ")
+    said = [fault.render() for fault in faults(stack, key, value) if format_path(fault.path) == (reported or key)]
     assert any(says in text for text in said) if says else not said, said
 
 

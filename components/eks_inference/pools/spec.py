@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
+from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
 from eks_inference.spec import Quantity, Spec, ZoneId, repeated
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -81,7 +82,9 @@ class _PoolBase(Spec):
         description="Root disk (gp3, encrypted). Default: 500 with an accelerator, else 100. Images and checkpoints are on local "
         "disks instead where the instance type has them.",
     )
-    kubelet: dict[str, Any] = Field(default_factory=dict, description="Fields of KubeletConfiguration to set.")
+    kubelet: KarpenterKubeletSpec = Field(
+        default_factory=KarpenterKubeletSpec, description="Fields of KubeletConfiguration to set; only those that Karpenter has."
+    )
     metadata_hop_limit: int = Field(
         default=1,
         ge=1,
@@ -202,6 +205,7 @@ class ManagedPoolSpec(_PoolBase):
         "each; models must be compiled for the same setting. Default: that of the chip (Trn2: 2). Only for chips with the "
         "setting.",
     )
+    kubelet: KubeletSpec = Field(default_factory=KubeletSpec, description="Fields of KubeletConfiguration to set.")
     ami: ManagedAmi = Field(default=ReleaseAmi(), description="The machine image.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that the nodes themselves may read.")
     ssh_key_name: str | None = Field(default=None, description="EC2 key pair for SSH. Session Manager needs none.")

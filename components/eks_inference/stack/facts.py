@@ -9,6 +9,7 @@ from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
+from eks_inference.pools.reservations import allocatable
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
 from eks_inference.serving.kind import Site
@@ -48,7 +49,7 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
         service_cidr=spec.cluster.service_cidr,
         zone_ids=zone_ids,
         pods={
-            name: pool.size * max(instance.max_pods for instance in pool.instances())
+            name: pool.size * max(allocatable(instance, pool.kubelet.settings()).pods for instance in pool.instances())
             for name, pool in spec.pools.items()
             if isinstance(pool, ManagedPoolSpec)
         },

@@ -111,7 +111,7 @@ def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
 
 def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int]) -> dict[str, int]:
     """Returns how many pods of each server find no node: first fit, largest pods first."""
-    usable = room(servers[0].instance)
+    usable = room(servers[0].placement)
     free = [[servers[0].instance.devices, usable.cpu_millis, usable.memory_mib] for _ in range(nodes)]
     left: dict[str, int] = {}
     for server, count in sorted(zip(servers, pods, strict=True), key=lambda pair: -pair[0].devices):
