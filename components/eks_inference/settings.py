@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from eks_inference.spec import Arn, Reason, RuleId, Spec
+from eks_inference.spec import KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 
 
 class SharedSettings(Spec):
@@ -11,8 +11,10 @@ class SharedSettings(Spec):
     tags: dict[str, str] = Field(
         default_factory=dict, description="Tags of every AWS resource, including those that nodes create."
     )
-    permissions_boundary_arn: Arn | None = Field(default=None, description="Permissions boundary of every IAM role.")
-    kms_key_arn: Arn | None = Field(default=None, description="KMS key for cluster secrets and volumes. Absent: AWS's own key.")
+    permissions_boundary_arn: PolicyArn | None = Field(default=None, description="Permissions boundary of every IAM role.")
+    kms_key_arn: KmsKeyArn | None = Field(
+        default=None, description="KMS key for cluster secrets and volumes. Absent: AWS's own key."
+    )
     mirrors: dict[str, str] = Field(
         default_factory=dict,
         description="Registry or chart repository → its replacement, e.g. public.ecr.aws: registry.corp.example/ecr-public. "

@@ -59,8 +59,45 @@ KUBELET: list[Row] = [
     (RAY, "pools.default.kubelet.registryPullQPS", 3, "unknown key"),
 ]
 
+KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
+ADDRESSES: list[Row] = [
+    *((GPU, "network.cidr", f"{block}/16", "no host can have") for block in ("127.0.0.0", "169.254.0.0", "224.0.0.0", "0.0.0.0")),
+    (GPU, "cluster.endpoint.public_access_cidrs -> cluster.endpoint.public_access_cidrs[0]", ["10.0.0.0/8"], "is not public"),
+    (GPU, "cluster.endpoint.public_access_cidrs -> cluster.endpoint.public_access_cidrs[0]", ["2001:db8::/32"], "IPv6"),
+    (GPU, "cluster.endpoint.public_access_cidrs", ["203.0.113.7/32"], ""),
+]
+ARNS: list[Row] = [
+    (GPU, "kms_key_arn", "arn:aws:kms:us-west-2:123456789012:alias/x", "which an alias does not replace"),
+    (GPU, "kms_key_arn", "arn:aws:s3:::b", "the ARN of a KMS key"),
+    (GPU, "kms_key_arn", KEY, ""),
+    (GPU, "permissions_boundary_arn", "arn:aws:s3:::x", "the ARN of an IAM policy"),
+    (GPU, "permissions_boundary_arn", "arn:aws:iam::123456789012:policy/team/limits", ""),
+    (GPU, "cluster.admins -> cluster.admins[0]", ["arn:aws:iam::123456789012:role/*"], "the ARN of an IAM role"),
+    (GPU, "cluster.admins", ["arn:aws:iam::123456789012:role/team/admin"], ""),
+]
+SIZES: list[Row] = [
+    (RAY, "load_test.memory", "1", "a bare number as bytes"),
+    (RAY, "clients.open_webui.memory", "1", "a bare number as bytes"),
+    (RAY, "clients.open_webui.cpu", "0", "above none"),
+    (RAY, "load_test.volume_gib", 1000000, "less than or equal to 65536"),
+    (RAY, "clients.open_webui.volume_gib", 1000000, "less than or equal to 65536"),
+    (RAY, "observability.prometheus.volume_gib", 1000000, "less than or equal to 65536"),
+    (RAY, "pools.default.expire_after", "0s", "would replace nodes without end"),
+    (RAY, "pools.default.expire_after", "90m", ""),
+    (RAY, "pools.core.size", 0, "neither DNS nor any controller runs"),
+    (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 0, "max": 3}, "remove the last node"),
+    (RAY, "cluster.addon_versions -> cluster.addon_versions.vpc-cni", {"vpc-cni": "latest"}, "v1.21.1-eksbuild.1"),
+    (RAY, "addons.addon_versions -> addons.addon_versions.coredns", {"coredns": "1.13"}, "v1.21.1-eksbuild.1"),
+]
+SYSTEM_FOLDERS = ("/var/lib/kubelet", "/etc/kubernetes", "/var/run/containerd", "/proc/sys", "/../..", "/mnt/../etc", "/mnt/a/..")
+HOST_PATHS: list[Row] = [
+    *((GPU, "servers.triton-server.cache.path", path, "below /data, /mnt, /srv or /var/cache") for path in SYSTEM_FOLDERS),
+    (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks/0/kubelet", "belongs to containerd and the kubelet"),
+    (GPU, "servers.triton-server.cache.path", "/mnt/models", ""),
+]
 
-@pytest.mark.parametrize("row", [*NAMESPACES, *KUBELET], ids=shown)
+
+@pytest.mark.parametrize("row", [*ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
 def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     stack, keys, value, says = row
     key, _, reported = keys.partition(" -> ")

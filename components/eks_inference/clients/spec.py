@@ -5,7 +5,7 @@ from pydantic import Field
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Namespace, Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, VolumeGib
 
 
 class OpenWebUISpec(Spec):
@@ -18,10 +18,10 @@ class OpenWebUISpec(Spec):
         pattern=r"^[^@\s]+@[^@\s]+$",
         description="E-mail address that the administrator signs in with. It gets no mail. Open WebUI stores it in lower case.",
     )
-    volume_gib: int = Field(default=10, ge=1, description="Size of the volume for accounts, chats and uploads, in GiB.")
+    volume_gib: VolumeGib = Field(default=10, description="Size of the volume for accounts, chats and uploads, in GiB.")
     storage_class: ResourceName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
-    cpu: Quantity = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
-    memory: Quantity = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
+    cpu: Cpu = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
+    memory: Memory = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
     extra_env: dict[str, str] = Field(
         default_factory=dict,
         description="Additional environment variables, e.g. ENABLE_TAGS_GENERATION: 'false'. They take precedence.",

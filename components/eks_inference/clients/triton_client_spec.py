@@ -6,7 +6,7 @@ from pydantic import Field
 
 from eks_inference.images.spec import PinnedImage
 from eks_inference.loadtest.spec import HubTokenizer, TokenCounts, Users
-from eks_inference.spec import Namespace, Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
 
 Prompt = Annotated[str, Field(min_length=1, pattern=r"^[^\n]+$")]
 
@@ -38,5 +38,5 @@ class TritonClientSpec(Spec):
         default=None,
         description="Image with Triton's Python client and genai-perf. Default: the client image of the server's release.",
     )
-    cpu: Quantity = Field(default="1", description="CPU request and limit. Too little CPU inflates the measured latency.")
-    memory: Quantity = Field(default="2Gi", description="Memory request and limit of the client. The source system uses 1Gi.")
+    cpu: Cpu = Field(default="1", description="CPU request and limit. Too little CPU inflates the measured latency.")
+    memory: Memory = Field(default="2Gi", description="Memory request and limit of the client. The source system uses 1Gi.")

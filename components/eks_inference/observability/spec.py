@@ -1,12 +1,11 @@
 """Settings of metrics and logs."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from eks_inference.spec import Namespace, Spec
-
-AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
+from eks_inference.cluster.spec import AddonVersion
+from eks_inference.spec import Namespace, Spec, VolumeGib
 
 RetentionDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]
 """Values that CloudWatch Logs accepts (API PutRetentionPolicy)."""
@@ -43,7 +42,7 @@ class PrometheusSpec(Spec):
         "each value once.",
     )
     retention_days: int = Field(default=7, ge=1, description="Retention of metrics.")
-    volume_gib: int = Field(
+    volume_gib: VolumeGib = Field(
         default=50,
         ge=10,
         description="Volume of Prometheus (gp3). When it is 85 percent full, Prometheus deletes the oldest metrics early.",
@@ -53,9 +52,8 @@ class PrometheusSpec(Spec):
         description="Install Alertmanager, which forwards alerts to the receivers in values. Without it, alerts only show in "
         "Prometheus and Grafana, as in the source systems.",
     )
-    grafana_volume_gib: int | None = Field(
+    grafana_volume_gib: VolumeGib | None = Field(
         default=None,
-        ge=1,
         description="Volume of Grafana (gp3), for content that users create. Default: none; Grafana reloads this library's "
         "content at each start.",
     )

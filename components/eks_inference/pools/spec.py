@@ -1,5 +1,6 @@
 """Specs of node pools: managed node groups of a fixed size, and pools that Karpenter fills on demand."""
 
+import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +11,7 @@ from eks_inference.catalog.instances import InstanceType, instance_type, instanc
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
-from eks_inference.spec import Quantity, Spec, ZoneId, repeated
+from eks_inference.spec import Cpu, Memory, Spec, ZoneId, repeated
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -18,6 +19,19 @@ LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
 LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
+
+
+def _lasts(value: str) -> str:
+    seconds = sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", value))
+    if value != "Never" and seconds < 3600:
+        raise ValueError(
+            f"nodes would end after {value}, and a model server takes up to an hour until it answers on a new one: Karpenter "
+            "would replace nodes without end; give at least 1h, or Never"
+        )
+    return value
+
+
+NodeLifetime = Annotated[Duration, AfterValidator(_lasts)]
 
 # A kubelet may set labels under kubernetes.io only with these two prefixes (Kubernetes, "NodeRestriction"). The reserved prefixes
 # belong to Kubernetes, Karpenter and EKS.
@@ -264,14 +278,16 @@ class KarpenterPoolSpec(_PoolBase):
         default=("on_demand",), min_length=1, description="Purchase options; Karpenter prefers spot where both are given."
     )
     ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")
-    cpu_limit: Quantity | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
-    memory_limit: Quantity | None = Field(default=None, description="Limit for all memory of the pool.")
+    cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
+    memory_limit: Memory | None = Field(default=None, description="Limit for all memory of the pool.")
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = Field(
         default="WhenEmpty",
         description="Which nodes Karpenter removes. WhenEmpty never moves a model server, which takes long to load.",
     )
     consolidate_after: Duration = Field(default="300s", description="How long a node must be removable before it is removed.")
-    expire_after: Duration = Field(default="720h", description="Age at which Karpenter drains and replaces a node.")
+    expire_after: NodeLifetime = Field(
+        default="720h", description="Age at which Karpenter drains and replaces a node; at least an hour."
+    )
     weight: int | None = Field(
         default=None, ge=1, le=100, description="Priority among the pools that fit a pod; higher comes first."
     )

@@ -20,7 +20,7 @@ from eks_inference.serving.spec import (
     S3CompileCache,
     VolumeCompileCache,
 )
-from eks_inference.spec import Namespace, Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -209,11 +209,11 @@ class ReplicatedServerSpec(ServerSpec):
             "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
         ),
     )
-    cpu: Quantity | None = Field(
+    cpu: Cpu | None = Field(
         default=None,
         description="CPU of one pod. Default: a share of the node's usable CPU, in proportion to the devices.",
     )
-    memory: Quantity | None = Field(default=None, description="Memory of one pod. Default: like cpu.")
+    memory: Memory | None = Field(default=None, description="Memory of one pod. Default: like cpu.")
     shared_memory_gib: int = Field(default=8, ge=1, description="Size of /dev/shm, which is part of the memory.")
     startup_timeout_seconds: int | None = Field(
         default=None,

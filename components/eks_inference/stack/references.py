@@ -36,6 +36,9 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
         if core.size == 0:
             message = "without a node in the core pool, neither DNS nor any controller runs"
             yield Fault(("pools", spec.core_pool, "size"), message, given="0", allowed="at least 1")
+        if core.autoscaled and core.autoscaled.min == 0:
+            message = "an autoscaler could remove the last node of the core pool: neither DNS nor any controller would run"
+            yield Fault(("pools", spec.core_pool, "autoscaled", "min"), message, given="0", allowed="at least 1")
     taken: dict[str, tuple[str, ...]] = {}
     for path, namespace in _namespaces(spec):
         if fault := namespace_fault(namespace):
