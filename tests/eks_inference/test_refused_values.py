@@ -96,8 +96,38 @@ HOST_PATHS: list[Row] = [
     (GPU, "servers.triton-server.cache.path", "/mnt/models", ""),
 ]
 
+# A setting that only another one makes wrong: the change, and the key that is reported.
+OPT = {
+    "kind": "vllm",
+    "model": {"id": "facebook/opt-350m"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "gpu",
+    "tensor_parallel": 1,
+    "max_num_seqs": 32,
+    "max_model_len": 2048,
+}
+IDLE = {"servers": {"opt": {**OPT, "replicas": 0}}}
+ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
+PAIR_SPEC = {"kind": "disaggregated", "model": {"id": "unsloth/Llama-3.3-70B-Instruct"}, "pool": "trn2", "instances": 2}
+TOGETHER: list[Row] = [
+    (GPU, "cluster.endpoint -> cluster.endpoint.private", ONLY_US, "NET003"),
+    (GPU, "cluster.endpoint -> cluster.endpoint.private", {"private": False}, ""),
+    (GPU, "kms_key_arn", KEY.replace("us-west-2", "us-east-1"), "ARN001"),
+    (GPU, "kms_key_arn", KEY.replace("arn:aws:", "arn:aws-cn:"), "ARN001"),
+    (GPU, "cluster.admins -> cluster.admins[0]", ["arn:aws-cn:iam::123456789012:role/x"], "ARN001"),
+    (RAY, "load_test.input_tokens", {"mean": 4000}, "LT001"),
+    (RAY, "load_test.input_tokens", {"mean": 3800, "stddev": 0}, ""),
+    (GPU, "clients.triton.input_tokens", {"mean": 2000}, "LT001"),
+    (GPU, " -> servers.opt.replicas", {**IDLE, "load_test": {}}, "CLI001"),
+    (GPU, " -> servers.opt.replicas", {**IDLE, "clients": {"smoke_test": {}}}, "CLI001"),
+    (GPU, " -> servers.opt.replicas", IDLE, ""),
+    (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 10, "cpu": "16"}, "8 pods of 'llama3-70b (router)'"),
+    (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 2, "cpu": "16"}, ""),
+    (RAY, f"{RAY_SERVER}.head.memory -> pools.core.size", "100G", "1 pod of 'vllm-llama3-inf2 (head)'"),
+]
 
-@pytest.mark.parametrize("row", [*ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
+
+@pytest.mark.parametrize("row", [*TOGETHER, *ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
 def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     stack, keys, value, says = row
     key, _, reported = keys.partition(" -> ")
@@ -110,7 +140,7 @@ def faults(stack: str, key: str, value: Any) -> Any:
     region, spec = shipped(stack)
     spec = copy.deepcopy(spec)
     change = value
-    for part in reversed(key.split(".")):
+    for part in reversed(list(filter(None, key.split(".")))):
         change = {part: change}
     merge(spec, change)
     try:

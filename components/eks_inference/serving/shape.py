@@ -51,6 +51,17 @@ class PoolChoice:
         return (*self.under, "instance_type")
 
 
+@dataclass(frozen=True)
+class Helper:
+    """Pods of a server that hold no model: a router, a head. ``cpu`` and ``memory`` are the requests of one."""
+
+    name: str
+    place: PoolChoice
+    pods: int
+    cpu: str
+    memory: str
+
+
 class ServerSpec(Spec):
     """A model server of any kind. The spec of a kind redefines the fields that differ."""
 
@@ -116,6 +127,11 @@ class ServerSpec(Spec):
     def file_systems(self) -> frozenset[FileSystem]:
         """File systems whose drivers the server's volumes need."""
         return frozenset()
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        """The pods of the server that hold no model."""
+        return ()
 
     def main_pool(self) -> PoolChoice:
         """Returns the pool where the engine runs."""

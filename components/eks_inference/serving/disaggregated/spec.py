@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.shape import Operator, PoolChoice, ServerSpec
+from eks_inference.serving.shape import Helper, Operator, PoolChoice, ServerSpec
 from eks_inference.serving.spec import Argument, EngineName, HubModel
 from eks_inference.spec import Cpu, Memory, ResourceName, Spec
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
@@ -192,6 +192,13 @@ class DisaggregatedPairSpec(ServerSpec):
     @property
     def file_systems(self) -> frozenset[FileSystem]:
         return frozenset({self.store.file_system})
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        if self.serving == "baseline":
+            return ()
+        place = PoolChoice(self.router.pool or self.pool, self.router.instance_type, under=("router",))
+        return (Helper("router", place, self.router.replicas, self.router.cpu, self.router.memory),)
 
     def main_pool(self) -> PoolChoice:
         return PoolChoice(self.pool, self.instance_type, accelerators=self.accelerators)

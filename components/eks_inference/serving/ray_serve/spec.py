@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.shape import CompilingServerSpec, Operator, PoolChoice
+from eks_inference.serving.shape import CompilingServerSpec, Helper, Operator, PoolChoice
 from eks_inference.serving.spec import EngineName
 from eks_inference.spec import Cpu, Memory, ResourceName, Spec
 
@@ -145,6 +145,11 @@ class RayServeVllmSpec(CompilingServerSpec):
     @property
     def operators(self) -> frozenset[Operator]:
         return frozenset({"kuberay"})
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        place = PoolChoice(self.head.pool, self.head.instance_type, under=("head",))
+        return (Helper("head", place, 1, self.head.cpu, self.head.memory),)
 
     def main_pool(self) -> PoolChoice:
         return PoolChoice(self.worker.pool, self.worker.instance_type, under=("worker",))
