@@ -122,7 +122,7 @@ def test_labels_that_others_own_are_refused(label: str):
 
 
 def test_labels_of_the_sources_are_allowed():
-    labels = {"hub.jupyter.org/node-purpose": "user", "nvidia.com/gpu.present": "true", "node.kubernetes.io/lifecycle": ""}
+    labels = {"hub.jupyter.org/node-purpose": "user", "nvidia.com/gpu.present": "true", "node.kubernetes.io/lifecycle": "spot"}
     assert managed(extra_labels=labels).extra_labels == labels
 
 

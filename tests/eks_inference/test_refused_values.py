@@ -96,6 +96,19 @@ HOST_PATHS: list[Row] = [
     (GPU, "servers.triton-server.cache.path", "/mnt/models", ""),
 ]
 
+NAMES: list[Row] = [
+    (GPU, "mirrors", {"public.ecr.aws": "https://reg.corp"}, "without a scheme"),
+    (GPU, "mirrors", {"public.ecr.aws": ""}, "'' is not a registry"),
+    (GPU, "mirrors", {"public.ecr.aws": "Reg.Corp/X"}, "in lower case"),
+    (GPU, "mirrors", {"public.ecr.aws": "reg corp"}, "'reg corp' is not a registry"),
+    (GPU, "mirrors", {"": "reg.corp"}, "'' is not a registry"),
+    (GPU, "mirrors", {"public.ecr.aws": "reg.corp:5000/a_b/c", "https://ray-project.github.io": "https://reg.corp/charts"}, ""),
+    (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 characters"),
+    (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
+    (GPU, "pools.gpu.extra_labels -> pools.gpu", {"team": ""}, "no label with an empty value: team"),
+    (GPU, "pools.gpu.extra_labels -> pools.gpu", {f"{'p' * 60}.example/team": "x"}, "at most 63 characters with their prefix"),
+]
+
 # A setting that only another one makes wrong: the change, and the key that is reported.
 OPT = {
     "kind": "vllm",
@@ -127,7 +140,7 @@ TOGETHER: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", [*TOGETHER, *ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
+@pytest.mark.parametrize("row", [*TOGETHER, *NAMES, *ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
 def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     stack, keys, value, says = row
     key, _, reported = keys.partition(" -> ")

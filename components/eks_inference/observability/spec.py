@@ -70,8 +70,9 @@ class FluentBitSpec(Spec):
     namespace: Namespace = Field(default="fluent-bit", description="Namespace of Fluent Bit; created here.")
     log_group: str | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9_./#-]+$",
-        max_length=512,
+        # CloudWatch Logs takes 512 characters and # too, but the name is also the value of the tag Name.
+        pattern=r"^[A-Za-z0-9_./-]+$",
+        max_length=256,
         description="The log group; created and deleted with the stack. Default: /aws/eks/<cluster>/workload.",
     )
     retention_days: RetentionDays = Field(default=7, description="Retention of log lines. The source system's: 1.")

@@ -11,7 +11,7 @@ from eks_inference.catalog.instances import InstanceType, instance_type, instanc
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
-from eks_inference.spec import Cpu, Memory, Spec, ZoneId, repeated
+from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, repeated
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -19,6 +19,8 @@ LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
 LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
+
+KeyPairName = Annotated[str, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
 
 
 def _lasts(value: str) -> str:
@@ -222,7 +224,7 @@ class ManagedPoolSpec(_PoolBase):
     kubelet: KubeletSpec = Field(default_factory=KubeletSpec, description="Fields of KubeletConfiguration to set.")
     ami: ManagedAmi = Field(default=ReleaseAmi(), description="The machine image.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that the nodes themselves may read.")
-    ssh_key_name: str | None = Field(default=None, description="EC2 key pair for SSH. Session Manager needs none.")
+    ssh_key_name: KeyPairName | None = Field(default=None, description="EC2 key pair for SSH. Session Manager needs none.")
     update_strategy: Literal["default", "minimal"] | None = Field(
         default=None,
         description="default: updates start new nodes first. minimal: updates stop old nodes first and need no spare capacity. "
@@ -254,6 +256,12 @@ class ManagedPoolSpec(_PoolBase):
                 raise ValueError(f"{instance.name} has no setting for logical cores: omit logical_cores")
         if self.autoscaled and not self.autoscaled.min <= self.size <= self.autoscaled.max:
             raise ValueError(f"size {self.size} is not between {self.autoscaled.min} and {self.autoscaled.max}")
+        # Source: EKS API, CreateNodegroup (labels, taints): at most 63 characters, and no empty value of a label.
+        keys = [*self.extra_labels, *(taint.key for taint in (*(self.taints or ()), *self.extra_taints))]
+        if long := [key for key in keys if len(key) > 63]:
+            raise ValueError(f"EKS takes keys of labels and taints of at most 63 characters with their prefix: {', '.join(long)}")
+        if empty := [key for key, value in self.extra_labels.items() if not value]:
+            raise ValueError(f'EKS takes no label with an empty value: {", ".join(empty)}; give one, e.g. "true"')
         # Source: EKS user guide, "Use Capacity Blocks for ML with managed node groups".
         if self.capacity_reservation_id and self.capacity_reservation_group_arn:
             raise ValueError("give either capacity_reservation_id or capacity_reservation_group_arn")
