@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated import parts
+from eks_inference.serving.disaggregated.artifact import KEY_LENGTH
 from eks_inference.serving.disaggregated.parts import PLAN, SCRIPTS
 from eks_inference.serving.disaggregated.servers import (
     BOOTSTRAP_PORT,
