@@ -110,8 +110,8 @@ PolicyArn = Annotated[
     ),
 ]
 
-VolumeGib = Annotated[int, Field(ge=1, le=65536)]
-"""Size of a gp3 volume (EBS user guide, "General Purpose SSD volumes")."""
+VolumeGib = Annotated[int, Field(le=65536)]
+"""Most that a gp3 volume can have (EBS user guide, "General Purpose SSD volumes")."""
 
 RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
 RuleId = Annotated[str, Field(pattern=RULE_ID, description="Id of a rule, e.g. NEU008.")]

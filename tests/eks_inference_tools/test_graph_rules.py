@@ -713,10 +713,10 @@ def test_karpenters_newest_image_is_a_warning():
     [
         ({"aws:x": "y"}, "the key aws:x begins with aws:"),
         ({"k" * 129: "x"}, "has 129 characters, of 1 to 128"),
-        ({"k": "v" * 257}, "the value of k has 257 characters"),
-        ({"k": "<>&"}, "k: <>&: tags consist of letters"),
-        ({"k": "a,b(c)"}, "k: a,b(c): tags consist of letters"),
-        ({"Team": "a", "team": "b"}, "the key Team is given in two cases"),
+        ({"k": "v" * 257}, "the value of tag k has 257 characters"),
+        ({"k": "<>&"}, "tag k: <>&: of other characters than letters"),
+        ({"k": "a,b(c)"}, "tag k: a,b(c): of other"),
+        ({"Team": "a", "team": "b"}, "IAM takes the key Team in one case only"),
     ],
 )
 def test_tags_that_aws_refuses(tags: dict[str, str], says: str):
@@ -756,6 +756,25 @@ def test_chart_versions_that_move(version: Any):
 )
 def test_chart_versions_that_stay_or_are_not_known(name: str, version: Any):
     assert not found(graph(chart(name, version)), "HEL001")
+
+
+@pytest.mark.parametrize(
+    ("values", "open_"),
+    [
+        ({"grafana": {"grafana.ini": {"auth.anonymous": {"enabled": True}}}}, True),
+        ({"grafana": {"grafana.ini": {"auth.anonymous": {"enabled": False}}}}, False),
+        ({"grafana": {"service": {"type": "LoadBalancer"}}}, True),
+        ({"grafana": {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["203.0.113.0/24"]}}}, False),
+        ({"grafana": {"service": {"type": "ClusterIP"}}}, False),
+    ],
+)
+def test_values_that_open_a_door(values: dict[str, Any], open_: bool):
+    assert bool(found(graph(chart(**values)), "K8S017")) is open_
+
+
+def test_a_part_of_a_chart_may_have_no_pods():
+    (finding,) = found(graph(chart(grafana={"replicas": 0})), "HEL002")
+    assert finding.severity == "warning"
 
 
 # -- odd values ------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class OpenWebUISpec(Spec):
         pattern=r"^[^@\s]+@[^@\s]+$",
         description="E-mail address that the administrator signs in with. It gets no mail. Open WebUI stores it in lower case.",
     )
-    volume_gib: VolumeGib = Field(default=10, description="Size of the volume for accounts, chats and uploads, in GiB.")
+    volume_gib: VolumeGib = Field(default=10, ge=1, description="Size of the volume for accounts, chats and uploads, in GiB.")
     storage_class: ResourceName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
     cpu: Cpu = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
     memory: Memory = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")

@@ -52,15 +52,15 @@ def users_fit_the_batches(test: LoadTestFacts) -> Iterator[Judgement]:
     "LT001",
     "Measured requests fit the longest sequence of the server.",
     fix="shorten input_tokens or output_tokens, or raise the server's max_model_len",
-    source="vLLM refuses a request whose prompt and answer together exceed --max-model-len; 99.9 % of a normal distribution are "
-    "below its mean plus three standard deviations",
+    source="vLLM refuses a request whose prompt and answer together exceed --max-model-len; of a normal distribution "
+    "2.3 % are above its mean plus two standard deviations",
 )
 def requests_fit_the_sequence(requests: RequestFacts) -> Iterator[Judgement]:
     length, prompt, answer = requests.server.max_model_len, requests.input_tokens, requests.output_tokens
     if not length:
         return
     mean, deviation = prompt.mean + answer.mean, (prompt.stddev**2 + answer.stddev**2) ** 0.5
-    longest = mean + round(3 * deviation)
+    longest = mean + round(2 * deviation)
     yield Judgement(
         holds=longest <= length,
         path=(*requests.path, "input_tokens"),

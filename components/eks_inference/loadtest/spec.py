@@ -79,7 +79,9 @@ class LoadTestSpec(Spec):
         description="Tokenizer that counts the tokens of the prompts. Default: that of the server's model on the Hub.",
     )
     image: PinnedImage | None = Field(default=None, description="Image with GuideLLM that replaces the pinned one.")
-    volume_gib: VolumeGib = Field(default=10, description="Size of the volume for results. A default run takes about 1 MiB.")
+    volume_gib: VolumeGib = Field(
+        default=10, ge=1, description="Size of the volume for results. A default run takes about 1 MiB."
+    )
     storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's (gp3).")
     cpu: Cpu = Field(default="2", description="CPU request and limit. Too little CPU inflates the measured latency.")
     memory: Memory = Field(default="2Gi", description="Memory request and limit. GuideLLM used 1 GiB with 16 users.")

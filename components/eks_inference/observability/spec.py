@@ -54,10 +54,15 @@ class PrometheusSpec(Spec):
     )
     grafana_volume_gib: VolumeGib | None = Field(
         default=None,
+        ge=1,
         description="Volume of Grafana (gp3), for content that users create. Default: none; Grafana reloads this library's "
         "content at each start.",
     )
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kube-prometheus-stack chart, merged last.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the kube-prometheus-stack chart, beside ours; only what is below image or resources replaces "
+        "ours.",
+    )
 
 
 class FluentBitSpec(Spec):

@@ -321,4 +321,7 @@ class KarpenterSpec(Spec):
 
     replicas: int = Field(default=2, ge=1, le=2, description="Controller pods, each on its own node of the core pool.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that Karpenter's nodes may read.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the karpenter chart, merged over ours.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the karpenter chart, beside ours; only what is below image or resources replaces ours.",
+    )

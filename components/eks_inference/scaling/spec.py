@@ -109,7 +109,10 @@ class KedaOperatorSpec(Spec):
     """KEDA, from its chart. One installation serves all autoscalers of kind keda in a cluster."""
 
     namespace: Namespace = Field(default="keda", description="Namespace of KEDA; created here.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the keda chart, merged last.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the keda chart, beside ours; only what is below image or resources replaces ours.",
+    )
 
 
 class PrometheusAdapterSpec(Spec):
@@ -119,7 +122,10 @@ class PrometheusAdapterSpec(Spec):
     parity with the source system.
     """
 
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the prometheus-adapter chart, merged last.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the prometheus-adapter chart, beside ours; only what is below image or resources replaces ours.",
+    )
 
 
 class ScalingSpec(Spec):

@@ -132,7 +132,7 @@ class VolumeCompileCache(Spec):
     """
 
     kind: Literal["volume"] = Field(description="On a volume.")
-    size_gib: VolumeGib = Field(default=50, description="Size of the volume.")
+    size_gib: VolumeGib = Field(default=50, ge=1, description="Size of the volume.")
     storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's.")
 
 

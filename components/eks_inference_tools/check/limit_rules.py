@@ -7,13 +7,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, Severity, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.objects import group_kind, title_of
 from stackgraph.graph.describe import is_kubernetes_object, short_type
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, table, text
+from stackgraph.graph.values import at, grouped, items, table, text
 
 # What Pulumi appends to the name of a resource that has none of its own.
 _AUTO_NAMED = "-1234567"
@@ -34,26 +34,22 @@ def _limits() -> Mapping[str, Any]:
     source=_limits()["tags"]["source"],
 )
 def tags_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
-    most = _limits()["tags"]["most"]
-    for resource in facts.graph.resources:
-        strict = resource.type.startswith("aws:iam/")
-        for tags in _tags(resource):
-            wrong = [*_wrong_tags(tags), *(_alike(tags) if strict else ())]
-            odd = [f"{key}: {value}" for key, value in tags.items() if not (_usual(key) and _usual(value))]
-            if len(tags) > most:
-                wrong.append(f"{len(tags)} tags, at most {most}")
-            if odd:
-                wrong.append(f"{', '.join(map(_short, odd))}: tags consist of {_limits()['tags']['words']}")
-            yield Judgement(
-                holds=not wrong,
-                path=(),
-                working=(f"{short_type(resource.type)} {resource.name}: {len(tags)} tags of {most}",),
-                message=f"{resource.name} has tags that AWS refuses: {'; '.join(wrong)}",
-                given=", ".join(_short(f"{key}: {value}") for key, value in list(tags.items())[:5]),
-                # Other services than IAM take most characters, though not all of them say so.
-                severity="warning" if odd and len(wrong) == 1 and not strict else None,
-                resource=resource.urn,
-            )
+    # The tags of a stack are on all of its resources, and one finding for each would bury the others.
+    alike = grouped(
+        (_wrong_tags(resource, tags), (resource, tags)) for resource in facts.graph.resources for tags in _tags(resource)
+    )
+    for (wrong, severity), found in alike.items():
+        resource, tags = found[0]
+        where = f"{resource.name}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
+        yield Judgement(
+            holds=not wrong,
+            path=(),
+            working=(f"{where}: at most {max(len(tags) for _, tags in found)} tags of {_limits()['tags']['most']}",),
+            message=f"{where}: {'; '.join(wrong)}",
+            given=", ".join(_short(f"{key}: {value}") for key, value in list(tags.items())[:5]),
+            severity=severity,
+            resource=resource.urn,
+        )
 
 
 def _tags(resource: Resource) -> Iterator[Mapping[str, str]]:
@@ -71,20 +67,25 @@ def _tags(resource: Resource) -> Iterator[Mapping[str, str]]:
             yield known
 
 
-def _wrong_tags(tags: Mapping[str, str]) -> Iterator[str]:
-    limits = _limits()["tags"]
+def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str, ...], Severity | None]:
+    """Returns what is wrong with the tags of a resource, and how serious it is if not as the rule says."""
+    limits, iam = _limits()["tags"], resource.type.startswith("aws:iam/")
+    wrong = [f"{len(tags)} tags, at most {limits['most']}"] if len(tags) > limits["most"] else []
+    odd = []
     for key, value in tags.items():
         if not 0 < len(key) <= limits["longest_key"]:
-            yield f"the key {_short(key)!r} has {len(key)} characters, of 1 to {limits['longest_key']}"
+            wrong.append(f"the key {_short(key)!r} has {len(key)} characters, of 1 to {limits['longest_key']}")
         if len(value) > limits["longest_value"]:
-            yield f"the value of {_short(key)} has {len(value)} characters, of at most {limits['longest_value']}"
+            wrong.append(f"the value of tag {_short(key)} has {len(value)} characters, of at most {limits['longest_value']}")
         if key.lower().startswith("aws:"):
-            yield f"the key {_short(key)} begins with aws:, which is reserved"
-
-
-def _alike(tags: Mapping[str, str]) -> Iterator[str]:
-    keys = [key.lower() for key in tags]
-    yield from (f"the key {_short(key)} is given in two cases" for key in tags if keys.count(key.lower()) > 1)
+            wrong.append(f"the key {_short(key)} begins with aws:, which is reserved")
+        if iam and sum(key.lower() == other.lower() for other in tags) > 1:
+            wrong.append(f"IAM takes the key {_short(key)} in one case only")
+        if not (_usual(key) and _usual(value)):
+            odd.append(_short(f"{key}: {value}"))
+    # Other services than IAM take most characters, though not all of them say so.
+    severity = "warning" if odd and not wrong and not iam else None
+    return (*wrong, *(f"tag {one}: of other characters than {limits['words']}" for one in odd)), severity
 
 
 def _usual(part: str) -> bool:

@@ -327,6 +327,12 @@ VECTORS = {
         lambda: graph(chart(version="^1.7.0")),
         "has no exact version",
     ),
+    "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
+    "K8S017": Vector(
+        lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "true"}])),
+        lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "False"}])),
+        "WEBUI_AUTH: False lets in whoever reaches it",
+    ),
     "NEU010": Vector(
         lambda: graph(neuron_daemon("neuron-device-plugin"), chart()),
         lambda: graph(neuron_daemon("neuron-device-plugin"), neuron_daemon("neuron-dra-driver")),

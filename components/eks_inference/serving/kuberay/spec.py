@@ -11,4 +11,7 @@ class KubeRayOperatorSpec(Spec):
     """The KubeRay operator. One per cluster serves every Ray workload."""
 
     namespace: Namespace = Field(default="kuberay-operator", description="Namespace to create for the operator.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kuberay-operator chart. They override ours.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the kuberay-operator chart, beside ours; only what is below image or resources replaces ours.",
+    )
