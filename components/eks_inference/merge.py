@@ -1,7 +1,13 @@
 """Merges a user's values over ours: the escape hatch of charts and add-ons."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+from eks_inference.faults import Fault, SpecError
+
+_FREE = frozenset({"image", "resources"})
+"""Keys whose contents users may replace everywhere: nothing else in a stack relies on them."""
 
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -11,3 +17,37 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]
         mine = result.get(key)
         result[key] = merged(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
     return result
+
+
+def chart_values(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, free: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the values of a chart: ours, and a user's beside them.
+
+    The rest of a stack relies on our values, so a user may replace only those below ``image`` and ``resources``, and those whose
+    dotted path is in ``free``. Raises ``SpecError`` with a fault at ``values`` for each other one.
+    """
+    free_keys, free_paths = _FREE, frozenset(free)
+    faults = [
+        Fault(
+            ("values", *path),
+            "the stack relies on its own value here",
+            given=json.dumps(value, default=str),
+            hint="leave it out; where the section of this chart has a key for it, set that instead",
+        )
+        for path, value in _replaced(ours, theirs)
+        if not free_keys & set(path) and ".".join(path) not in free_paths
+    ]
+    if faults:
+        raise SpecError(faults)
+    return merged(ours, theirs)
+
+
+def _replaced(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    """Yields the paths of our values that a user's replace, with the user's."""
+    for key, value in theirs.items():
+        if key not in ours:
+            continue
+        mine, here = ours[key], (*path, key)
+        if isinstance(mine, Mapping) and isinstance(value, Mapping):
+            yield from _replaced(mine, value, here)
+        elif mine is not value and mine != value:
+            yield here, value

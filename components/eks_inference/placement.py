@@ -1,7 +1,7 @@
 """The one value that connects node pools and workloads, so that no label, taint or instance shape is written twice."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
@@ -69,6 +69,8 @@ class Placement:
     """Version of the Neuron driver on the nodes; None without Neuron devices or when unknown to the catalog."""
     logical_cores: int | None = None
     """Logical NeuronCore configuration (LNC) of the pool; None: the chip's default."""
+    kubelet: Mapping[str, Any] = field(default_factory=dict)
+    """Kubelet settings of the pool, as in KubeletConfiguration; they change what pods can use of a node."""
     spot: bool = False
     """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False

@@ -141,7 +141,8 @@ class InferencePlatform(pulumi.ComponentResource):
         self.pools: dict[str, ManagedPool | KarpenterPool] = {**managed}
         filled = {pool: pool_spec for pool, pool_spec in spec.pools.items() if isinstance(pool_spec, KarpenterPoolSpec)}
         if filled:
-            karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, **self._on_core)
+            with faults_under("karpenter"):
+                karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, **self._on_core)
             for pool, pool_spec in filled.items():
                 with faults_under("pools", pool):
                     self.pools[pool] = KarpenterPool(
@@ -164,13 +165,14 @@ class InferencePlatform(pulumi.ComponentResource):
             FluentBit(f"{name}-fluent-bit", wanted.fluent_bit, cluster=self.cluster, opts=child)
         if not wanted.prometheus:
             return None
-        return PrometheusStack(
-            f"{name}-prometheus",
-            wanted.prometheus,
-            grafana_admin_password=grafana_admin_password,
-            dashboards=self._spec.dashboards,
-            **self._on_core,
-        )
+        with faults_under("observability", "prometheus"):
+            return PrometheusStack(
+                f"{name}-prometheus",
+                wanted.prometheus,
+                grafana_admin_password=grafana_admin_password,
+                dashboards=self._spec.dashboards,
+                **self._on_core,
+            )
 
     def _accelerators(self, prometheus: PrometheusStack | None) -> dict[str, Any]:
         """Creates device plugins, the EFA plugin and device monitors; returns what servers depend on."""
@@ -195,7 +197,8 @@ class InferencePlatform(pulumi.ComponentResource):
         spec, name, child = self._spec, self._spec.name, self._child
         ray = groups = None
         if "kuberay" in spec.operators:
-            ray = KubeRayOperator(f"{name}-kuberay", spec.kuberay, **self._on_core)
+            with faults_under("kuberay"):
+                ray = KubeRayOperator(f"{name}-kuberay", spec.kuberay, **self._on_core)
         if "leader_worker_set" in spec.operators:
             groups = LeaderWorkerSetController(f"{name}-lws", **self._on_core)
         drivers = {
@@ -209,15 +212,17 @@ class InferencePlatform(pulumi.ComponentResource):
         spec, name = self._spec, self._spec.name
         found: dict[str, Backend] = {}
         if spec.scaled_by("keda"):
-            found["keda"] = Keda(f"{name}-keda", spec.scaling.keda, prometheus=prometheus, **self._on_core)
+            with faults_under("scaling", "keda"):
+                found["keda"] = Keda(f"{name}-keda", spec.scaling.keda, prometheus=prometheus, **self._on_core)
         if spec.scaled_by("hpa") and spec.observability.prometheus:
-            found["hpa"] = PrometheusAdapter(
-                f"{name}-prometheus-adapter",
-                spec.scaling.prometheus_adapter,
-                metrics=prometheus,
-                scrape_interval_seconds=spec.observability.prometheus.scrape_interval_seconds,
-                **self._on_core,
-            )
+            with faults_under("scaling", "prometheus_adapter"):
+                found["hpa"] = PrometheusAdapter(
+                    f"{name}-prometheus-adapter",
+                    spec.scaling.prometheus_adapter,
+                    metrics=prometheus,
+                    scrape_interval_seconds=spec.observability.prometheus.scrape_interval_seconds,
+                    **self._on_core,
+                )
         return found
 
     def _clients(

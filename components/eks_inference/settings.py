@@ -1,8 +1,14 @@
 """Settings given once for a whole stack that reach every resource: region, tags, permissions boundary, KMS key, mirrors."""
 
-from pydantic import Field
+import re
 
-from eks_inference.spec import Arn, Reason, RuleId, Spec
+from pydantic import Field, field_validator
+
+from eks_inference.spec import KmsKeyArn, PolicyArn, Reason, RuleId, Spec
+
+# distribution/reference, grammar: domain, port and path of a repository.
+_WORDS = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_REGISTRY = rf"{_WORDS}(:\d+)?(/{_WORDS})*/?"
 
 
 class SharedSettings(Spec):
@@ -11,8 +17,10 @@ class SharedSettings(Spec):
     tags: dict[str, str] = Field(
         default_factory=dict, description="Tags of every AWS resource, including those that nodes create."
     )
-    permissions_boundary_arn: Arn | None = Field(default=None, description="Permissions boundary of every IAM role.")
-    kms_key_arn: Arn | None = Field(default=None, description="KMS key for cluster secrets and volumes. Absent: AWS's own key.")
+    permissions_boundary_arn: PolicyArn | None = Field(default=None, description="Permissions boundary of every IAM role.")
+    kms_key_arn: KmsKeyArn | None = Field(
+        default=None, description="KMS key for cluster secrets and volumes. Absent: AWS's own key."
+    )
     mirrors: dict[str, str] = Field(
         default_factory=dict,
         description="Registry or chart repository → its replacement, e.g. public.ecr.aws: registry.corp.example/ecr-public. "
@@ -22,6 +30,17 @@ class SharedSettings(Spec):
     silenced: dict[RuleId, Reason] = Field(
         default_factory=dict, description="Rules that do not stop this stack: id → reason, which the report shows."
     )
+
+    @field_validator("mirrors")
+    @classmethod
+    def _are_registries(cls, mirrors: dict[str, str]) -> dict[str, str]:
+        for registry, mirror in mirrors.items():
+            for name, url in ((registry, True), (mirror, registry.startswith("https://"))):
+                if not re.fullmatch(_REGISTRY, name.removeprefix("https://") if url else name):
+                    form = "a registry such as registry.corp.example/ecr-public, in lower case and without a scheme"
+                    also = "; that of a chart repository may begin with https://" if url else ""
+                    raise ValueError(f"{registry!r}: {mirror!r}: {name!r} is not {form}{also}: images would have no valid name")
+        return mirrors
 
 
 class StackSettings(SharedSettings):

@@ -7,9 +7,12 @@ only during a deployment enter a component through a handle (``ExistingVpc``, ``
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, dataclass_transform
+from dataclasses import dataclass
+from typing import Annotated, Any, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from eks_inference.faults import Fault
 
@@ -25,10 +28,63 @@ class Spec(BaseModel, metaclass=_FrozenModels):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+@dataclass(frozen=True)
+class Form:
+    """The form of a text, as a pattern for the schema and in words for people: a message with the pattern alone says little."""
+
+    pattern: str
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": f"^({self.pattern})$"}
+
+    def _checked(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"{text!r} is not {self.words}")
+        return text
+
+
 _DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 ResourceName = Annotated[str, Field(pattern=_DNS_LABEL, max_length=40, description="Lower-case letters, digits and hyphens.")]
 """A name that is valid as an EKS cluster name, a Kubernetes DNS label and a prefix of AWS names."""
+
+
+def namespace_fault(name: str) -> str:
+    """Returns what speaks against a new namespace of this name, or an empty text.
+
+    Source: Kubernetes, "Namespaces": the initial namespaces, and the prefix kube-, which is reserved for the system.
+    """
+    if name != "default" and not name.startswith("kube-"):
+        return ""
+    return (
+        f"the namespace {name} belongs to Kubernetes: the stack would take it over, its NetworkPolicies would cut off what runs "
+        "there, and its destruction would try to delete it; choose a name of your own"
+    )
+
+
+def _own_namespace(name: str) -> str:
+    if fault := namespace_fault(name):
+        raise ValueError(fault)
+    return name
+
+
+Namespace = Annotated[ResourceName, AfterValidator(_own_namespace)]
+"""A namespace that a component creates."""
+
+Cpu = Annotated[
+    str, Form(r"[1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*|[1-9]\d*m", "an amount of CPU above none, such as '30', '0.5' or '500m'")
+]
+Memory = Annotated[
+    str,
+    Form(
+        r"([1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*)[MGT]i?",
+        "an amount of memory with its unit, such as '512Mi' or '110G'; Kubernetes reads a bare number as bytes",
+    ),
+]
 
 Quantity = Annotated[
     str, Field(pattern=r"^\d+(\.\d+)?(m|[kMGT]i?)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")
@@ -39,7 +95,23 @@ ZoneId = Annotated[
 ]
 """An id means the same zone in every account; a name such as us-west-2a does not."""
 
-Arn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:", description="An Amazon Resource Name.")]
+KmsKeyArn = Annotated[
+    str,
+    Form(
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/(mrk-)?[0-9a-f-]+",
+        "the ARN of a KMS key (arn:aws:kms:<region>:<account>:key/<id>), which an alias does not replace",
+    ),
+]
+PolicyArn = Annotated[
+    str,
+    Form(
+        r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[\w+=,.@/-]+",
+        "the ARN of an IAM policy (arn:aws:iam::<account>:policy/<path and name>)",
+    ),
+]
+
+VolumeGib = Annotated[int, Field(le=65536)]
+"""Most that a gp3 volume can have (EBS user guide, "General Purpose SSD volumes")."""
 
 RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
 RuleId = Annotated[str, Field(pattern=RULE_ID, description="Id of a rule, e.g. NEU008.")]

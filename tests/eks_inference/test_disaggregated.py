@@ -219,6 +219,11 @@ def shown(manifests: Mapping[str, Any]) -> str:
     return yaml.dump(json.loads(json.dumps(manifests)), sort_keys=False, width=120)
 
 
+def test_the_longest_name_of_a_pair_leaves_its_jobs_a_name() -> None:
+    name, spec = "l" * workloads.MAX_NAME_LENGTH, spec_of()
+    assert len(jobs.compilation(name, spec, NODES, image=spec.image_reference).job["metadata"]["name"]) == 63
+
+
 @pytest.mark.parametrize("instances", [1, 2])
 def test_workloads(instances: int) -> None:
     made = planned(instances=instances)

@@ -14,7 +14,7 @@ import covering
 from conftest import ROOT
 from covering import Example
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
-from eks_inference.spec import Arn, Spec
+from eks_inference.spec import KmsKeyArn, Spec
 from eks_inference.stack import reading
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.spec import StackSpec
@@ -237,7 +237,7 @@ def test_what_an_example_answers(example: dict[str, Any], met: set[str]):
 
 
 class Probe(Spec):
-    role: Arn
+    role: KmsKeyArn
     level: Literal["low", "high"] = "low"
     share: float | None = Field(default=None, gt=0, le=1)
 

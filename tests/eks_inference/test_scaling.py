@@ -489,9 +489,10 @@ def test_images_go_to_their_mirrors() -> None:
     assert adapter["chart"] == "oci://reg.example/ghcr/prometheus-community/charts/prometheus-adapter"
 
 
-def test_the_users_values_are_merged_last() -> None:
-    graph = backends({"rules": {"custom": []}, "rbac": {"enabledCustomScaledRefKinds": True}})
-    assert graph.named("a-release").inputs["values"]["rules"] == {"default": False, "custom": []}
+def test_the_users_values_are_merged_over_what_the_stack_does_not_rely_on() -> None:
+    graph = backends({"logLevel": 4, "resources": {"limits": None}, "rbac": {"enabledCustomScaledRefKinds": True}})
+    assert graph.named("a-release").inputs["values"]["logLevel"] == 4
+    assert graph.named("a-release").inputs["values"]["resources"]["limits"] is None
     assert graph.named("k-release").inputs["values"]["rbac"] == {"enabledCustomScaledRefKinds": True}
 
 

@@ -31,7 +31,7 @@ from stackgraph.recorder.recording import record
 from stackgraph.views.manifests import manifest
 from vectors.storage import LLAMA_70B_GIB, LLAMA_405B_GIB, lustre
 
-KEY = "arn:aws:kms:us-west-2:111122223333:key/k"
+KEY = "arn:aws:kms:us-west-2:111122223333:key/0f1e"
 ADDONS: dict[FileSystem, str] = {"efs": "aws-efs-csi-driver", "fsx_lustre": "aws-fsx-csi-driver"}
 
 

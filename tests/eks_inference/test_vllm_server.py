@@ -33,7 +33,7 @@ from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement, Taint
-from eks_inference.pools.plan import allocatable
+from eks_inference.pools.reservations import allocatable
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware

@@ -43,6 +43,7 @@ from vectors.graph import (
     security_group,
     server,
     service,
+    tagged,
     template,
     trn2_group,
     urn_of,
@@ -707,6 +708,44 @@ def test_karpenters_newest_image_is_a_warning():
     assert "al2023@latest" in messages(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "default", spec)), "AWS011")
 
 
+@pytest.mark.parametrize(
+    ("tags", "says"),
+    [
+        ({"aws:x": "y"}, "the key aws:x begins with aws:"),
+        ({"k" * 129: "x"}, "has 129 characters, of 1 to 128"),
+        ({"k": "v" * 257}, "the value of tag k has 257 characters"),
+        ({"k": "<>&"}, "tag k: <>&: of other characters than letters"),
+        ({"k": "a,b(c)"}, "tag k: a,b(c): of other"),
+        ({"Team": "a", "team": "b"}, "IAM takes the key Team in one case only"),
+    ],
+)
+def test_tags_that_aws_refuses(tags: dict[str, str], says: str):
+    (finding,) = found(tagged(tags), "AWS012")
+    assert says in finding.judgement.message
+    assert finding.severity == "error"
+
+
+def test_odd_characters_in_tags_are_a_warning_where_only_iam_refuses_them():
+    (finding,) = found(tagged({"k": "a,b"}, "aws:ec2/vpc:Vpc"), "AWS012")
+    assert finding.severity == "warning"
+    assert not found(tagged({"k": "<net.id>", "l": "[secret]"}), "AWS012")
+
+
+def test_tags_that_reach_resources_through_others_count():
+    nested = resource("aws:ec2/launchTemplate:LaunchTemplate", "made", {"tagSpecifications": [{"tags": {"aws:x": "y"}}]})
+    assert found(graph(nested), "AWS012")
+    assert found(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "gpu", {"spec": {"tags": {"aws:x": "y"}}})), "AWS012")
+
+
+def test_names_and_labels_that_are_no_names():
+    assert found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "Weights"})), "AWS013")
+    assert not found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "<a.b>"})), "AWS013")
+    assert not found(graph(resource("aws:iam/role:Role", "r" * 70, {"namePrefix": "x"})), "AWS013")
+    assert "label app of Deployment" in messages(graph(kubernetes("apps/v1:Deployment", "x", labels={"app": "l" * 64})), "K8S016")
+    assert found(graph(kubernetes("core/v1:Service", "1x")), "K8S016")
+    assert not found(graph(kubernetes("rbac.authorization.k8s.io/v1:ClusterRole", "system:x")), "K8S016")
+
+
 @pytest.mark.parametrize("version", [None, "", "1.7", "~1.7.0", ">=1.7.0", "*", "latest"])
 def test_chart_versions_that_move(version: Any):
     assert found(graph(chart(version=version)), "HEL001")
@@ -717,6 +756,25 @@ def test_chart_versions_that_move(version: Any):
 )
 def test_chart_versions_that_stay_or_are_not_known(name: str, version: Any):
     assert not found(graph(chart(name, version)), "HEL001")
+
+
+@pytest.mark.parametrize(
+    ("values", "open_"),
+    [
+        ({"grafana": {"grafana.ini": {"auth.anonymous": {"enabled": True}}}}, True),
+        ({"grafana": {"grafana.ini": {"auth.anonymous": {"enabled": False}}}}, False),
+        ({"grafana": {"service": {"type": "LoadBalancer"}}}, True),
+        ({"grafana": {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["203.0.113.0/24"]}}}, False),
+        ({"grafana": {"service": {"type": "ClusterIP"}}}, False),
+    ],
+)
+def test_values_that_open_a_door(values: dict[str, Any], open_: bool):
+    assert bool(found(graph(chart(**values)), "K8S017")) is open_
+
+
+def test_a_part_of_a_chart_may_have_no_pods():
+    (finding,) = found(graph(chart(grafana={"replicas": 0})), "HEL002")
+    assert finding.severity == "warning"
 
 
 # -- odd values ------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools import plan
+from eks_inference.pools.reservations import allocatable
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference_tools.reading.scalars import quantity
 from eks_inference_tools.reading.user_data import UserData, user_data
@@ -77,7 +78,7 @@ def test_every_node_of_a_stack_is_there_and_fits_its_instance_type(shipped: Grap
     )
     assert len({node.name for node in nodes}) == len(nodes)
     for node in nodes:
-        room = plan.allocatable(instance_type(node.kind.instance.name))
+        room = allocatable(instance_type(node.kind.instance.name))
         assert quantity(node.kind.allocatable["cpu"]) == Decimal(room.cpu_millis) / 1000
         assert quantity(node.kind.allocatable["memory"]) == room.memory_mib * 2**20
         assert node.labels[POOL_LABEL] == node.kind.shape.pool
@@ -209,8 +210,8 @@ def test_what_a_node_lacks_is_said() -> None:
     assert "EC2 may start m5.large instead" in whys(sized(1, "m5.2xlarge", "m5.large"))
     assert "BOTTLEROCKET" in whys(sized(1, amiType="BOTTLEROCKET_x86_64"))
     assert "the values of its labels team are not known" in whys(sized(1, labels={"team": "[secret]"}))
-    reserved = template(userData=encoded("apiVersion: node.eks.aws/v1alpha1\nspec: {kubelet: {config: {systemReserved: {}}}}"))
-    assert "systemReserved" in whys(node_group(reserved), reserved)
+    reserved = template(userData=encoded("apiVersion: node.eks.aws/v1alpha1\nspec: {kubelet: {config: {reservedMemory: []}}}"))
+    assert "reservedMemory" in whys(node_group(reserved), reserved)
 
 
 @pytest.mark.parametrize("size", ["<unknown>", None, "many"])
@@ -338,4 +339,4 @@ def test_what_karpenters_nodes_lack_is_said() -> None:
     assert "its EC2NodeClass is not in the graph" in whys(node_pool(INF2))
     assert "custom image" in whys(node_pool(INF2), node_class(amiSelectorTerms=[{"id": "ami-1"}]))
     assert "user data" in whys(node_pool(INF2), node_class(userData="..."))
-    assert "kubeReserved" in whys(node_pool(INF2), node_class(kubelet={"kubeReserved": {"cpu": "1"}}))
+    assert "podsPerCore" in whys(node_pool(INF2), node_class(kubelet={"podsPerCore": 4}))

@@ -14,7 +14,6 @@ FREE_FORM = {
     "extra_env",
     "extra_labels",
     "guidellm",
-    "kubelet",
     "mirrors",
     "sampling",
     "tags",

@@ -5,23 +5,23 @@ from pydantic import Field
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, VolumeGib
 
 
 class OpenWebUISpec(Spec):
     """Open WebUI: a browser chat with every model server that has an OpenAI API. Users reach it by a port forward."""
 
-    namespace: ResourceName = Field(default="openwebui", description="Namespace of the web UI. The component creates it.")
+    namespace: Namespace = Field(default="openwebui", description="Namespace of the web UI. The component creates it.")
     image: PinnedImage | None = Field(default=None, description="Image that replaces the pinned one.")
     admin_email: str = Field(
         default="admin@example.com",
         pattern=r"^[^@\s]+@[^@\s]+$",
         description="E-mail address that the administrator signs in with. It gets no mail. Open WebUI stores it in lower case.",
     )
-    volume_gib: int = Field(default=10, ge=1, description="Size of the volume for accounts, chats and uploads, in GiB.")
+    volume_gib: VolumeGib = Field(default=10, ge=1, description="Size of the volume for accounts, chats and uploads, in GiB.")
     storage_class: ResourceName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
-    cpu: Quantity = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
-    memory: Quantity = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
+    cpu: Cpu = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
+    memory: Memory = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
     extra_env: dict[str, str] = Field(
         default_factory=dict,
         description="Additional environment variables, e.g. ENABLE_TAGS_GENERATION: 'false'. They take precedence.",

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from eks_inference.images.spec import PinnedImage
 from eks_inference.loadtest.spec import HubTokenizer, TokenCounts, Users
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
 
 Prompt = Annotated[str, Field(min_length=1, pattern=r"^[^\n]+$")]
 
@@ -19,7 +19,7 @@ class TritonClientSpec(Spec):
     """
 
     run: str | int = Field(default="1", description="Change this value to run the client again. Any other change also does so.")
-    namespace: ResourceName = Field(default="triton-client", description="Namespace of the client. The component creates it.")
+    namespace: Namespace = Field(default="triton-client", description="Namespace of the client. The component creates it.")
     server: ResourceName | None = Field(default=None, description="Server to test. Default: the stack's only Triton server.")
     prompts: tuple[Prompt, ...] = Field(
         default=(), description="Prompts of the test, one line each. Default: 20 sentence starts."
@@ -38,5 +38,5 @@ class TritonClientSpec(Spec):
         default=None,
         description="Image with Triton's Python client and genai-perf. Default: the client image of the server's release.",
     )
-    cpu: Quantity = Field(default="1", description="CPU request and limit. Too little CPU inflates the measured latency.")
-    memory: Quantity = Field(default="2Gi", description="Memory request and limit of the client. The source system uses 1Gi.")
+    cpu: Cpu = Field(default="1", description="CPU request and limit. Too little CPU inflates the measured latency.")
+    memory: Memory = Field(default="2Gi", description="Memory request and limit of the client. The source system uses 1Gi.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from eks_inference.spec import Arn, Spec, repeated
+from eks_inference.spec import Form, Spec, repeated
 
 Version = Literal["1.33", "1.34", "1.35", "1.36"]
 LogType = Literal["api", "audit", "authenticator", "controllerManager", "scheduler"]
@@ -16,7 +16,6 @@ NodeAddon = Literal["coredns", "aws-ebs-csi-driver", "metrics-server"]
 """Add-ons with Deployments: EKS reports them degraded until a node can run their pods."""
 
 _VERSIONS: tuple[str, ...] = get_args(Version)
-_PRINCIPAL = re.compile(r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/.+$")
 # EKS user guide, "Create an Amazon EKS cluster": serviceIpv4Cidr.
 _SERVICE_RANGES = tuple(ipaddress.IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 
@@ -37,6 +36,16 @@ def _supported(value: Any) -> Any:
     raise ValueError(f"no add-on, node image or scheduler version is pinned for Kubernetes {value} yet; {allowed}")
 
 
+# EKS refuses an API server's allow list with addresses that never come from the internet (IANA, IPv4 special-purpose addresses).
+_NOT_PUBLIC = tuple(
+    ipaddress.IPv4Network(block)
+    for block in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
+        *("224.0.0.0/4", "240.0.0.0/4"),
+    )
+)
+
+
 def _block(value: str) -> str:
     try:
         ipaddress.ip_network(value)
@@ -45,6 +54,20 @@ def _block(value: str) -> str:
         if "host bits" in str(fault):
             hint = f"; the block that contains it is {ipaddress.ip_network(value, strict=False)}"
         raise ValueError(f"{value!r} is not an address block: {fault}{hint}") from None
+    return value
+
+
+def _public_block(value: str) -> str:
+    block = ipaddress.ip_network(_block(value))
+    if not isinstance(block, ipaddress.IPv4Network):
+        raise ValueError(
+            f"{value} is a block of IPv6 addresses, which EKS takes only for clusters of IPv6 pods: give IPv4 blocks"
+        )
+    if block.prefixlen and any(block.subnet_of(outer) for outer in _NOT_PUBLIC):
+        raise ValueError(
+            f"{value} is not public: nobody reaches the public endpoint from there, and EKS refuses it; give the addresses that "
+            "your network has on the internet, or use the private endpoint"
+        )
     return value
 
 
@@ -57,19 +80,18 @@ def _service_block(value: str) -> str:
     return value
 
 
-def _principal(value: str) -> str:
-    if not _PRINCIPAL.match(value):
-        raise ValueError(
-            f"{value} is not the ARN of an IAM role or user (arn:aws:iam::<account>:role/<path and name>); for a session "
-            "(arn:aws:sts::…:assumed-role/…) give the role, with its path"
-        )
-    return value
-
-
 SupportedVersion = Annotated[Version, BeforeValidator(_supported)]
-Cidr = Annotated[str, AfterValidator(_block), Field(description="An address block, e.g. 203.0.113.0/24.")]
+PublicCidr = Annotated[str, AfterValidator(_public_block), Field(description="An address block, e.g. 203.0.113.0/24.")]
 ServiceCidr = Annotated[str, AfterValidator(_service_block)]
-PrincipalArn = Annotated[Arn, AfterValidator(_principal)]
+PrincipalArn = Annotated[
+    str,
+    Form(
+        r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+",
+        "the ARN of an IAM role or user (arn:aws:iam::<account>:role/<path and name>); for a session "
+        "(arn:aws:sts::…:assumed-role/…) give the role, with its path",
+    ),
+]
+AddonVersion = Annotated[str, Form(r"v\d+\.\d+\.\d+-eksbuild\.\d+", "the version of an EKS add-on, such as v1.21.1-eksbuild.1")]
 
 
 class EndpointAccess(Spec):
@@ -81,7 +103,7 @@ class EndpointAccess(Spec):
         "include the NAT addresses.",
     )
     public: bool = Field(default=False, description="API reachable from the internet, only by public_access_cidrs.")
-    public_access_cidrs: tuple[Cidr, ...] = Field(
+    public_access_cidrs: tuple[PublicCidr, ...] = Field(
         default=(),
         max_length=40,
         description="Address blocks that may reach the public endpoint. 0.0.0.0/0 opens it to the whole internet.",
@@ -123,7 +145,7 @@ class ClusterSpec(Spec):
         description="IAM OIDC provider for software that cannot use Pod Identity. `pulumi preview` then fetches a thumbprint "
         "over HTTPS.",
     )
-    addon_versions: dict[NodelessAddon, str] = Field(
+    addon_versions: dict[NodelessAddon, AddonVersion] = Field(
         default_factory=dict, description="Add-on version instead of the pinned one, e.g. vpc-cni: v1.21.1-eksbuild.1."
     )
     addon_configuration: dict[NodelessAddon, dict[str, Any]] = Field(
@@ -141,7 +163,7 @@ class ClusterSpec(Spec):
 class ClusterAddonsSpec(Spec):
     """The add-ons that need a node to run on: CoreDNS, the EBS CSI driver and metrics-server."""
 
-    addon_versions: dict[NodeAddon, str] = Field(
+    addon_versions: dict[NodeAddon, AddonVersion] = Field(
         default_factory=dict, description="Add-on version instead of the pinned one, e.g. coredns: v1.13.1-eksbuild.1."
     )
     addon_configuration: dict[NodeAddon, dict[str, Any]] = Field(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from eks_inference.images import dockerfile
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, Spec
 
 
 def _pinned(reference: str) -> str:
@@ -73,9 +73,9 @@ class InClusterImage(Spec):
         default=None, description="ECR repository to create. Default: <cluster>/<component>."
     )
     keep_images: int = Field(default=10, ge=1, le=1000, description="Images that the repository keeps. The oldest expire first.")
-    namespace: ResourceName | None = Field(default=None, description="Namespace to create. Default: the component's name.")
-    cpu: Quantity = Field(default="2", description="CPU request of the build, which may use more.")
-    memory: Quantity = Field(default="8Gi", description="Memory request and limit of the build.")
+    namespace: Namespace | None = Field(default=None, description="Namespace to create. Default: the component's name.")
+    cpu: Cpu = Field(default="2", description="CPU request of the build, which may use more.")
+    memory: Memory = Field(default="8Gi", description="Memory request and limit of the build.")
     ephemeral_storage_gib: int = Field(
         default=100,
         ge=10,

@@ -1,9 +1,9 @@
-"""The subject of the rules about load tests: a test and one of its servers. Pure; no pulumi."""
+"""The subjects of the rules about load tests: a test and one of its servers, and the requests of any client. Pure; no pulumi."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eks_inference.loadtest.spec import LoadTestSpec
+from eks_inference.loadtest.spec import LoadTestSpec, TokenCounts
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts
 
@@ -18,3 +18,16 @@ class LoadTestFacts:
     name: str
     server: ServingFacts
     path: Path = ()
+
+
+@dataclass(frozen=True)
+class RequestFacts:
+    """The requests that a load test or another measuring client sends to the server ``name``. ``path`` is the client's key."""
+
+    about: ClassVar[str] = "requests of measuring clients"
+
+    name: str
+    server: ServingFacts
+    input_tokens: TokenCounts
+    output_tokens: TokenCounts
+    path: Path

@@ -1,8 +1,8 @@
-"""Rules about load tests. Their ids (NEU…) belong to the rules about serving on Neuron; NEU020 applies to GPUs too."""
+"""Rules about load tests. Ids LT…; NEU019 and NEU020 are rules about serving on Neuron, but NEU020 applies to GPUs too."""
 
 from collections.abc import Iterator
 
-from eks_inference.loadtest.facts import LoadTestFacts
+from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.rules import Judgement, rule
 
 
@@ -46,3 +46,32 @@ def users_fit_the_batches(test: LoadTestFacts) -> Iterator[Judgement]:
             given=str(users),
             allowed=f"at most {room}",
         )
+
+
+@rule(
+    "LT001",
+    "Measured requests fit the longest sequence of the server.",
+    fix="shorten input_tokens or output_tokens, or raise the server's max_model_len",
+    source="vLLM refuses a request whose prompt and answer together exceed --max-model-len; of a normal distribution "
+    "2.3 % are above its mean plus two standard deviations",
+)
+def requests_fit_the_sequence(requests: RequestFacts) -> Iterator[Judgement]:
+    length, prompt, answer = requests.server.max_model_len, requests.input_tokens, requests.output_tokens
+    if not length:
+        return
+    mean, deviation = prompt.mean + answer.mean, (prompt.stddev**2 + answer.stddev**2) ** 0.5
+    longest = mean + round(2 * deviation)
+    yield Judgement(
+        holds=longest <= length,
+        path=(*requests.path, "input_tokens"),
+        working=(
+            f"prompt {prompt.mean} + answer {answer.mean} = {mean} tokens, standard deviation {deviation:.0f}: up to {longest}",
+            f"max_model_len of '{requests.name}': {length}; a chat template adds a few tokens more",
+        ),
+        message=f"server '{requests.name}' takes sequences of {length} tokens: it refuses "
+        + ("most" if mean > length else "the longest")
+        + f" requests, of {mean if mean > length else longest} tokens",
+        given=f"{prompt.mean} + {answer.mean}",
+        allowed=f"together at most {length - (longest - mean)}",
+        severity="error" if mean > length else "warning",
+    )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue
 
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, VolumeGib
 
 
 def _no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ class LoadTestSpec(Spec):
         default="1",
         description="Change this value to run the test again. Any other change also does so. The value seeds the prompts.",
     )
-    namespace: ResourceName = Field(default="loadtest", description="Namespace of the test. The component creates it.")
+    namespace: Namespace = Field(default="loadtest", description="Namespace of the test. The component creates it.")
     servers: Annotated[tuple[ResourceName, ...], Distinct] = Field(
         default=(), description="Names of the model servers to test, in this order. Default: all servers of the stack."
     )
@@ -79,10 +79,12 @@ class LoadTestSpec(Spec):
         description="Tokenizer that counts the tokens of the prompts. Default: that of the server's model on the Hub.",
     )
     image: PinnedImage | None = Field(default=None, description="Image with GuideLLM that replaces the pinned one.")
-    volume_gib: int = Field(default=10, ge=1, description="Size of the volume for results. A default run takes about 1 MiB.")
+    volume_gib: VolumeGib = Field(
+        default=10, ge=1, description="Size of the volume for results. A default run takes about 1 MiB."
+    )
     storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's (gp3).")
-    cpu: Quantity = Field(default="2", description="CPU request and limit. Too little CPU inflates the measured latency.")
-    memory: Quantity = Field(default="2Gi", description="Memory request and limit. GuideLLM used 1 GiB with 16 users.")
+    cpu: Cpu = Field(default="2", description="CPU request and limit. Too little CPU inflates the measured latency.")
+    memory: Memory = Field(default="2Gi", description="Memory request and limit. GuideLLM used 1 GiB with 16 users.")
     extra_env: dict[str, str] = Field(
         default_factory=dict,
         description="Additional environment variables, e.g. HF_ENDPOINT for a mirror of the Hub. They take precedence.",

@@ -26,6 +26,10 @@ RESERVED_ADDRESSES = 5
 LARGEST_VPC, SMALLEST_VPC = 16, 21
 """Prefix lengths. AWS allows no VPC larger than /16. In a /21, private subnets are /24 and public ones /27, the smallest that AWS
 load balancers accept (Elastic Load Balancing user guide, "Subnets for your load balancer")."""
+_NOT_FOR_VPCS = tuple(
+    ipaddress.IPv4Network(block) for block in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
+)
+"""EC2 refuses these as the range of a VPC (EC2 API, CreateVpc; IANA, IPv4 special-purpose addresses)."""
 MIN_ZONES = 2
 """EKS requires control-plane subnets in at least two zones (EKS user guide, "Subnet requirements for clusters")."""
 DEFAULT_ZONES = 3
@@ -48,6 +52,11 @@ def vpc_range(cidr: str) -> ipaddress.IPv4Network:
         raise ValueError(f"'{cidr}' is not an IPv4 range: {error}") from None
     if network.prefixlen < LARGEST_VPC:
         raise ValueError(f"a VPC is at most a /{LARGEST_VPC}; '{cidr}' is larger")
+    if reserved := next((block for block in _NOT_FOR_VPCS if network.overlaps(block)), None):
+        raise ValueError(
+            f"'{cidr}' is within {reserved}, which no host can have: choose a range within 10.0.0.0/8, 172.16.0.0/12 or "
+            "192.168.0.0/16"
+        )
     if network.prefixlen > SMALLEST_VPC:
         private, public = network.prefixlen + _BITS, network.prefixlen + 2 * _BITS
         raise ValueError(

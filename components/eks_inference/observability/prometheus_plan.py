@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from eks_inference import merge
 from eks_inference.cluster.plan import STORAGE_CLASS
-from eks_inference.merge import merged
 from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
@@ -136,8 +136,8 @@ def chart_values(
         },
     }
     for path, image in _IMAGES.items():
-        values = merged(values, _mirrored(path, image, settings))
-    return merged(values, spec.values)
+        values = merge.merged(values, _mirrored(path, image, settings))
+    return merge.chart_values(values, spec.values)
 
 
 def _grafana(spec: PrometheusSpec, password: tuple[Any, str] | None) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """Settings of metrics and logs."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
-from eks_inference.spec import ResourceName, Spec
-
-AddonVersion = Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]
+from eks_inference.cluster.spec import AddonVersion
+from eks_inference.spec import Namespace, Spec, VolumeGib
 
 
 class CloudWatchSpec(Spec):
@@ -30,7 +29,7 @@ class CloudWatchSpec(Spec):
 class PrometheusSpec(Spec):
     """Prometheus, Grafana and exporters, from the chart kube-prometheus-stack, with this library's dashboards and rules."""
 
-    namespace: ResourceName = Field(
+    namespace: Namespace = Field(
         default="monitoring",
         description="Namespace of Prometheus and Grafana; created here with a second one, <namespace>-nodes, for node exporters.",
     )
@@ -41,7 +40,7 @@ class PrometheusSpec(Spec):
         "each value once.",
     )
     retention_days: int = Field(default=7, ge=1, description="Retention of metrics.")
-    volume_gib: int = Field(
+    volume_gib: VolumeGib = Field(
         default=50,
         ge=10,
         description="Volume of Prometheus (gp3). When it is 85 percent full, Prometheus deletes the oldest metrics early.",
@@ -51,13 +50,17 @@ class PrometheusSpec(Spec):
         description="Install Alertmanager, which forwards alerts to the receivers in values. Without it, alerts only show in "
         "Prometheus and Grafana, as in the source systems.",
     )
-    grafana_volume_gib: int | None = Field(
+    grafana_volume_gib: VolumeGib | None = Field(
         default=None,
         ge=1,
         description="Volume of Grafana (gp3), for content that users create. Default: none; Grafana reloads this library's "
         "content at each start.",
     )
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kube-prometheus-stack chart, merged last.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the kube-prometheus-stack chart, beside ours; only what is below image or resources replaces "
+        "ours.",
+    )
 
 
 class FluentBitSpec(Spec):
@@ -67,11 +70,12 @@ class FluentBitSpec(Spec):
     CloudWatch stores and bills each line twice.
     """
 
-    namespace: ResourceName = Field(default="fluent-bit", description="Namespace of Fluent Bit; created here.")
+    namespace: Namespace = Field(default="fluent-bit", description="Namespace of Fluent Bit; created here.")
     log_group: str | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9_./#-]+$",
-        max_length=512,
+        # CloudWatch Logs takes 512 characters and # too, but the name is also the value of the tag Name.
+        pattern=r"^[A-Za-z0-9_./-]+$",
+        max_length=256,
         description="The log group; created and deleted with the stack. Default: /aws/eks/<cluster>/workload.",
     )
     retention_days: RetentionDays = Field(default=7, description="Retention of log lines. The source system's: 1.")
@@ -80,13 +84,13 @@ class FluentBitSpec(Spec):
 class NeuronMonitorSpec(Spec):
     """The Neuron monitor: utilization, memory and errors of the Neuron devices of all nodes, for Prometheus."""
 
-    namespace: ResourceName = Field(default="neuron-monitor", description="Namespace of the monitor; created here.")
+    namespace: Namespace = Field(default="neuron-monitor", description="Namespace of the monitor; created here.")
 
 
 class DcgmExporterSpec(Spec):
     """NVIDIA's DCGM exporter: utilization, memory, power, temperature and errors of the GPUs of all nodes, for Prometheus."""
 
-    namespace: ResourceName = Field(default="dcgm-exporter", description="Namespace of the exporter; created here.")
+    namespace: Namespace = Field(default="dcgm-exporter", description="Namespace of the exporter; created here.")
 
 
 class ObservabilitySpec(Spec):

@@ -276,7 +276,7 @@ def node_class(
         },
         "tags": {**settings.tags, "Name": name_tag},
         **({"instanceStorePolicy": "RAID0"} if plan.has_local_disks(spec) else {}),
-        **({"kubelet": dict(spec.kubelet)} if spec.kubelet else {}),
+        **({"kubelet": kubelet} if (kubelet := spec.kubelet.settings()) else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""Plans node pools: labels, taints, images, user data, and the resources of a node that pods can use. Pure; no pulumi."""
+"""Plans node pools: labels, taints, images, user data, zones, placements. Pure; no pulumi."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -47,14 +47,6 @@ set -eu
 mkdir -p /opt/aws/neuron
 printf NEURON_LOGICAL_NC_CONFIG={logical_cores} > /opt/aws/neuron/logical_nc_config
 """
-
-
-@dataclass(frozen=True)
-class Allocatable:
-    """The resources of a node that pods can use, DaemonSets included."""
-
-    cpu_millis: int
-    memory_mib: int
 
 
 @dataclass(frozen=True)
@@ -145,7 +137,8 @@ def user_data(spec: ManagedPoolSpec, *, pool: str, cluster: ClusterFacts | None 
     Source: EKS user guide, "Customize managed nodes with launch templates"; awslabs/amazon-eks-ami, nodeadm/doc.
     """
     node: dict[str, Any] = {}
-    kubelet: dict[str, Any] = {"config": dict(spec.kubelet)} if spec.kubelet else {}
+    config = spec.kubelet.settings()
+    kubelet: dict[str, Any] = {"config": config} if config else {}
     if cluster:
         node["cluster"] = {
             "name": cluster.name,
@@ -175,28 +168,6 @@ def _mime(parts: Sequence[tuple[str, str]]) -> str:
     head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{_MIME_BOUNDARY}"\n\n'
     body = "".join(f"--{_MIME_BOUNDARY}\nContent-Type: {media_type}\n\n{text}" for media_type, text in parts)
     return f"{head}{body}--{_MIME_BOUNDARY}--\n"
-
-
-# Reservations of nodeadm (kubelet/config.go): from, to (millicores of a node), share in ten-thousandths; evictionHard.
-_CPU_SLICES = ((0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, None, 25))
-_EVICTION_MIB = 100
-
-# The guest sees less memory than EC2 advertises. The default of Karpenter's vmMemoryOverheadPercent is the only published figure;
-# large types actually lose less.
-_GUEST_MEMORY = 0.925
-
-
-def allocatable(instance: InstanceType) -> Allocatable:
-    """Returns the resources that pods can use on a node of this type, after the reservations of AL2023.
-
-    Memory: the guest's share, minus 255 MiB + 11 MiB per pod that the node may run, minus the eviction threshold of 100 MiB. CPU:
-    minus 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. The result equals Karpenter's
-    reference of instance types, so Karpenter starts a node for every request that fits.
-    """
-    millis = instance.vcpus * 1000
-    reserved = sum((min(millis, end or millis) - start) * share // 10_000 for start, end, share in _CPU_SLICES if millis > start)
-    memory = int(instance.memory_mib * _GUEST_MEMORY - (255 + 11 * instance.max_pods) - _EVICTION_MIB)
-    return Allocatable(cpu_millis=millis - reserved, memory_mib=memory)
 
 
 def pool_zones(spec: PoolSpec, available: Sequence[str], region: str) -> tuple[str, ...]:
@@ -253,7 +224,8 @@ def placement_of(
         ready=ready,
     )
     instance = placement.instance_type
-    placement = replace(placement, driver=neuron_driver(spec, instance, kubernetes_version))
+    driver = neuron_driver(spec, instance, kubernetes_version)
+    placement = replace(placement, driver=driver, kubelet=spec.kubelet.settings())
     if isinstance(spec, KarpenterPoolSpec):
         return replace(placement, spot="spot" in spec.capacity_types)
     if spec.logical_cores:

@@ -6,6 +6,7 @@ from eks_inference.catalog import zones
 from eks_inference.kubernetes.quantity import amount, cpu_millis
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.facts import PoolFacts
+from eks_inference.pools.reservations import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
 from eks_inference.pools.spec import ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, rule
 
@@ -90,6 +91,37 @@ def group_or_reservation(pool: PoolFacts) -> Iterator[Judgement]:
             message="a reservation that was made outside this placement group fails with InsufficientInstanceCapacity",
             given=group,
         )
+
+
+@rule(
+    "POO005",
+    "The kubelet leaves pods room on every node beside its DaemonSets.",
+    fix="lower the reservations and thresholds, or raise maxPods; by default AL2023 chooses all of them",
+    source="Kubernetes, Reserve Compute Resources for System Daemons; requests of the EKS add-ons that run on every node",
+)
+def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
+    settings = pool.spec.kubelet.settings()
+    if not settings:
+        return
+    smallest = min(pool.spec.instances(), key=lambda one: (one.memory_mib, one.vcpus))
+    left = allocatable(smallest, settings)
+    # The device plugin is a DaemonSet of its own.
+    daemons = DAEMON_PODS + bool(smallest.accelerator)
+    for what, there, taken, keys in (
+        ("pods", left.pods, daemons, ("maxPods", "podsPerCore")),
+        ("millicores of CPU", left.cpu_millis, DAEMONS_CPU_MILLIS, ("kubeReserved", "systemReserved")),
+        ("MiB of memory", left.memory_mib, DAEMONS_MEMORY_MIB, ("kubeReserved", "systemReserved", "evictionHard")),
+    ):
+        given = [key for key in keys if key in settings]
+        if given:
+            yield Judgement(
+                holds=there > taken,
+                path=pool.at("kubelet", given[-1]),
+                working=(f"{smallest.name}: {there} {what} for pods; DaemonSets of every node take {taken}",),
+                message=f"{max(there - taken, 0)} {what} of {smallest.name} remain for pods that are no DaemonSets",
+                given=", ".join(f"{key}: {settings[key]}" for key in given),
+                allowed=f"more than {taken} {what} for pods",
+            )
 
 
 @rule(

@@ -1,5 +1,6 @@
 """Specs of node pools: managed node groups of a fixed size, and pools that Karpenter fills on demand."""
 
+import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
@@ -9,7 +10,8 @@ from pydantic_core import PydanticCustomError
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
-from eks_inference.spec import Quantity, Spec, ZoneId, repeated
+from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
+from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, repeated
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -17,6 +19,21 @@ LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
 LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
+
+KeyPairName = Annotated[str, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
+
+
+def _lasts(value: str) -> str:
+    seconds = sum(int(count) * {"s": 1, "m": 60, "h": 3600}[unit] for count, unit in re.findall(r"(\d+)([smh])", value))
+    if value != "Never" and seconds < 3600:
+        raise ValueError(
+            f"nodes would end after {value}, and a model server takes up to an hour until it answers on a new one: Karpenter "
+            "would replace nodes without end; give at least 1h, or Never"
+        )
+    return value
+
+
+NodeLifetime = Annotated[Duration, AfterValidator(_lasts)]
 
 # A kubelet may set labels under kubernetes.io only with these two prefixes (Kubernetes, "NodeRestriction"). The reserved prefixes
 # belong to Kubernetes, Karpenter and EKS.
@@ -81,7 +98,9 @@ class _PoolBase(Spec):
         description="Root disk (gp3, encrypted). Default: 500 with an accelerator, else 100. Images and checkpoints are on local "
         "disks instead where the instance type has them.",
     )
-    kubelet: dict[str, Any] = Field(default_factory=dict, description="Fields of KubeletConfiguration to set.")
+    kubelet: KarpenterKubeletSpec = Field(
+        default_factory=KarpenterKubeletSpec, description="Fields of KubeletConfiguration to set; only those that Karpenter has."
+    )
     metadata_hop_limit: int = Field(
         default=1,
         ge=1,
@@ -202,9 +221,10 @@ class ManagedPoolSpec(_PoolBase):
         "each; models must be compiled for the same setting. Default: that of the chip (Trn2: 2). Only for chips with the "
         "setting.",
     )
+    kubelet: KubeletSpec = Field(default_factory=KubeletSpec, description="Fields of KubeletConfiguration to set.")
     ami: ManagedAmi = Field(default=ReleaseAmi(), description="The machine image.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that the nodes themselves may read.")
-    ssh_key_name: str | None = Field(default=None, description="EC2 key pair for SSH. Session Manager needs none.")
+    ssh_key_name: KeyPairName | None = Field(default=None, description="EC2 key pair for SSH. Session Manager needs none.")
     update_strategy: Literal["default", "minimal"] | None = Field(
         default=None,
         description="default: updates start new nodes first. minimal: updates stop old nodes first and need no spare capacity. "
@@ -236,6 +256,12 @@ class ManagedPoolSpec(_PoolBase):
                 raise ValueError(f"{instance.name} has no setting for logical cores: omit logical_cores")
         if self.autoscaled and not self.autoscaled.min <= self.size <= self.autoscaled.max:
             raise ValueError(f"size {self.size} is not between {self.autoscaled.min} and {self.autoscaled.max}")
+        # Source: EKS API, CreateNodegroup (labels, taints): at most 63 characters, and no empty value of a label.
+        keys = [*self.extra_labels, *(taint.key for taint in (*(self.taints or ()), *self.extra_taints))]
+        if long := [key for key in keys if len(key) > 63]:
+            raise ValueError(f"EKS takes keys of labels and taints of at most 63 characters with their prefix: {', '.join(long)}")
+        if empty := [key for key, value in self.extra_labels.items() if not value]:
+            raise ValueError(f'EKS takes no label with an empty value: {", ".join(empty)}; give one, e.g. "true"')
         # Source: EKS user guide, "Use Capacity Blocks for ML with managed node groups".
         if self.capacity_reservation_id and self.capacity_reservation_group_arn:
             raise ValueError("give either capacity_reservation_id or capacity_reservation_group_arn")
@@ -260,14 +286,16 @@ class KarpenterPoolSpec(_PoolBase):
         default=("on_demand",), min_length=1, description="Purchase options; Karpenter prefers spot where both are given."
     )
     ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")
-    cpu_limit: Quantity | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
-    memory_limit: Quantity | None = Field(default=None, description="Limit for all memory of the pool.")
+    cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
+    memory_limit: Memory | None = Field(default=None, description="Limit for all memory of the pool.")
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = Field(
         default="WhenEmpty",
         description="Which nodes Karpenter removes. WhenEmpty never moves a model server, which takes long to load.",
     )
     consolidate_after: Duration = Field(default="300s", description="How long a node must be removable before it is removed.")
-    expire_after: Duration = Field(default="720h", description="Age at which Karpenter drains and replaces a node.")
+    expire_after: NodeLifetime = Field(
+        default="720h", description="Age at which Karpenter drains and replaces a node; at least an hour."
+    )
     weight: int | None = Field(
         default=None, ge=1, le=100, description="Priority among the pools that fit a pod; higher comes first."
     )
@@ -293,4 +321,7 @@ class KarpenterSpec(Spec):
 
     replicas: int = Field(default=2, ge=1, le=2, description="Controller pods, each on its own node of the core pool.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that Karpenter's nodes may read.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the karpenter chart, merged over ours.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the karpenter chart, beside ours; only what is below image or resources replaces ours.",
+    )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.spec import ResourceName, Spec
+from eks_inference.spec import Namespace, Spec
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
 """A stabilization window. Kubernetes allows at most an hour."""
@@ -108,8 +108,11 @@ AutoscalerSpec = Annotated[KedaSpec | HpaSpec, Field(discriminator="kind")]
 class KedaOperatorSpec(Spec):
     """KEDA, from its chart. One installation serves all autoscalers of kind keda in a cluster."""
 
-    namespace: ResourceName = Field(default="keda", description="Namespace of KEDA; created here.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the keda chart, merged last.")
+    namespace: Namespace = Field(default="keda", description="Namespace of KEDA; created here.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the keda chart, beside ours; only what is below image or resources replaces ours.",
+    )
 
 
 class PrometheusAdapterSpec(Spec):
@@ -119,7 +122,10 @@ class PrometheusAdapterSpec(Spec):
     parity with the source system.
     """
 
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the prometheus-adapter chart, merged last.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the prometheus-adapter chart, beside ours; only what is below image or resources replaces ours.",
+    )
 
 
 class ScalingSpec(Spec):

@@ -20,7 +20,7 @@ from eks_inference.serving.spec import (
     S3CompileCache,
     VolumeCompileCache,
 )
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -51,6 +51,17 @@ class PoolChoice:
         return (*self.under, "instance_type")
 
 
+@dataclass(frozen=True)
+class Helper:
+    """Pods of a server that hold no model: a router, a head. ``cpu`` and ``memory`` are the requests of one."""
+
+    name: str
+    place: PoolChoice
+    pods: int
+    cpu: str
+    memory: str
+
+
 class ServerSpec(Spec):
     """A model server of any kind. The spec of a kind redefines the fields that differ."""
 
@@ -60,7 +71,7 @@ class ServerSpec(Spec):
     """Accelerators that the nodes of the server may have."""
 
     kind: str
-    namespace: ResourceName | None = Field(
+    namespace: Namespace | None = Field(
         default=None, description="Namespace of the server, which it shares with no other. Default: the server's name."
     )
     model: ModelSource = Field(description="The model and its source.")
@@ -116,6 +127,11 @@ class ServerSpec(Spec):
     def file_systems(self) -> frozenset[FileSystem]:
         """File systems whose drivers the server's volumes need."""
         return frozenset()
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        """The pods of the server that hold no model."""
+        return ()
 
     def main_pool(self) -> PoolChoice:
         """Returns the pool where the engine runs."""
@@ -209,11 +225,11 @@ class ReplicatedServerSpec(ServerSpec):
             "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."
         ),
     )
-    cpu: Quantity | None = Field(
+    cpu: Cpu | None = Field(
         default=None,
         description="CPU of one pod. Default: a share of the node's usable CPU, in proportion to the devices.",
     )
-    memory: Quantity | None = Field(default=None, description="Memory of one pod. Default: like cpu.")
+    memory: Memory | None = Field(default=None, description="Memory of one pod. Default: like cpu.")
     shared_memory_gib: int = Field(default=8, ge=1, description="Size of /dev/shm, which is part of the memory.")
     startup_timeout_seconds: int | None = Field(
         default=None,

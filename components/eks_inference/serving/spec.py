@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import is_gated
 from eks_inference.pools.spec import BucketName
-from eks_inference.spec import ResourceName, Spec
+from eks_inference.spec import ResourceName, Spec, VolumeGib
 
 
 def _known_engine(name: str) -> str:
@@ -132,7 +132,7 @@ class VolumeCompileCache(Spec):
     """
 
     kind: Literal["volume"] = Field(description="On a volume.")
-    size_gib: int = Field(default=50, ge=1, description="Size of the volume.")
+    size_gib: VolumeGib = Field(default=50, ge=1, description="Size of the volume.")
     storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's.")
 
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eks_inference.faults import SpecError
-from eks_inference.loadtest.facts import LoadTestFacts
+from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
+from eks_inference.loadtest.spec import TokenCounts
 from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
+from eks_inference.pools.reservations import allocatable
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
 from eks_inference.serving.kind import Site
@@ -25,6 +27,7 @@ class StackFacts:
     about: ClassVar[str] = "a stack as a whole"
 
     spec: StackSpec
+    region: str
     servers: Mapping[str, ServingFacts]
 
 
@@ -51,17 +54,14 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
         service_cidr=spec.cluster.service_cidr,
         zone_ids=zone_ids,
         pods={
-            name: pool.size * max(instance.max_pods for instance in pool.instances())
+            name: pool.size * max(allocatable(instance, pool.kubelet.settings()).pods for instance in pool.instances())
             for name, pool in spec.pools.items()
             if isinstance(pool, ManagedPoolSpec)
         },
     )
     yield from _autoscalers(spec, servers)
-    if spec.load_test:
-        for name in spec.load_test.servers or spec.servers:
-            if name in spec.servers_with("openai"):
-                yield LoadTestFacts(spec.load_test, name, servers[name], ("load_test",))
-    yield StackFacts(spec, servers)
+    yield from _measurements(spec, servers)
+    yield StackFacts(spec, region, servers)
 
 
 def _site(spec: StackSpec, name: str, server: ServerSpec, zone_ids: Sequence[str], region: str) -> Site:
@@ -85,6 +85,18 @@ def _autoscalers(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterat
             path = ("servers", name, "autoscaling")
             interval = {"scrape_interval_s": prometheus.scrape_interval_seconds} if prometheus else {}
             yield ScalingFacts(path, server.scaler, servers[name], metrics=prometheus is not None, **interval)
+
+
+def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Iterator[object]:
+    test, client = spec.load_test, spec.clients.triton
+    for name in spec.tested:
+        if test:
+            yield LoadTestFacts(test, name, servers[name], ("load_test",))
+            yield RequestFacts(name, servers[name], test.input_tokens, test.output_tokens, ("load_test",))
+    if client:
+        name = client.server or spec.servers_with("kserve")[0]
+        answers = TokenCounts(mean=client.output_tokens)
+        yield RequestFacts(name, servers[name], client.input_tokens, answers, ("clients", "triton"))
 
 
 def _pool_zones(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from eks_inference.faults import Fault, did_you_mean, format_path
 from eks_inference.images import plan as images_plan
 from eks_inference.images.spec import InClusterImage
+from eks_inference.observability.plan import CLOUDWATCH_NAMESPACE
+from eks_inference.observability.prometheus_plan import nodes_namespace
 from eks_inference.pools import plan as pools_plan
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.shape import PoolChoice
+from eks_inference.spec import namespace_fault
 from eks_inference.stack.spec import StackSpec
 
 
@@ -33,8 +36,14 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
         if core.size == 0:
             message = "without a node in the core pool, neither DNS nor any controller runs"
             yield Fault(("pools", spec.core_pool, "size"), message, given="0", allowed="at least 1")
+        if core.autoscaled and core.autoscaled.min == 0:
+            message = "an autoscaler could remove the last node of the core pool: neither DNS nor any controller would run"
+            yield Fault(("pools", spec.core_pool, "autoscaled", "min"), message, given="0", allowed="at least 1")
     taken: dict[str, tuple[str, ...]] = {}
     for path, namespace in _namespaces(spec):
+        if fault := namespace_fault(namespace):
+            # Keys refuse such a name themselves, so it is the name of what has no namespace of its own.
+            yield Fault(path, fault, given=namespace)
         first = taken.setdefault(namespace, path)
         if first != path:
             hint = f"{format_path(first)} already uses it; each needs a namespace of its own"
@@ -53,10 +62,16 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
 
 
 def _namespaces(spec: StackSpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yields every namespace that the stack creates, with the key that names it."""
+    """Yields the namespaces of the stack, with the key that names each; first those whose names nobody chooses."""
+    if spec.observability.cloudwatch:
+        yield ("observability", "cloudwatch"), CLOUDWATCH_NAMESPACE
     for name, server in spec.servers.items():
         yield ("servers", name, "namespace"), server.namespace_of(name)
+        if isinstance(server.image, InClusterImage) and server.image.namespace:
+            yield ("servers", name, "image", "namespace"), server.image.namespace
     observability, clients = spec.observability, spec.clients
+    if observability.prometheus:
+        yield ("observability", "prometheus", "namespace"), nodes_namespace(observability.prometheus)
     for path, section in (
         (("kuberay",), spec.kuberay if "kuberay" in spec.operators else None),
         (("observability", "prometheus"), observability.prometheus),

@@ -1,13 +1,21 @@
-"""Rules that relate several parts of a stack: servers that share nodes, disks that hold images and models. Ids CAP… and KAR…"""
+"""Rules that relate several parts of a stack: servers that share nodes, disks that hold images and models, clients and servers,
+nodes and the API, ARNs and the region. Ids CAP…, KAR…, CLI…, NET… and ARN…
+"""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from eks_inference.accelerators.neuron.plan import needs_scheduler
-from eks_inference.pools.plan import has_local_disks, root_volume_gib
+from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
+from eks_inference.placement import Placement
+from eks_inference.pools.plan import has_local_disks, placement_of, root_volume_gib
 from eks_inference.pools.spec import KarpenterPoolSpec
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
+from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.stack.facts import StackFacts
 
 # The system, logs, and the engine image, packed and unpacked while it is pulled; inferred from images of about 19 GB.
@@ -17,30 +25,31 @@ _BESIDE_THE_MODEL_GIB = 60
 @rule(
     "CAP001",
     "The pods of all servers of a pool fit its nodes together.",
-    fix="raise the pool's size, lower the number of pods, or move a server to another pool",
+    fix="raise the pool's size, lower the number of pods or what they request, or move a server to another pool",
     source="Kubernetes scheduling: a pod takes its devices, CPU and memory from one node",
 )
 def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
-    for pool, servers in _servers_by_pool(stack).items():
-        nodes = servers[0].placement.max_nodes
+    for pool, groups in _pods_by_pool(stack).items():
+        placement = groups[0].placement
+        nodes, instance = placement.max_nodes, placement.instance_type
         if nodes is None:
             continue
-        fewest = _left_over(servers, nodes, [server.pods_min for server in servers])
-        most = _left_over(servers, nodes, [server.pods_max for server in servers])
-        unplaced, instance = fewest or most, servers[0].instance
+        fewest = _left_over(groups, nodes, [group.fewest for group in groups])
+        most = _left_over(groups, nodes, [group.most for group in groups])
+        unplaced = fewest or most
         yield Judgement(
             holds=not unplaced,
             path=("pools", pool, "size"),
             working=(
                 f"{nodes} x {instance.name}: {nodes} x {instance.devices} = {nodes * instance.devices} devices",
                 *(
-                    f"{server.path[-1]}: pods {_span(server.pods_min, server.pods_max)}, each {server.devices} devices, "
-                    f"{server.cpu_millis / 1000:g} CPU, {server.memory_mib / 1024:.0f} GiB"
-                    for server in servers
+                    f"{group.name}: pods {_span(group.fewest, group.most)}, each {group.devices} devices, "
+                    f"{group.cpu_millis / 1000:g} CPU, {group.memory_mib / 1024:.0f} GiB"
+                    for group in groups
                 ),
             ),
             message="there is no room for "
-            + ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{server}'" for server, count in unplaced.items())
+            + ", ".join(f"{count} {'pod' if count == 1 else 'pods'} of '{group}'" for group, count in unplaced.items())
             + ("" if fewest else " once servers are scaled out"),
             given=str(nodes),
             severity="error" if fewest else "warning",
@@ -105,6 +114,106 @@ def parts_of_nodes_on_managed_pools(stack: StackFacts) -> Iterator[Judgement]:
                     )
 
 
+@rule(
+    "CLI001",
+    "A server that clients ask has a pod.",
+    fix="raise replicas, or remove the client",
+    source="Kubernetes Services: without a pod behind it, each request fails; clients here wait until their time limit",
+)
+def somebody_answers(stack: StackFacts) -> Iterator[Judgement]:
+    clients = stack.spec.clients
+    asked = {
+        "load_test": stack.spec.tested,
+        "clients.smoke_test": stack.spec.servers_with("openai") if clients.smoke_test else (),
+        "clients.triton": (clients.triton.server or stack.spec.servers_with("kserve")[0],) if clients.triton else (),
+    }
+    for name, server in stack.spec.servers.items():
+        by = [client for client, names in asked.items() if name in names]
+        if by and isinstance(server, ReplicatedServerSpec) and server.scaler is None:
+            yield Judgement(
+                holds=server.replicas > 0,
+                path=("servers", name, "replicas"),
+                working=(f"replicas: {server.replicas}; asked by {', '.join(by)}",),
+                message=f"{', '.join(by)} would wait for '{name}', which has no pod, until the time limit",
+                given=str(server.replicas),
+                allowed="at least 1",
+            )
+
+
+@rule(
+    "NET003",
+    "Nodes reach the Kubernetes API.",
+    fix="set cluster.endpoint.private to true; or list the addresses of your NAT gateways and silence this rule",
+    source="EKS user guide, Cluster API server endpoint: without the private endpoint nodes leave the VPC, and their addresses "
+    "have to be in public_access_cidrs",
+)
+def nodes_reach_the_api(stack: StackFacts) -> Iterator[Judgement]:
+    endpoint, nat = stack.spec.cluster.endpoint, stack.spec.network.nat
+    networks = ", ".join(endpoint.public_access_cidrs) or "nobody"
+    outside = nat != "none" and "0.0.0.0/0" in endpoint.public_access_cidrs
+    yield Judgement(
+        holds=endpoint.private or outside,
+        path=("cluster", "endpoint", "private"),
+        working=(f"private endpoint: {'on' if endpoint.private else 'off'}; public to {networks}; nat: {nat}",),
+        message="nodes come from the addresses of NAT gateways that do not exist yet, so public_access_cidrs cannot have them: "
+        "no node joins"
+        if nat != "none"
+        else "without NAT nodes reach only what is in the VPC, and the API is outside: no node joins",
+        given=f"private: false, public_access_cidrs: {networks}",
+        allowed="private: true",
+    )
+
+
+@rule(
+    "ARN001",
+    "ARNs are of the stack's partition, and of its region where they name one.",
+    fix="give the ARN of a resource in the region of the stack",
+    source="AWS General Reference, ARN format; KMS keys and resource groups serve only their own region, roles their partition",
+)
+def arns_are_of_here(stack: StackFacts) -> Iterator[Judgement]:
+    partition = stack.spec.settings(stack.region).partition
+    for path, arn in _arns(stack.spec.model_dump(mode="json", exclude_none=True)):
+        _, given, service, region, *_ = arn.split(":", 5)
+        yield Judgement(
+            holds=given == partition and region in ("", stack.region),
+            path=path,
+            working=(f"{service} in {given}, {region or 'all regions'}; the stack is in {partition}, {stack.region}",),
+            message=f"the ARN belongs to {region or given}, the stack to {stack.region if region else partition}",
+            given=arn,
+            allowed=f"arn:{partition}:{service}:{region and stack.region}:…",
+        )
+
+
+@dataclass(frozen=True)
+class _Pods:
+    """Equal pods in one pool. ``placement`` is that of the pool."""
+
+    name: str
+    placement: Placement
+    devices: int
+    cpu_millis: int
+    memory_mib: int
+    fewest: int
+    most: int
+
+
+def _pods_by_pool(stack: StackFacts) -> Mapping[str, Sequence[_Pods]]:
+    """Returns the pods of servers by pool: those with a model first, because the first stands for the nodes of the pool."""
+    found: dict[str, list[_Pods]] = {}
+    for facts in stack.servers.values():
+        sizes = facts.devices, facts.cpu_millis, facts.memory_mib, facts.pods_min, facts.pods_max
+        found.setdefault(facts.placement.pool, []).append(_Pods(str(facts.path[-1]), facts.placement, *sizes))
+    for name, server in stack.spec.servers.items():
+        for helper in server.helpers:
+            pool, version = stack.spec.pools[helper.place.pool], stack.spec.cluster.version
+            others = found.setdefault(helper.place.pool, [])
+            type_ = helper.place.instance_type
+            placement = others[0].placement if others else placement_of(helper.place.pool, pool, type_, version)
+            sizes = 0, cpu_millis(helper.cpu), memory_mib(helper.memory), helper.pods, helper.pods
+            others.append(_Pods(f"{name} ({helper.name})", placement, *sizes))
+    return found
+
+
 def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
     found: dict[str, list[ServingFacts]] = {}
     for server in stack.servers.values():
@@ -112,17 +221,18 @@ def _servers_by_pool(stack: StackFacts) -> Mapping[str, Sequence[ServingFacts]]:
     return found
 
 
-def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int]) -> dict[str, int]:
-    """Returns how many pods of each server find no node: first fit, largest pods first."""
-    usable = room(servers[0].instance)
-    free = [[servers[0].instance.devices, usable.cpu_millis, usable.memory_mib] for _ in range(nodes)]
+def _left_over(groups: Sequence[_Pods], nodes: int, pods: Sequence[int]) -> dict[str, int]:
+    """Returns how many pods of each group find no node: first fit, largest pods first."""
+    placement = groups[0].placement
+    usable = room(placement)
+    free = [[placement.instance_type.devices, usable.cpu_millis, usable.memory_mib] for _ in range(nodes)]
     left: dict[str, int] = {}
-    for server, count in sorted(zip(servers, pods, strict=True), key=lambda pair: -pair[0].devices):
-        wish = (server.devices, server.cpu_millis, server.memory_mib)
+    for group, count in sorted(zip(groups, pods, strict=True), key=lambda pair: -pair[0].devices):
+        wish = (group.devices, group.cpu_millis, group.memory_mib)
         for _ in range(count):
             node = next((node for node in free if all(have >= want for have, want in zip(node, wish, strict=True))), None)
             if node is None:
-                left[str(server.path[-1])] = left.get(str(server.path[-1]), 0) + 1
+                left[group.name] = left.get(group.name, 0) + 1
                 continue
             for index, want in enumerate(wish):
                 node[index] -= want
@@ -131,3 +241,12 @@ def _left_over(servers: Sequence[ServingFacts], nodes: int, pods: Sequence[int])
 
 def _span(fewest: int, most: int) -> str:
     return f"{fewest} to {most}" if most > fewest else str(fewest)
+
+
+def _arns(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yields the ARNs in a document, with their key paths."""
+    if isinstance(value, str) and re.match(r"arn:[^:]*:[^:]*:[^:]*:[^:]*:", value):
+        yield path, value
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in steps:
+        yield from _arns(inner, (*path, step))

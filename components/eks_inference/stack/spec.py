@@ -82,6 +82,12 @@ class StackSpec(SharedSettings):
         return tuple(name for name, server in self.servers.items() if kind_of(server).api == api)
 
     @property
+    def tested(self) -> tuple[str, ...]:
+        """Names of the servers that the load test measures."""
+        asked = (self.load_test.servers or self.servers) if self.load_test else ()
+        return tuple(name for name in asked if name in self.servers_with("openai"))
+
+    @property
     def dashboards(self) -> tuple[str, ...]:
         """Dashboards that have data to show."""
         of_servers = [board for server in self.servers.values() for board in kind_of(server).dashboards]

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
-from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.graph_facts import GraphFacts, walk
+from eks_inference_tools.reading.scalars import whole
 from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import text
 
 # Semantic Versioning 2.0.0. Charts may add a leading v.
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
@@ -32,3 +34,31 @@ def charts_pinned(facts: GraphFacts) -> Iterator[Judgement]:
             allowed="x.y.z",
             resource=chart.resource.urn,
         )
+
+
+@rule(
+    "HEL002",
+    "What a chart installs has pods.",
+    fix="leave the number of replicas out, or remove the chart",
+    source="charts of controllers: without a pod nothing acts on the objects that name them, and nothing says so",
+)
+def charts_have_pods(facts: GraphFacts) -> Iterator[Judgement]:
+    for chart in facts.charts:
+        counts = {
+            ".".join(path): whole(value) for path, value in walk(chart.values) if path[-1:] in (("replicas",), ("replicaCount",))
+        }
+        none = [path for path, count in counts.items() if count == 0]
+        if counts:
+            yield Judgement(
+                holds=not none,
+                path=(),
+                working=(f"chart {chart.resource.name}: {', '.join(f'{path} {count}' for path, count in counts.items())}",),
+                message=f"chart {chart.resource.name} runs no pod of what {text(', '.join(none))} counts",
+                given=text(", ".join(f"{path}: 0" for path in none)),
+                allowed="at least 1",
+                # A part of a chart may be dispensable; its controller is not.
+                severity=None
+                if any(path in ("replicas", "replicaCount", "operator.replicaCount") for path in none)
+                else "warning",
+                resource=chart.resource.urn,
+            )

@@ -4,7 +4,7 @@ A shape leaves open what is secret, unknown or outside the catalog. It never gue
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from eks_inference.placement import (
     ZONE_LABEL,
     Taint,
 )
-from eks_inference.pools.plan import allocatable
+from eks_inference.pools.reservations import allocatable
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import Subnets
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
@@ -62,7 +62,7 @@ class NodeShape:
 
     ``type_name`` is empty when the type is unknown, ``instance`` is None when it is unknown or not in the catalog. ``anything``:
     nodes may have labels that the graph does not show. ``efa`` is the number of EFA interfaces of a node, None when unknown.
-    ``max_nodes`` is None without a known limit.
+    ``max_nodes`` is None without a known limit. ``kubelet`` has fields of KubeletConfiguration.
     """
 
     pool: str
@@ -75,6 +75,7 @@ class NodeShape:
     max_nodes: int | None = None
     type_name: str = ""
     instance: InstanceType | None = None
+    kubelet: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def title(self) -> str:
@@ -86,7 +87,7 @@ class NodeShape:
         """What pods can request of one node, before any DaemonSet: CPUs, bytes, devices. Leaves out what is unknown."""
         found = {} if self.efa is None else {EFA_RESOURCE: Decimal(self.efa)}
         if self.instance:
-            room = allocatable(self.instance)
+            room = allocatable(self.instance, self.kubelet)
             neuron = self.instance.devices if self.instance.neuron else 0
             found |= {
                 "cpu": Decimal(room.cpu_millis) / 1000,
@@ -144,6 +145,7 @@ def shapes_of_group(group: NodeGroup) -> tuple[NodeShape, ...]:
         taints=_hard(group.taints),
         efa=group.template.efa_interfaces if group.template else None,
         max_nodes=group.sizes[2],
+        kubelet=group.template.user_data.kubelet if group.template else {},
     )
     return tuple(_on(base, name) for name in group.instance_types or ("",))
 
@@ -166,6 +168,7 @@ def shapes_of_node_pool(pool: NodePool) -> tuple[NodeShape, ...]:
         },
         anything=is_token(pool.labels),
         taints=_hard(pool.taints),
+        kubelet=pool.node_class.kubelet if pool.node_class else {},
     )
     interfaces = pool.node_class.efa_interfaces if pool.node_class else 0
     found = []

@@ -225,7 +225,26 @@ def ebs(encrypted: Any) -> GraphFacts:
     return graph(template(blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"encrypted": encrypted, "volumeSize": 100}}]))
 
 
+def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFacts:
+    return graph(resource(type_, "made", {"tags": tags}))
+
+
 VECTORS = {
+    "AWS012": Vector(
+        lambda: tagged({"team": "search", "Name": "a b_c.d:e/f=g+h@i-j"}),
+        lambda: tagged({f"t{number}": "" for number in range(51)}),
+        "51 tags, at most 50",
+    ),
+    "AWS013": Vector(
+        lambda: graph(resource("aws:iam/role:Role", "r" * 56)),
+        lambda: graph(resource("aws:iam/role:Role", "r" * 57)),
+        "has 65 characters",
+    ),
+    "K8S016": Vector(
+        lambda: graph(kubernetes("batch/v1:Job", "j" * 63, labels={"app": "a.b_c"})),
+        lambda: graph(kubernetes("batch/v1:Job", "j" * 64)),
+        "has 64 characters",
+    ),
     "K8S001": Vector(
         lambda: graph(server()),
         lambda: graph(server(image="registry.example:5000/server:latest")),
@@ -307,6 +326,12 @@ VECTORS = {
         lambda: graph(chart()),
         lambda: graph(chart(version="^1.7.0")),
         "has no exact version",
+    ),
+    "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
+    "K8S017": Vector(
+        lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "true"}])),
+        lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "False"}])),
+        "WEBUI_AUTH: False lets in whoever reaches it",
     ),
     "NEU010": Vector(
         lambda: graph(neuron_daemon("neuron-device-plugin"), chart()),

@@ -4,8 +4,8 @@ from typing import Any
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import find_model
-from eks_inference.loadtest.facts import LoadTestFacts
-from eks_inference.loadtest.spec import LoadTestSpec
+from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
+from eks_inference.loadtest.spec import LoadTestSpec, TokenCounts
 from eks_inference.serving.facts import ServingFacts
 from vectors import Vector
 from vectors.serving import on, server, trn2
@@ -32,7 +32,13 @@ def load_test(**spec: Any) -> LoadTestFacts:
     return LoadTestFacts(LoadTestSpec(**spec), "llama", server(), ("load_test",))
 
 
+def requests(prompt: int) -> RequestFacts:
+    """Returns requests for answers of 245 tokens from a server with sequences of 4096."""
+    return RequestFacts("llama", server(), TokenCounts(mean=prompt), TokenCounts(mean=245), ("load_test",))
+
+
 VECTORS = {
+    "LT001": Vector(lambda: requests(512), lambda: requests(4000), "refuses most requests, of 4245 tokens"),
     "NEU002": Vector(server, lambda: trn2(devices=32), "32 Neuron devices on trn2.48xlarge, which has 16"),
     "NEU003": Vector(server, lambda: server(devices=1), "tensor_parallel 8 is more than the 2 NeuronCores of a pod"),
     # The source system's optional change to a whole node: the model stays on two cores.

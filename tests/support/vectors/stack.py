@@ -19,10 +19,38 @@ def stack(pool: dict[str, Any] = NODE, *, pods_max: int = 3, **facts: Any) -> St
     placement = placement_of("inf2", spec.pools["inf2"], "inf2.48xlarge", spec.cluster.version)
     wish = {"devices": 4, "pods_min": 3, "cpu_millis": 60_000, "memory_mib": 200_000, **facts}
     one = replace(server(), path=("servers", "llama"), placement=placement, pods_max=pods_max, **wish)
-    return StackFacts(spec, {"llama": one})
+    return StackFacts(spec, "us-west-2", {"llama": one})
+
+
+def spec(**sections: Any) -> StackFacts:
+    """Returns a stack of a core pool and a pool with a GPU, with more sections."""
+    gpu = {"kind": "managed", "instance_types": ["g4dn.xlarge"], "size": 1}
+    return StackFacts(StackSpec.model_validate({"name": "s", "pools": {"core": CORE, "gpu": gpu}, **sections}), "us-west-2", {})
+
+
+def asked(replicas: int) -> StackFacts:
+    """Returns a server that a load test asks."""
+    model = {"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30", "pool": "gpu"}
+    sizes = {"tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048, "replicas": replicas}
+    return spec(servers={"opt": {**model, **sizes}}, load_test={})
+
+
+def endpoint(**access: Any) -> StackFacts:
+    return spec(cluster={"endpoint": {"public": True, "private": False, **access}})
+
+
+def key_in(region: str) -> StackFacts:
+    return spec(kms_key_arn=f"arn:aws:kms:{region}:123456789012:key/0c0e")
 
 
 VECTORS = {
+    "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN belongs to us-east-1"),
+    "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
+    "NET003": Vector(
+        lambda: endpoint(public_access_cidrs=["0.0.0.0/0"]),
+        lambda: endpoint(public_access_cidrs=["203.0.113.7/32"]),
+        "no node joins",
+    ),
     "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
     "KAR003": Vector(

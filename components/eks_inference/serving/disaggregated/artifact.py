@@ -24,6 +24,9 @@ OUTPUT = "@OUTPUT@"
 """Placeholder in the compile command for the folder it writes to, which is renamed when finished."""
 
 
+KEY_LENGTH = 16
+
+
 @dataclass(frozen=True)
 class Artifact:
     """One compiled model, which ``inputs`` determine and ``command`` produces."""
@@ -34,7 +37,7 @@ class Artifact:
     @property
     def key(self) -> str:
         text = json.dumps(self.inputs, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
     @property
     def folder(self) -> str:

@@ -57,9 +57,12 @@ def config_map(name: str, what: str, data: Mapping[str, str], spec: Disaggregate
     return {"metadata": metadata, "data": dict(data)}
 
 
+DIGEST_LENGTH = 10
+
+
 def digest(content: Any) -> str:
     """Returns a hash that makes the names of objects with different content differ."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def scripts(*names: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.shape import Operator, PoolChoice, ServerSpec
+from eks_inference.serving.shape import Helper, Operator, PoolChoice, ServerSpec
 from eks_inference.serving.spec import Argument, EngineName, HubModel
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, ResourceName, Spec
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
 
 Capability = Literal["IPC_LOCK", "SYS_ADMIN"]
@@ -107,8 +107,8 @@ class RouterSpec(Spec):
     )
     instance_type: InstanceTypeName | None = Field(default=None, description="Instance type. Optional if the pool has only one.")
     replicas: int = Field(default=1, ge=1, le=10, description="Pods of the router, which share no state.")
-    cpu: Quantity = Field(default="2", description="CPU request of one pod.")
-    memory: Quantity = Field(default="1Gi", description="Memory request and limit of one pod.")
+    cpu: Cpu = Field(default="2", description="CPU request of one pod.")
+    memory: Memory = Field(default="1Gi", description="Memory request and limit of one pod.")
 
 
 class DisaggregatedPairSpec(ServerSpec):
@@ -158,8 +158,8 @@ class DisaggregatedPairSpec(ServerSpec):
     store: StoreSpec = Field(default_factory=lambda: EfsStoreSpec(), description="File system for model and artifacts.")
     router: RouterSpec = Field(default_factory=lambda: RouterSpec(), description="The router, which clients call.")
     efa_interfaces: int | None = Field(default=None, ge=1, description="EFA interfaces of one pod. Default: all of a node.")
-    cpu: Quantity = Field(default="160", description="CPU request and limit of one server pod.")
-    memory: Quantity = Field(default="1500Gi", description="Memory request and limit of one server pod, including /dev/shm.")
+    cpu: Cpu = Field(default="160", description="CPU request and limit of one server pod.")
+    memory: Memory = Field(default="1500Gi", description="Memory request and limit of one server pod, including /dev/shm.")
     shared_memory_gib: int = Field(default=128, ge=1, description="Size of /dev/shm.")
     capabilities: tuple[Capability, ...] = Field(
         default=("IPC_LOCK",),
@@ -192,6 +192,13 @@ class DisaggregatedPairSpec(ServerSpec):
     @property
     def file_systems(self) -> frozenset[FileSystem]:
         return frozenset({self.store.file_system})
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        if self.serving == "baseline":
+            return ()
+        place = PoolChoice(self.router.pool or self.pool, self.router.instance_type, under=("router",))
+        return (Helper("router", place, self.router.replicas, self.router.cpu, self.router.memory),)
 
     def main_pool(self) -> PoolChoice:
         return PoolChoice(self.pool, self.instance_type, accelerators=self.accelerators)

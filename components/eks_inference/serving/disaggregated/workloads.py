@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated import parts
+from eks_inference.serving.disaggregated.artifact import KEY_LENGTH
 from eks_inference.serving.disaggregated.parts import PLAN, SCRIPTS
 from eks_inference.serving.disaggregated.servers import (
     BOOTSTRAP_PORT,
@@ -30,8 +31,8 @@ from eks_inference.serving.disaggregated.servers import (
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.pods import SERVER_LABEL
 
-MAX_NAME_LENGTH = 40
-"""Longest name of a pair: it is a DNS label, and a prefix of longer ones."""
+MAX_NAME_LENGTH = 63 - len("-compile--") - KEY_LENGTH - parts.DIGEST_LENGTH
+"""Longest name of a pair: its longest extension is the name of the compile Job (``jobs.py``), which has at most 63 characters."""
 
 POD_SECURITY: Literal["privileged"] = "privileged"
 """Pod Security level of the pair's namespace.

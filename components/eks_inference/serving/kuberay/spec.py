@@ -4,11 +4,14 @@ from typing import Any
 
 from pydantic import Field
 
-from eks_inference.spec import ResourceName, Spec
+from eks_inference.spec import Namespace, Spec
 
 
 class KubeRayOperatorSpec(Spec):
     """The KubeRay operator. One per cluster serves every Ray workload."""
 
-    namespace: ResourceName = Field(default="kuberay-operator", description="Namespace to create for the operator.")
-    values: dict[str, Any] = Field(default_factory=dict, description="Values of the kuberay-operator chart. They override ours.")
+    namespace: Namespace = Field(default="kuberay-operator", description="Namespace to create for the operator.")
+    values: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of the kuberay-operator chart, beside ours; only what is below image or resources replaces ours.",
+    )

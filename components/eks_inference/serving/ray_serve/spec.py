@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
-from eks_inference.serving.shape import CompilingServerSpec, Operator, PoolChoice
+from eks_inference.serving.shape import CompilingServerSpec, Helper, Operator, PoolChoice
 from eks_inference.serving.spec import EngineName
-from eks_inference.spec import Quantity, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, ResourceName, Spec
 
 
 class RayHeadSpec(Spec):
@@ -18,8 +18,8 @@ class RayHeadSpec(Spec):
 
     pool: ResourceName = Field(description="Pool of the head. Its nodes should be stable: all workers stop with the head.")
     instance_type: InstanceTypeName | None = Field(default=None, description="Instance type. Optional if the pool has only one.")
-    cpu: Quantity = Field(default="2", description="CPU request and limit of the head. The autoscaler takes 500m more.")
-    memory: Quantity = Field(default="8Gi", description="Memory request and limit of the head's container.")
+    cpu: Cpu = Field(default="2", description="CPU request and limit of the head. The autoscaler takes 500m more.")
+    memory: Memory = Field(default="8Gi", description="Memory request and limit of the head's container.")
     image: PinnedImage | None = Field(
         default=None,
         description="Image of the head. Default: the workers' image. Ray and Python must have the same versions as in that.",
@@ -32,8 +32,8 @@ class RayWorkerSpec(Spec):
     pool: ResourceName = Field(description="Pool of the workers.")
     instance_type: InstanceTypeName = Field(description="Instance type of the workers' nodes; sets a worker's capacity.")
     devices: int | None = Field(default=None, ge=1, description="Neuron devices of one worker. Default: the instance type's.")
-    cpu: Quantity | None = Field(default=None, description="CPU of one worker. Default: the devices' share of the node's.")
-    memory: Quantity | None = Field(default=None, description="Memory of one worker. Default: the devices' share, as for cpu.")
+    cpu: Cpu | None = Field(default=None, description="CPU of one worker. Default: the devices' share of the node's.")
+    memory: Memory | None = Field(default=None, description="Memory of one worker. Default: the devices' share, as for cpu.")
     shared_memory_gib: int = Field(default=8, ge=3, description="Size of /dev/shm, part of memory. Ray's objects take 2 GiB.")
     initial: int = Field(default=1, ge=0, description="Workers at the start.")
     min: int = Field(default=1, ge=0, description="Minimum number of workers.")
@@ -145,6 +145,11 @@ class RayServeVllmSpec(CompilingServerSpec):
     @property
     def operators(self) -> frozenset[Operator]:
         return frozenset({"kuberay"})
+
+    @property
+    def helpers(self) -> tuple[Helper, ...]:
+        place = PoolChoice(self.head.pool, self.head.instance_type, under=("head",))
+        return (Helper("head", place, 1, self.head.cpu, self.head.memory),)
 
     def main_pool(self) -> PoolChoice:
         return PoolChoice(self.worker.pool, self.worker.instance_type, under=("worker",))

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.pools.reservations import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest
 from eks_inference.serving.flags import flag
 from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib, percent, server_memory
-from eks_inference.serving.node_share import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, room
+from eks_inference.serving.node_share import room
 
 ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "NVIDIA GPUs"}
 
@@ -148,7 +149,7 @@ def pod(server: ServingFacts) -> Iterator[Judgement]:
     instance = server.instance
     if not 0 < server.devices <= instance.devices:
         return
-    usable, together = room(instance), min(instance.devices // server.devices, max(server.pods_max, 1))
+    usable, together = room(server.placement), min(instance.devices // server.devices, max(server.pods_max, 1))
     for fact, unit, factor, asked, there, daemons in (
         ("cpu", "CPU", 1000, server.cpu_millis, usable.cpu_millis, DAEMONS_CPU_MILLIS),
         ("memory", "GiB", 1024, server.memory_mib, usable.memory_mib, DAEMONS_MEMORY_MIB),

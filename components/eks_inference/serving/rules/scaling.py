@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from eks_inference.pools.plan import allocatable
+from eks_inference.pools.reservations import allocatable
 from eks_inference.rules import Judgement, rule
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS, SCRAPES_IN_A_WINDOW
 from eks_inference.scaling.spec import HpaSpec, KedaSpec
@@ -204,7 +204,7 @@ def nodes_go_with_pods(scaling: ScalingFacts) -> Iterator[Judgement]:
 
 def _pods_of_a_node(server: ServingFacts) -> int:
     """Returns how many pods of the server fit an empty node by devices, CPU and memory."""
-    usable = allocatable(server.instance)
+    usable = allocatable(server.instance, server.placement.kubelet)
     requests = (
         (server.devices, server.instance.devices),
         (server.cpu_millis, usable.cpu_millis),

@@ -2,13 +2,13 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import BucketName
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import EngineName, HubModel, S3Model
-from eks_inference.spec import Spec
+from eks_inference.spec import Form, Spec
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
 """The newest Triton whose vLLM release is in the catalog."""
@@ -70,6 +70,24 @@ class EphemeralCache(Spec):
     )
 
 
+def _not_of_the_system(path: str) -> str:
+    # nodeadm, "localStorage": RAID0 mounts the local disks there and moves the folders of containerd and kubelet onto them.
+    if f"{path}/".startswith("/mnt/k8s-disks/"):
+        raise ValueError(f"{path} belongs to containerd and the kubelet: whoever owns it owns the node; choose another folder")
+    return path
+
+
+HostFolder = Annotated[
+    str,
+    Form(
+        r"/(data|mnt|srv|var/cache)(/\w[\w.-]*)+",
+        "a folder below /data, /mnt, /srv or /var/cache: the container that gives it to Triton runs as root and could give away "
+        "what belongs to the system",
+    ),
+    AfterValidator(_not_of_the_system),
+]
+
+
 class HostPathCache(Spec):
     """Downloads from the Hugging Face Hub in a folder of the node, as in the source system. They outlive the pod.
 
@@ -78,8 +96,9 @@ class HostPathCache(Spec):
     """
 
     kind: Literal["host_path"] = Field(description="A folder of the node.")
-    path: str = Field(
-        default="/var/cache/huggingface", pattern=r"^(/[\w.-]+){2,}$", description="The folder; created if it does not exist."
+    path: HostFolder = Field(
+        default="/var/cache/huggingface",
+        description="The folder, below /data, /mnt, /srv or /var/cache; created if it does not exist.",
     )
 
 

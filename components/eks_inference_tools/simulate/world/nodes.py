@@ -23,7 +23,7 @@ from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
-from eks_inference.pools.plan import allocatable
+from eks_inference.pools.reservations import allocatable
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import GIB
 from eks_inference_tools.reading.node_shapes import NodeShape
@@ -79,7 +79,7 @@ class NodeKind:
     @cached_property
     def allocatable(self) -> Mapping[str, str]:
         """What pods, DaemonSets included, can use; without devices."""
-        room = allocatable(self.instance)
+        room = allocatable(self.instance, self.shape.kubelet)
         disk = self.disk_bytes * (100 - _DISK_EVICTION_PERCENT) // 100 - _DISK_RESERVED
         return self._amounts(f"{room.cpu_millis}m", room.memory_mib, disk)
 

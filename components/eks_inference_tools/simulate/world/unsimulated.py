@@ -12,7 +12,7 @@ from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
 
 # Kubelet settings that change what pods can use. Simulated nodes ignore them.
-_IGNORED_SETTINGS = ("evictionHard", "kubeReserved", "podsPerCore", "reservedMemory", "reservedSystemCPUs", "systemReserved")
+_IGNORED_SETTINGS = ("podsPerCore", "reservedMemory", "reservedSystemCPUs")
 
 # Labels that a simulated node gets from another source if its shape leaves them open.
 _FILLED_LABELS = ("eks.amazonaws.com/", "karpenter.", "kubernetes.io/", "topology.")

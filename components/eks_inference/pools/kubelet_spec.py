@@ -1,0 +1,109 @@
+"""Settings of the kubelet, with the names that KubeletConfiguration gives them.
+
+Only settings that the library can judge are here. Others are EKS's (credentials, authorization, cgroups, DNS): nodes that change
+them do not join, or let anyone who reaches them run commands in every pod.
+Sources: Kubernetes, KubeletConfiguration (v1beta1); Karpenter, "NodeClasses", spec.kubelet.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from eks_inference.spec import Quantity, Spec
+
+Reserved = Literal["cpu", "memory", "ephemeral-storage", "pid"]
+Signal = Literal[
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "pid.available",
+]
+Threshold = Annotated[
+    str,
+    Field(
+        pattern=r"^(\d+(\.\d+)?(m|[kMGT]i?)?|\d{1,2}(\.\d+)?%)$",
+        description="A quantity, or a share of the whole below 100%: '200Mi', '5%'.",
+    ),
+]
+GracePeriod = Annotated[str, Field(pattern=r"^(\d+[smh])+$", description="'90s', '2m30s'.")]
+
+
+class KarpenterKubeletSpec(Spec):
+    """Settings that Karpenter can give a node. Reservations and thresholds count in every rule about what fits a node."""
+
+    maxPods: int | None = Field(default=None, ge=1, description="Most pods of a node, DaemonSets included.")
+    podsPerCore: int | None = Field(default=None, ge=0, description="Most pods per core; 0: no such limit.")
+    systemReserved: dict[Reserved, Quantity] | None = Field(default=None, description="Kept for the system.")
+    kubeReserved: dict[Reserved, Quantity] | None = Field(
+        default=None, description="Kept for kubelet and container runtime, instead of what AL2023 keeps."
+    )
+    evictionHard: dict[Signal, Threshold] | None = Field(default=None, description="Below it pods end at once.")
+    evictionSoft: dict[Signal, Threshold] | None = Field(default=None, description="Below it pods end after a grace period.")
+    evictionSoftGracePeriod: dict[Signal, GracePeriod] | None = Field(
+        default=None, description="The grace period of each signal of evictionSoft."
+    )
+    evictionMaxPodGracePeriod: int | None = Field(
+        default=None, ge=0, description="Longest time of a pod to end in a soft eviction, in seconds."
+    )
+    imageGCHighThresholdPercent: int | None = Field(
+        default=None, ge=1, le=100, description="Disk use above which images are removed."
+    )
+    imageGCLowThresholdPercent: int | None = Field(
+        default=None, ge=0, le=99, description="Disk use down to which images are removed."
+    )
+    cpuCFSQuota: bool | None = Field(default=None, description="Whether CPU limits of containers are enforced.")
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the given settings as in KubeletConfiguration."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @model_validator(mode="after")
+    def _soft_thresholds_have_a_period(self) -> Self:
+        soft, periods = set(self.evictionSoft or ()), set(self.evictionSoftGracePeriod or ())
+        if soft != periods:
+            raise ValueError(
+                "the kubelet starts only if evictionSoft and evictionSoftGracePeriod have the same signals; only one has: "
+                + ", ".join(sorted(soft ^ periods))
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _images_are_removed_downwards(self) -> Self:
+        # Defaults of the kubelet.
+        high = 85 if self.imageGCHighThresholdPercent is None else self.imageGCHighThresholdPercent
+        low = 80 if self.imageGCLowThresholdPercent is None else self.imageGCLowThresholdPercent
+        if low >= high:
+            raise ValueError(
+                f"the kubelet starts only if imageGCLowThresholdPercent ({low}) is below imageGCHighThresholdPercent ({high})"
+            )
+        return self
+
+
+class KubeletSpec(KarpenterKubeletSpec):
+    """Settings of the nodes of a managed pool."""
+
+    registryPullQPS: int | None = Field(default=None, ge=0, description="Image pulls per second; 0: no limit.")
+    registryBurst: int | None = Field(default=None, ge=1, description="Most image pulls at once, within registryPullQPS.")
+    serializeImagePulls: bool | None = Field(default=None, description="Pull one image at a time.")
+    maxParallelImagePulls: int | None = Field(default=None, ge=1, description="Images pulled at a time.")
+    containerLogMaxSize: Quantity | None = Field(default=None, description="Size at which a container's log file is rotated.")
+    containerLogMaxFiles: int | None = Field(default=None, ge=2, description="Log files of a container.")
+    podPidsLimit: int | None = Field(default=None, ge=100, description="Most processes of a pod.")
+    cpuManagerPolicy: Literal["none", "static"] | None = Field(
+        default=None, description="static: pods of whole CPUs have them to themselves."
+    )
+    topologyManagerPolicy: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = Field(
+        default=None, description="Whether CPUs and devices of a pod come from one NUMA node."
+    )
+    shutdownGracePeriod: GracePeriod | None = Field(default=None, description="Time that pods have when a node shuts down.")
+    shutdownGracePeriodCriticalPods: GracePeriod | None = Field(
+        default=None, description="The part of it that is for critical pods."
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_pull(self) -> Self:
+        if (self.maxParallelImagePulls or 1) > 1 and self.serializeImagePulls is not False:
+            raise ValueError("the kubelet starts with maxParallelImagePulls above 1 only if serializeImagePulls is false")
+        return self

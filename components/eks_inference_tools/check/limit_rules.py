@@ -1,0 +1,152 @@
+"""Rules AWS… and K8S… about names, labels and tags: what the services accept (``limits.toml``)."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from eks_inference.rules import Judgement, Severity, rule
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.objects import group_kind, title_of
+from stackgraph.graph.describe import is_kubernetes_object, short_type
+from stackgraph.graph.document import Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, grouped, items, table, text
+
+# What Pulumi appends to the name of a resource that has none of its own.
+_AUTO_NAMED = "-1234567"
+
+# Names of roles and bindings are paths: "system:node" is one.
+_PATHS = ("rbac.authorization.k8s.io",)
+
+
+@cache
+def _limits() -> Mapping[str, Any]:
+    return tomllib.loads(files("eks_inference_tools.check").joinpath("limits.toml").read_text("utf-8"))
+
+
+@rule(
+    "AWS012",
+    "Tags are within the limits of AWS.",
+    fix="remove, shorten or rename the tag; tags of the whole stack stand in the key tags of the stack file",
+    source=_limits()["tags"]["source"],
+)
+def tags_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
+    # The tags of a stack are on all of its resources, and one finding for each would bury the others.
+    alike = grouped(
+        (_wrong_tags(resource, tags), (resource, tags)) for resource in facts.graph.resources for tags in _tags(resource)
+    )
+    for (wrong, severity), found in alike.items():
+        resource, tags = found[0]
+        where = f"{resource.name}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
+        yield Judgement(
+            holds=not wrong,
+            path=(),
+            working=(f"{where}: at most {max(len(tags) for _, tags in found)} tags of {_limits()['tags']['most']}",),
+            message=f"{where}: {'; '.join(wrong)}",
+            given=", ".join(_short(f"{key}: {value}") for key, value in list(tags.items())[:5]),
+            severity=severity,
+            resource=resource.urn,
+        )
+
+
+def _tags(resource: Resource) -> Iterator[Mapping[str, str]]:
+    """The tags of a resource of AWS, and those it gives to what it starts. Leaves out values that are not known."""
+    if is_read(resource):
+        return
+    found = []
+    if resource.type.startswith(("aws:", "eks:")):
+        found = [resource.inputs.get("tags"), *(at(one, "tags") for one in items(resource.inputs.get("tagSpecifications")))]
+    elif group_kind(resource) == ("karpenter.k8s.aws", "EC2NodeClass"):
+        found = [at(resource.inputs, "spec", "tags")]
+    for tags in found:
+        known = {key: value for key, value in table(tags).items() if isinstance(value, str) and not is_token(value)}
+        if known:
+            yield known
+
+
+def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str, ...], Severity | None]:
+    """Returns what is wrong with the tags of a resource, and how serious it is if not as the rule says."""
+    limits, iam = _limits()["tags"], resource.type.startswith("aws:iam/")
+    wrong = [f"{len(tags)} tags, at most {limits['most']}"] if len(tags) > limits["most"] else []
+    odd = []
+    for key, value in tags.items():
+        if not 0 < len(key) <= limits["longest_key"]:
+            wrong.append(f"the key {_short(key)!r} has {len(key)} characters, of 1 to {limits['longest_key']}")
+        if len(value) > limits["longest_value"]:
+            wrong.append(f"the value of tag {_short(key)} has {len(value)} characters, of at most {limits['longest_value']}")
+        if key.lower().startswith("aws:"):
+            wrong.append(f"the key {_short(key)} begins with aws:, which is reserved")
+        if iam and sum(key.lower() == other.lower() for other in tags) > 1:
+            wrong.append(f"IAM takes the key {_short(key)} in one case only")
+        if not (_usual(key) and _usual(value)):
+            odd.append(_short(f"{key}: {value}"))
+    # Other services than IAM take most characters, though not all of them say so.
+    severity = "warning" if odd and not wrong and not iam else None
+    return (*wrong, *(f"tag {one}: of other characters than {limits['words']}" for one in odd)), severity
+
+
+def _usual(part: str) -> bool:
+    return re.fullmatch(_limits()["tags"]["form"], part) is not None
+
+
+@rule(
+    "AWS013",
+    "Names of AWS resources have a length and characters that their service accepts.",
+    fix="shorten what the name is made of: the name of the stack, pool or server, or the key that gives it",
+    source="catalog of limits in check/limits.toml, with the source of each row",
+)
+def names_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
+    for type_, limit in _limits()["aws"].items():
+        for resource in facts.graph.of_type(type_):
+            given = resource.inputs.get(limit["property"])
+            if given is None and limit.get("auto") and resource.inputs.get(f"{limit['property']}Prefix") is None:
+                given = f"{resource.name}{_AUTO_NAMED}"
+            if isinstance(given, str) and not is_token(given) and not is_read(resource):
+                yield _named(resource, f"the name of {short_type(type_)} {resource.name}", given, limit)
+
+
+@rule(
+    "K8S016",
+    "Names and labels of Kubernetes objects have a length and characters that the API server accepts.",
+    fix="shorten what the name is made of: the name of the stack or server, or the key that gives it",
+    source="catalog of limits in check/limits.toml, with the source of each row",
+)
+def objects_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
+    limits = _limits()
+    for resource in facts.graph.resources:
+        if not is_kubernetes_object(resource):
+            continue
+        group, kind = group_kind(resource)
+        own = limits["kubernetes"].get(kind) if group in ("core", "batch") else None
+        name = at(resource.inputs, "metadata", "name")
+        if group not in _PATHS and isinstance(name, str) and not is_token(name):
+            yield _named(resource, f"the name of {title_of(resource)}", name, own or limits["kubernetes"]["other"])
+        for labels in (at(resource.inputs, "metadata", "labels"), at(resource.inputs, "spec", "template", "metadata", "labels")):
+            for key, value in table(labels).items():
+                if isinstance(value, str) and not is_token(value) and not _fits(value, limits["labels"]):
+                    yield _named(resource, f"label {text(key)} of {title_of(resource)}", value, limits["labels"])
+
+
+def _fits(name: str, limit: Mapping[str, Any]) -> bool:
+    return len(name) <= limit["longest"] and re.fullmatch(limit["form"], name) is not None
+
+
+def _named(resource: Resource, title: str, name: str, limit: Mapping[str, Any]) -> Judgement:
+    longest = limit["longest"]
+    return Judgement(
+        holds=_fits(name, limit),
+        path=(),
+        working=(f"{title}: {len(name)} characters of {longest} ({limit['source']})",),
+        message=f"{title} {f'has {len(name)} characters' if len(name) > longest else 'is not of the form that is accepted'}",
+        given=_short(name),
+        allowed=f"at most {longest}: {limit['words']}",
+        resource=resource.urn,
+    )
+
+
+def _short(given: str) -> str:
+    shown = text(given)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

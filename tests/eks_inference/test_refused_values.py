@@ -1,0 +1,168 @@
+"""What cannot work is refused at the key that has it, before anything is recorded: one row for each thing that was accepted once.
+
+Every command reads a stack file this way and ends with exit code 2 when there is a fault (``test_bad_input.py``).
+"""
+
+import copy
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from eks_inference.faults import SpecError, format_path
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.reading import parse_stack
+from variants import merge
+
+GPU, RAY, PAIR = "gpu-opt350m", "inf2-llama3", "trn2-di-pair"
+RAY_SERVER = "servers.vllm-llama3-inf2"
+
+Row = tuple[str, str, Any, str]
+"""Stack; key, and after an arrow the key that is reported if it is another; value; part of the report, or an empty text where the
+value is taken."""
+
+
+def shown(row: Row) -> str:
+    return f"{row[1]}={json.dumps(row[2])[:60]}"
+
+
+NAMESPACES: list[Row] = [
+    *((RAY, f"{RAY_SERVER}.namespace", name, "belongs to Kubernetes") for name in ("kube-system", "default", "kube-x")),
+    (RAY, f"{RAY_SERVER}.namespace", "amazon-cloudwatch", "this namespace is taken"),
+    (RAY, "observability.fluent_bit.namespace", "monitoring-nodes", "this namespace is taken"),
+    (RAY, "observability.prometheus.namespace", "kube-system", "belongs to Kubernetes"),
+    (RAY, "kuberay.namespace", "default", "belongs to Kubernetes"),
+    (GPU, "observability.fluent_bit.namespace", "kube-public", "belongs to Kubernetes"),
+    (GPU, "servers.triton-server.namespace", "amazon-cloudwatch", ""),
+]
+
+KUBELET: list[Row] = [
+    (GPU, "pools.gpu.kubelet.maxPods", 5, "0 pods of g4dn.xlarge remain"),
+    (GPU, "pools.gpu.kubelet.maxPods", -1, "greater than or equal to 1"),
+    (GPU, "pools.gpu.kubelet.podsPerCore", 1, "0 pods of g4dn.xlarge remain"),
+    (GPU, "pools.gpu.kubelet.evictionHard", {"memory.available": "99%"}, "0 MiB of memory of g4dn.xlarge remain"),
+    (GPU, "pools.gpu.kubelet.evictionHard", {"memory.available": "5%"}, ""),
+    (GPU, "pools.gpu.kubelet.kubeReserved", {"cpu": "4"}, "0 millicores of CPU of g4dn.xlarge remain"),
+    # What the kubelet keeps, the servers of the pool lack.
+    (GPU, "pools.gpu.kubelet.systemReserved -> servers.triton-server.cpu", {"cpu": "3500m"}, "no g4dn.xlarge has 3 CPU"),
+    (GPU, "pools.gpu.kubelet.evictionHard -> servers.triton-server.memory", {"memory.available": "90%"}, "has 12 GiB"),
+    (GPU, "pools.gpu.kubelet.authentication", {"anonymous": {"enabled": True}}, "unknown key"),
+    (GPU, "pools.gpu.kubelet.authorization", {"mode": "AlwaysAllow"}, "unknown key"),
+    (GPU, "pools.gpu.kubelet.evictionSoft -> pools.gpu.kubelet", {"memory.available": "1Gi"}, "the same signals"),
+    (GPU, "pools.gpu.kubelet.imageGCLowThresholdPercent -> pools.gpu.kubelet", 90, "is below imageGCHighThresholdPercent"),
+    (GPU, "pools.gpu.kubelet.maxParallelImagePulls -> pools.gpu.kubelet", 4, "only if serializeImagePulls is false"),
+    (RAY, "pools.default.kubelet.nope", 3, "unknown key"),
+    # Karpenter has no such field.
+    (RAY, "pools.default.kubelet.registryPullQPS", 3, "unknown key"),
+]
+
+KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
+ADDRESSES: list[Row] = [
+    *((GPU, "network.cidr", f"{block}/16", "no host can have") for block in ("127.0.0.0", "169.254.0.0", "224.0.0.0", "0.0.0.0")),
+    (GPU, "cluster.endpoint.public_access_cidrs -> cluster.endpoint.public_access_cidrs[0]", ["10.0.0.0/8"], "is not public"),
+    (GPU, "cluster.endpoint.public_access_cidrs -> cluster.endpoint.public_access_cidrs[0]", ["2001:db8::/32"], "IPv6"),
+    (GPU, "cluster.endpoint.public_access_cidrs", ["203.0.113.7/32"], ""),
+]
+ARNS: list[Row] = [
+    (GPU, "kms_key_arn", "arn:aws:kms:us-west-2:123456789012:alias/x", "which an alias does not replace"),
+    (GPU, "kms_key_arn", "arn:aws:s3:::b", "the ARN of a KMS key"),
+    (GPU, "kms_key_arn", KEY, ""),
+    (GPU, "permissions_boundary_arn", "arn:aws:s3:::x", "the ARN of an IAM policy"),
+    (GPU, "permissions_boundary_arn", "arn:aws:iam::123456789012:policy/team/limits", ""),
+    (GPU, "cluster.admins -> cluster.admins[0]", ["arn:aws:iam::123456789012:role/*"], "the ARN of an IAM role"),
+    (GPU, "cluster.admins", ["arn:aws:iam::123456789012:role/team/admin"], ""),
+]
+SIZES: list[Row] = [
+    (RAY, "load_test.memory", "1", "a bare number as bytes"),
+    (RAY, "clients.open_webui.memory", "1", "a bare number as bytes"),
+    (RAY, "clients.open_webui.cpu", "0", "above none"),
+    (RAY, "load_test.volume_gib", 1000000, "less than or equal to 65536"),
+    (RAY, "clients.open_webui.volume_gib", 1000000, "less than or equal to 65536"),
+    (RAY, "observability.prometheus.volume_gib", 1000000, "less than or equal to 65536"),
+    (RAY, "pools.default.expire_after", "0s", "would replace nodes without end"),
+    (RAY, "pools.default.expire_after", "90m", ""),
+    (RAY, "pools.core.size", 0, "neither DNS nor any controller runs"),
+    (RAY, "pools.core.autoscaled -> pools.core.autoscaled.min", {"min": 0, "max": 3}, "remove the last node"),
+    (RAY, "cluster.addon_versions -> cluster.addon_versions.vpc-cni", {"vpc-cni": "latest"}, "v1.21.1-eksbuild.1"),
+    (RAY, "addons.addon_versions -> addons.addon_versions.coredns", {"coredns": "1.13"}, "v1.21.1-eksbuild.1"),
+]
+SYSTEM_FOLDERS = ("/var/lib/kubelet", "/etc/kubernetes", "/var/run/containerd", "/proc/sys", "/../..", "/mnt/../etc", "/mnt/a/..")
+HOST_PATHS: list[Row] = [
+    *((GPU, "servers.triton-server.cache.path", path, "below /data, /mnt, /srv or /var/cache") for path in SYSTEM_FOLDERS),
+    (GPU, "servers.triton-server.cache.path", "/mnt/k8s-disks/0/kubelet", "belongs to containerd and the kubelet"),
+    (GPU, "servers.triton-server.cache.path", "/mnt/models", ""),
+]
+
+NAMES: list[Row] = [
+    (GPU, "mirrors", {"public.ecr.aws": "https://reg.corp"}, "without a scheme"),
+    (GPU, "mirrors", {"public.ecr.aws": ""}, "'' is not a registry"),
+    (GPU, "mirrors", {"public.ecr.aws": "Reg.Corp/X"}, "in lower case"),
+    (GPU, "mirrors", {"public.ecr.aws": "reg corp"}, "'reg corp' is not a registry"),
+    (GPU, "mirrors", {"": "reg.corp"}, "'' is not a registry"),
+    (GPU, "mirrors", {"public.ecr.aws": "reg.corp:5000/a_b/c", "https://ray-project.github.io": "https://reg.corp/charts"}, ""),
+    (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 characters"),
+    (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
+    (GPU, "pools.gpu.extra_labels -> pools.gpu", {"team": ""}, "no label with an empty value: team"),
+    (GPU, "pools.gpu.extra_labels -> pools.gpu", {f"{'p' * 60}.example/team": "x"}, "at most 63 characters with their prefix"),
+]
+
+# A setting that only another one makes wrong: the change, and the key that is reported.
+OPT = {
+    "kind": "vllm",
+    "model": {"id": "facebook/opt-350m"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "gpu",
+    "tensor_parallel": 1,
+    "max_num_seqs": 32,
+    "max_model_len": 2048,
+}
+IDLE = {"servers": {"opt": {**OPT, "replicas": 0}}}
+ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
+PAIR_SPEC = {"kind": "disaggregated", "model": {"id": "unsloth/Llama-3.3-70B-Instruct"}, "pool": "trn2", "instances": 2}
+TOGETHER: list[Row] = [
+    (GPU, "cluster.endpoint -> cluster.endpoint.private", ONLY_US, "NET003"),
+    (GPU, "cluster.endpoint -> cluster.endpoint.private", {"private": False}, ""),
+    (GPU, "kms_key_arn", KEY.replace("us-west-2", "us-east-1"), "ARN001"),
+    (GPU, "kms_key_arn", KEY.replace("arn:aws:", "arn:aws-cn:"), "ARN001"),
+    (GPU, "cluster.admins -> cluster.admins[0]", ["arn:aws-cn:iam::123456789012:role/x"], "ARN001"),
+    (RAY, "load_test.input_tokens", {"mean": 4000}, "LT001"),
+    (RAY, "load_test.input_tokens", {"mean": 3800, "stddev": 0}, ""),
+    (GPU, "clients.triton.input_tokens", {"mean": 2000}, "LT001"),
+    (GPU, " -> servers.opt.replicas", {**IDLE, "load_test": {}}, "CLI001"),
+    (GPU, " -> servers.opt.replicas", {**IDLE, "clients": {"smoke_test": {}}}, "CLI001"),
+    (GPU, " -> servers.opt.replicas", IDLE, ""),
+    (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 10, "cpu": "16"}, "8 pods of 'llama3-70b (router)'"),
+    (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 2, "cpu": "16"}, ""),
+    (RAY, f"{RAY_SERVER}.head.memory -> pools.core.size", "100G", "1 pod of 'vllm-llama3-inf2 (head)'"),
+]
+
+
+@pytest.mark.parametrize("row", [*TOGETHER, *NAMES, *ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
+def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
+    stack, keys, value, says = row
+    key, _, reported = keys.partition(" -> ")
+    said = [fault.render() for fault in faults(stack, key, value) if format_path(fault.path) == (reported or key)]
+    assert any(says in text for text in said) if says else not said, said
+
+
+def faults(stack: str, key: str, value: Any) -> Any:
+    """Returns what is wrong with a shipped stack in which a key has another value."""
+    region, spec = shipped(stack)
+    spec = copy.deepcopy(spec)
+    change = value
+    for part in reversed(list(filter(None, key.split(".")))):
+        change = {part: change}
+    merge(spec, change)
+    try:
+        return check_spec(parse_stack(json.dumps(spec)), region).faults
+    except SpecError as error:
+        return error.faults
+
+
+@cache
+def shipped(stack: str) -> tuple[str, dict[str, Any]]:
+    config = yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]
+    return config["aws:region"], config["eks-inference:stack"]
