@@ -40,11 +40,13 @@ def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
 
 
 def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
-    """Judges a graph, as it is after all transforms."""
+    """Judges each cluster of a graph, as it is after all transforms. What belongs to no cluster is judged once."""
     from eks_inference_tools.reading.graph_facts import GraphFacts
+    from eks_inference_tools.reading.parts import parts
 
     rules = graph_rules()
-    return Verdict(rules, judged(rules, [GraphFacts(graph)]), silenced)
+    subjects = [GraphFacts(part.graph) for part in parts(graph)]
+    return Verdict(rules, tuple(dict.fromkeys(judged(rules, subjects))), silenced)
 
 
 def unknown_ids(silenced: Mapping[str, str]) -> Iterator[Fault]:
