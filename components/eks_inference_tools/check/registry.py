@@ -16,6 +16,7 @@ _MODULES = (
     "eks_inference_tools.check.aws_rules",
     "eks_inference_tools.check.chart_rules",
     "eks_inference_tools.check.cluster_object_rules",
+    "eks_inference_tools.check.cluster_rules",
     "eks_inference_tools.check.efa_rules",
     "eks_inference_tools.check.neuron_rules",
     "eks_inference_tools.check.node_group_rules",

@@ -4,18 +4,19 @@ Everything that asks what one cluster has looks at one part, so that two cluster
 A part has what belongs to its cluster and everything that belongs to none, such as networks, roles and buckets.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import yaml
 
 from eks_inference_tools.reading.clusters import cluster_resources
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import text, unique
+from stackgraph.graph.values import at, items, text, texts
 
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PROVIDER = "pulumi:providers:kubernetes"
-_NAMING = ("clusterName", "cluster")
-"""Properties of EKS resources that name their cluster."""
 _REACHING = ("kubeconfig", "context", "cluster", "clusterIdentifier")
 """Properties of a Kubernetes provider that say which cluster it reaches."""
 _FROM_OUTSIDE = "the cluster of the environment"
@@ -77,11 +78,12 @@ class _Homes:
 
     def _named(self, resource: Resource) -> str:
         """The cluster that an EKS resource names. Empty when it names none, or one that only a deployment knows."""
-        for key in _NAMING:
-            if urn := next((urn for urn in resource.property_dependencies.get(key, ()) if urn in self.made), ""):
-                return urn
         if not resource.type.startswith(("aws:eks/", "eks:")) or resource.urn in self.made:
             return ""
+        # Remote components of pulumi-eks take the cluster itself.
+        given = (*resource.property_dependencies.get("clusterName", ()), at(resource.inputs, "cluster", "resource"))
+        if urn := next((urn for urn in given if urn in self.made), ""):
+            return urn
         name = text(resource.inputs.get("clusterName"))
         candidates = [urn for urn, one in self.made.items() if _shown(urn, self.graph) == name]
         near = [urn for urn in candidates if self._region(self.made[urn]) == self._region(resource)]
@@ -98,12 +100,12 @@ class _Homes:
             return urns.pop()
         if provider.is_default_provider:
             return _FROM_OUTSIDE
-        settings = unique(text(provider.inputs.get(key)) for key in _REACHING)
+        said = set(_names(provider))
         names = {**{name: name for name in elsewhere}, **{_shown(urn, self.graph): urn for urn in self.made}}
-        named = [cluster for name, cluster in names.items() if any(_mentions(one, name) for one in settings)]
+        named = [cluster for name, cluster in names.items() if name in said]
         if len(named) == 1:
             return named[0]
-        known = settings and not any(map(is_token, settings))
+        known = any(_settings(provider)) and not any(map(is_token, _settings(provider)))
         same = (one for one in self.graph.of_type(_PROVIDER) if _settings(one) == _settings(provider))
         return next(same, provider).urn if known else provider.urn
 
@@ -121,7 +123,18 @@ def _settings(provider: Resource) -> list[str]:
     return [text(provider.inputs.get(key)) for key in _REACHING]
 
 
-def _mentions(setting: str, name: str) -> bool:
-    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", setting) is not None
-
-
+def _names(provider: Resource) -> Iterator[str]:
+    """The names of clusters in the settings of a provider. Contexts of EKS are names or ARNs."""
+    kubeconfig = provider.inputs.get("kubeconfig")
+    try:
+        # JSON is YAML; a path of a file is a text.
+        document = yaml.load(kubeconfig, Loader=_Loader) if isinstance(kubeconfig, str) else None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        document = None
+    words = [word for user in items(at(document, "users")) for word in texts(at(user, "user", "exec", "args"))]
+    given = [
+        *(text(provider.inputs.get(key)) for key in ("clusterIdentifier", "cluster", "context")),
+        text(at(document, "current-context")),
+        *(following for word, following in pairwise(words) if word in ("--cluster-name", "-i")),
+    ]
+    return (one.rpartition(":cluster/")[2] for one in given if one)
