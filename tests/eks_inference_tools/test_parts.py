@@ -132,7 +132,9 @@ def test_a_cluster_made_elsewhere_is_known_by_its_name():
 
 def test_the_only_provider_reaches_the_only_cluster():
     provider = reaching("default_4_1_0")
-    assert clusters_of(cluster(), provider, by(provider, "gp3"), node_group(clusterName="cluster")) == {"cluster": ["core", "gp3"]}
+    assert clusters_of(cluster(), provider, by(provider, "gp3"), node_group(clusterName="cluster")) == {
+        "cluster": ["core", "gp3"]
+    }
     assert clusters_of(provider, by(provider, "gp3"), addon("a", "blue")) == {"blue": ["a", "gp3"]}
 
 

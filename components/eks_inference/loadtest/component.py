@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pydantic import ValidationError
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
@@ -136,7 +135,7 @@ def _targets(
             continue
         try:
             tokenizer = spec.tokenizer or HubTokenizer(id=server.model_id)
-        except ValidationError:
+        except SpecError:
             message = f"server '{server_name}' gives its model a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue

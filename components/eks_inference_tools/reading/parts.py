@@ -55,7 +55,7 @@ def _shown(cluster: str, graph: Graph) -> str:
 
 
 class _Homes:
-    """Finds the clusters of resources. A cluster is the URN of its resource or provider, or its name when it is made elsewhere."""
+    """Finds the clusters of resources: the URN of a cluster or of its provider, or its name when it is made elsewhere."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
