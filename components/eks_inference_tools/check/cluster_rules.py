@@ -20,7 +20,8 @@ from eks_inference_tools.reading.scalars import is_true
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, table, text, texts
+from stackgraph.graph.values import at, grouped, items, table, text, texts
+from stackgraph.graph.wording import counted
 
 _AGENT = "eks-pod-identity-agent"
 
@@ -98,25 +99,25 @@ def _authentication_mode(cluster: Resource) -> str:
     source="AWS provider, region; StackSettings.region, from which zones, kubeconfig and endpoints follow",
 )
 def one_region(facts: GraphFacts) -> Iterator[Judgement]:
-    for subnet in facts.graph.of_type(SUBNET_TYPE):
-        zone = text(subnet.inputs.get("availabilityZoneId")) or text(subnet.inputs.get("availabilityZone"))
-        if not is_read(subnet):
-            yield from _same_region(facts, subnet, _region_of(subnet, facts), f"zone {zone}", _region_of_zone(zone))
+    subnets = [one for one in facts.graph.of_type(SUBNET_TYPE) if not is_read(one)]
+    found = grouped(((one.property_dependencies.get("vpcId"), one.provider, _region_of_zone(one)), one) for one in subnets)
+    for (_, _, other), inside in found.items():
+        what = f"{counted(len(inside), 'subnet')} ({', '.join(one.name for one in inside[:2])}{', …' if inside[2:] else ''})"
+        yield from _same(inside[0], _region_of(inside[0], facts), other, what, "zones")
     regions_of_cluster = {_region_of(one, facts) for one in facts.graph.resources if _is_of_eks(one)} - {""}
     for provider in facts.graph.of_type("pulumi:providers:kubernetes") if len(regions_of_cluster) == 1 else ():
         (region,) = regions_of_cluster
         asked = _region_of_token(provider.inputs.get("kubeconfig"))
-        yield from _same_region(facts, provider, region, "its kubeconfig", asked)
+        yield from _same(provider, region, asked, f"the cluster of provider {provider.name}", "kubeconfig")
 
 
-def _same_region(facts: GraphFacts, resource: Resource, region: str, what: str, other: str) -> Iterator[Judgement]:
+def _same(resource: Resource, region: str, other: str, what: str, whose: str) -> Iterator[Judgement]:
     if region and other:
-        title = f"{short_type(resource.type)} {resource.name}"
         yield Judgement(
             holds=region == other,
             path=(),
-            working=(f"{title}: {what} is in {other}; the AWS provider is for {region}",),
-            message=f"{title} is made in {region}, but {what} is in {other}",
+            working=(f"{what}: AWS provider for {region}; {whose} of {other}",),
+            message=f"the AWS provider makes {what} in {region}, with {whose} of {other}",
             given=other,
             allowed=region,
             resource=resource.urn,
@@ -134,12 +135,12 @@ def _region_of(resource: Resource, facts: GraphFacts) -> str:
     return "" if is_token(region) else region
 
 
-def _region_of_zone(zone: str) -> str:
-    """The region of a zone: us-west-2a by its name, usw2-az4 by the catalog. Empty when it is unknown."""
-    if named := re.fullmatch(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]", zone):
+def _region_of_zone(subnet: Resource) -> str:
+    """The region of a subnet's zone: us-west-2a by its name, usw2-az4 by the catalog. Empty when it is unknown."""
+    name, id_ = (text(subnet.inputs.get(key)) for key in ("availabilityZone", "availabilityZoneId"))
+    if named := re.fullmatch(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]", name):
         return named[1]
-    prefix, id_, _ = zone.partition("-az")
-    return _region_by_prefix().get(prefix, "") if id_ else ""
+    return _region_by_prefix().get(id_.partition("-az")[0], "")
 
 
 @cache

@@ -59,7 +59,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
 
     spec = stack.spec()
     findings = check_graph(graph, spec.silenced if spec else {}).findings
-    stopping = [problem(stack, finding) for finding in findings if finding.stops and spec]
+    stopping = [problem(stack, finding, graph) for finding in findings if finding.stops and spec]
     stopping += stack.problems(unknown_ids(spec.silenced)) if spec else []
     if stopping:
         raise ProblemsFound(stopping)

@@ -341,7 +341,7 @@ VECTORS = {
     "EKS003": Vector(
         lambda: subnet_in("usw2-az4"),
         lambda: subnet_in("use1-az4"),
-        "ec2.Subnet private is made in us-west-2, but zone use1-az4 is in us-east-1",
+        "the AWS provider makes 1 subnet (private) in us-west-2, with zones of us-east-1",
     ),
     "HEL001": Vector(
         lambda: graph(chart()),
