@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eks_inference_tools.check.registry import check_graph
+from eks_inference_tools.cli import main
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.overview import overview_of
-from eks_inference_tools.reading.parts import parts
+from eks_inference_tools.reading.parts import part_of, parts
+from eks_inference_tools.simulate.control_plane import toolchain
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import mapped
+from stackgraph.problems import ProblemsFound
 from vectors.graph import PREFIX, VECTORS, associated, cluster, graph, kubernetes, node_group, pods, resource, storage_class
 
 CLUSTER = "aws:eks/cluster:Cluster"
@@ -156,3 +160,29 @@ def test_clusters_of_one_name_in_two_regions_stay_apart():
         ]
     broken = [judgement.resource for id_, judgement in judged(program(halves)) if id_ == "EKS001" and not judgement.holds]
     assert [urn for urn in broken if "west" in urn] == broken != []
+
+
+# -- commands that look at one cluster -------------------------------------------------------------------------------------------
+
+
+def test_a_command_about_one_cluster_takes_the_named_one():
+    east, west = reaching("one", clusterIdentifier="blue"), reaching("other", clusterIdentifier="green")
+    both = graph(east, west, by(east, "gp2"), by(west, "gp3")).graph
+    with pytest.raises(ProblemsFound, match="the program has 2 clusters: name one\n    allowed: one, other"):
+        part_of(both, None)
+    with pytest.raises(ProblemsFound, match=r"no such cluster\n    given: onee\n .*\n    hint: did you mean 'one'"):
+        part_of(both, "onee")
+    assert {one.name for one in part_of(both, "one").resources} == {"one", "gp2"}
+    assert part_of(graph(east, by(east, "gp2")).graph, None).named("gp2")
+
+
+@pytest.mark.parametrize("command", ["verify", "simulate"])
+def test_commands_say_that_a_program_has_several_clusters(tmp_path, monkeypatch, capsys, command: str):
+    (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    provider = "pulumi_kubernetes.Provider(name, kubeconfig=name)"
+    (tmp_path / "__main__.py").write_text(f"import pulumi_kubernetes\nfor name in ('a', 'b'):\n    {provider}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))
+    assert main([command]) == 2
+    assert "error: --cluster: the program has 2 clusters: name one" in capsys.readouterr().err

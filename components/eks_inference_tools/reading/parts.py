@@ -10,10 +10,12 @@ from itertools import pairwise
 
 import yaml
 
+from eks_inference.faults import did_you_mean
 from eks_inference_tools.reading.clusters import cluster_resources
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, text, texts
+from stackgraph.problems import Problem, ProblemsFound
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PROVIDER = "pulumi:providers:kubernetes"
@@ -47,6 +49,23 @@ def parts(graph: Graph) -> tuple[Part, ...]:
         )
         for cluster in clusters
     )
+
+
+def part_of(graph: Graph, cluster: str | None) -> Graph:
+    """The part of the named cluster, for what looks at one cluster. ``cluster`` may be None when there is only one.
+
+    Raises ``ProblemsFound`` when there are several clusters and none is named, or none has the name.
+    """
+    found = parts(graph)
+    named = [part.graph for part in found if cluster in (None, part.cluster)]
+    if len(named) == 1:
+        return named[0]
+    names = sorted(part.cluster for part in found if part.cluster)
+    message = f"the program has {len(found)} clusters: name one" if cluster is None else "the program has no such cluster"
+    if len(named) > 1 and cluster:
+        message = f"the program has {len(named)} clusters of this name, and they cannot be told apart"
+    hint = did_you_mean(cluster or "", names)
+    raise ProblemsFound([Problem(message, key="--cluster", given=cluster or "", allowed=", ".join(names), hint=hint)])
 
 
 def _shown(cluster: str, graph: Graph) -> str:
