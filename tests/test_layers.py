@@ -24,14 +24,14 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 
 # The domains of eks_inference, from the ground up. Each may import those before it. docs/architecture.md has the same list.
 DOMAINS = (
-    *("catalog", "faults", "spec", "merge", "rules", "settings", "placement", "aws", "kubernetes", "network", "cluster", "pools"),
-    *("storage", "images", "accelerators", "observability", "scaling", "serving", "loadtest", "clients"),
-    *("stack", "server_assembly", "platform"),
+    *("catalog", "faults", "validation", "spec", "merge", "rules", "settings", "placement", "component", "aws", "kubernetes"),
+    *("network", "cluster", "pools", "storage", "images", "accelerators", "observability", "scaling", "serving", "loadtest"),
+    *("clients", "stack", "server_assembly", "platform"),
 )
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.
 PURE = re.compile(
-    r"eks_inference\.(catalog\b.*|faults|merge|rules|settings|spec|stack\.(?!outputs).*"
+    r"eks_inference\.(catalog\b.*|faults|merge|rules|settings|spec|validation|stack\.(?!outputs).*"
     r"|.*\.(\w+_)?(spec|plan|rules|facts|interfaces|memory|feasibility|judgements|quantity|flags))"
     r"|eks_inference\..*\.rules\..*"
 )

@@ -12,6 +12,7 @@ from eks_inference.aws import naming
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError, faults_under
 from eks_inference.loadtest.component import MAX_NAME_LENGTH as LOAD_TEST_NAME
 from eks_inference.loadtest.component import LoadTest
@@ -51,7 +52,7 @@ class _OnCorePool(TypedDict):
     opts: pulumi.ResourceOptions
 
 
-class InferencePlatform(pulumi.ComponentResource):
+class InferencePlatform(Component):
     """VPC, cluster, pools, accelerator support, model servers and observability of one stack.
 
     Other components of a program build on ``cluster`` (which can run pods), ``pools[name]`` and ``servers[name]``. ``outputs``

@@ -1,14 +1,39 @@
 """Settings given once for a whole stack that reach every resource: region, tags, permissions boundary, KMS key, mirrors."""
 
 import re
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
+from eks_inference.catalog.zones import regions
+from eks_inference.faults import Fault, did_you_mean
 from eks_inference.spec import KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 
 # distribution/reference, grammar: domain, port and path of a repository.
 _WORDS = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _REGISTRY = rf"{_WORDS}(:\d+)?(/{_WORDS})*/?"
+
+_DIRECTION = "(north|south)?(east|west)|north|south|central"
+_REGION = re.compile(rf"[a-z]{{2,4}}(-(gov|iso[a-z]?|[a-z]{{2}}))?-({_DIRECTION})-\d")
+"""How AWS names regions. New ones need no row of the catalog."""
+
+_APART = ("cn-", "eusc-", "us-gov-", "us-iso", "eu-iso")
+"""Regions of other partitions, which the catalog lacks (AWS General Reference, "ARN format")."""
+
+
+def region_fault(region: str, *, in_catalog: bool = False) -> Fault | None:
+    """Returns what is wrong with the name of a region. With ``in_catalog`` the region's zones have to be known as well."""
+    is_known = region in regions() or region.startswith(_APART) or not in_catalog
+    if _REGION.fullmatch(region) and is_known:
+        return None
+    message = "the catalog has no zones for this region" if _REGION.fullmatch(region) else "no AWS region has this name"
+    return Fault(("region",), message, region, ", ".join(regions()), did_you_mean(region, regions()))
+
+
+def _named_like_a_region(region: str) -> str:
+    if fault := region_fault(region):
+        raise ValueError("; ".join(filter(None, (fault.message, fault.hint))))
+    return region
 
 
 class SharedSettings(Spec):
@@ -46,7 +71,7 @@ class SharedSettings(Spec):
 class StackSettings(SharedSettings):
     """Settings that all components of a stack share. A component reads them from its handle (``cluster.settings``)."""
 
-    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="AWS region, e.g. us-west-2.")
+    region: Annotated[str, AfterValidator(_named_like_a_region)] = Field(description="AWS region, e.g. us-west-2.")
     profile: str | None = Field(default=None, description="AWS profile that kubectl and the kubeconfig use.")
 
     @property

@@ -4,28 +4,65 @@ A spec is plain data that decides the *shape* of a resource graph. It never hold
 only during a deployment enter a component through a handle (``ExistingVpc``, ``ExistingCluster``, ``SecretRef`` ...).
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Self, dataclass_transform
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from eks_inference.faults import Fault
+from eks_inference.faults import Fault, SpecError
+from eks_inference.validation import RULE_ID, faults_of
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class _FrozenModels(type(BaseModel)):
-    """Tells type checkers that specs are frozen, so that a subclass may narrow the type of an inherited field."""
+    """Tells type checkers that specs are frozen, so that a subclass may narrow the type of an inherited field.
+
+    Whoever makes a spec gets faults of ours. pydantic itself makes the specs inside of others without a call of the class.
+    """
+
+    if not TYPE_CHECKING:  # type checkers read a class that is called as its fields
+
+        def __call__(cls, *given: Any, **fields: Any) -> Any:
+            if given:
+                hint = "name each field: " + ", ".join(f"{name}=…" for name in cls.model_fields)
+                raise SpecError([Fault((), f"{cls.__name__} takes its fields by name", given=str(len(given)), hint=hint)])
+            with faults_of(lambda: fields, cls.model_json_schema):
+                return super().__call__(**fields)
 
 
 class Spec(BaseModel, metaclass=_FrozenModels):
-    """Frozen, and strict about unknown keys: a typo is an error with a key path, not a silently ignored setting."""
+    """Frozen, and strict about unknown keys: a typo is an error with a key path, not a silently ignored setting.
+
+    What makes a spec raises ``SpecError`` with every fault.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        with faults_of(lambda: obj, cls.model_json_schema):
+            return super().model_validate(obj, **options)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        with faults_of(lambda: json.loads(json_data), cls.model_json_schema):
+            return super().model_validate_json(json_data, **options)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Returns a copy with other values, which are validated like those of a new spec."""
+        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **(update or {})})
+
+    if not TYPE_CHECKING:  # type checkers know that specs are frozen
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            with faults_of(lambda: {name: value}, type(self).model_json_schema):
+                super().__setattr__(name, value)
 
 
 @dataclass(frozen=True)
@@ -113,7 +150,6 @@ PolicyArn = Annotated[
 VolumeGib = Annotated[int, Field(le=65536)]
 """Most that a gp3 volume can have (EBS user guide, "General Purpose SSD volumes")."""
 
-RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
 RuleId = Annotated[str, Field(pattern=RULE_ID, description="Id of a rule, e.g. NEU008.")]
 
 Reason = Annotated[str, Field(pattern=r"\S+\s+\S+", description="Why, in words: the report shows nothing else.")]

@@ -82,7 +82,10 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Suggests the closest choice or option when one is misspelt."""
+    """Takes no abbreviated options, and suggests the closest choice or option when one is misspelt."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Rejects unknown arguments itself, so that the error shows the usage of the command instead of the main parser's."""

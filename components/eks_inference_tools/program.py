@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
 from eks_inference_tools.presentation.progress import Progress
+from eks_inference_tools.program_faults import problems_of_program
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import Document, Project, StackConfig, find_project
@@ -56,14 +57,12 @@ class StackProgram:
         """Returns the rules that the stack silences, with the reasons. Raises ``ProblemsFound`` for another shape."""
         if spec or SILENCED_KEY not in self.config.values:
             return spec.silenced if spec else {}
-        from pydantic import ValidationError
-
         from eks_inference.settings import SharedSettings
 
         given = self.config.values[SILENCED_KEY]
         try:
             return SharedSettings.model_validate_json(f'{{"silenced": {given}}}').silenced
-        except ValidationError as error:
+        except SpecError as error:
             allowed = "an object: ids of rules, each with a reason of a few words, e.g. {AWS001: behind a VPN}"
             fault = Fault((), "not a list of silenced rules", given=given, allowed=allowed, config_key=SILENCED_KEY)
             raise ProblemsFound(self.problems([fault])) from error
@@ -101,10 +100,11 @@ class StackProgram:
         except ProgramError as error:
             if self.debug and error.__cause__ is not None:
                 traceback.print_exception(error.__cause__, file=sys.stderr)
-            faults = _faults(error)
-            if not faults:
-                raise
-            raise ProgramError(self.problems(faults)) from error
+            if faults := _faults_of_stack_file(error):
+                raise ProgramError(self.problems(faults)) from error
+            if isinstance(error.__cause__, SpecError):
+                raise ProgramError(problems_of_program(error.__cause__, self.project.root)) from error
+            raise
         for warning in self.config.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         return graph
@@ -120,7 +120,7 @@ class StackProgram:
             Problem(
                 fault.message,
                 file=self.document.shown,
-                line=self.document.line(("config",) if fault.config_key else ("config", STACK_KEY, *fault.path)),
+                line=self.document.line(("config", *((fault.config_key,) if fault.config_key else (STACK_KEY, *fault.path)))),
                 key=fault.config_key or format_path((STACK_KEY, *fault.path)),
                 given=fault.given,
                 allowed=fault.allowed,
@@ -171,9 +171,8 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
     return StackProgram(project, document, project.config(document, optional_secrets), debug)
 
 
-def _faults(error: BaseException) -> Sequence[Fault]:
-    """The faults of the stack object that caused an error. Empty when it has another cause."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, SpecError):
-        cause = cause.__cause__
-    return cause.faults if cause else ()
+def _faults_of_stack_file(error: ProgramError) -> Sequence[Fault]:
+    """The faults of the stack object that caused an error: those that ``InferencePlatform.from_config`` reports."""
+    reported = error.__cause__
+    faulty = reported.__cause__ if reported else None
+    return faulty.faults if isinstance(faulty, SpecError) and not isinstance(reported, SpecError) else ()

@@ -13,7 +13,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from catalog_rows import VERSIONS
 from eks_inference.catalog import versions
@@ -57,7 +56,7 @@ FULL = StackSettings.model_validate(
 
 def refusal_of(make: Callable[[], object]) -> str:
     """What the user reads when the spec is refused."""
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(SpecError) as caught:
         make()
     return str(caught.value)
 

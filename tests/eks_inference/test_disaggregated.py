@@ -20,10 +20,10 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from eks_inference.accelerators.efa.component import ExistingEfaPlugin
 from eks_inference.clients.chat import Chat, Question
+from eks_inference.faults import SpecError
 from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
@@ -103,7 +103,7 @@ def test_without_bucketing_no_bucket_is_named() -> None:
 
 
 def test_an_option_that_is_a_setting_is_not_an_extra_one() -> None:
-    with pytest.raises(ValidationError, match="seq-len, top-k are settings of their own"):
+    with pytest.raises(SpecError, match="seq-len, top-k are settings of their own"):
         spec_of(compile={"extra_args": {"top-k": 1, "seq-len": 4}})
     assert "--skip-warmup" in artifact.compile_flags(spec_of(compile={"extra_args": {"skip-warmup": True}}))
 

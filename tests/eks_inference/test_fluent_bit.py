@@ -18,9 +18,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from eks_inference.catalog import versions
+from eks_inference.faults import SpecError
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.fluent_bit import FluentBit
 from eks_inference.observability.spec import FluentBitSpec, ObservabilitySpec
@@ -70,7 +70,7 @@ def test_not_unless_asked_for() -> None:
     ("key", "value"), [("retention_days", 2), ("retention_days", 0), ("log_group", "a b"), ("log_group", "")]
 )
 def test_values_that_cloudwatch_refuses_are_refused(key: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=key):
+    with pytest.raises(SpecError, match=key):
         FluentBitSpec.model_validate({key: value})
 
 

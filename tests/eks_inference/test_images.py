@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from eks_inference.catalog import versions
 from eks_inference.catalog.engines import engine, engines
+from eks_inference.faults import SpecError
 from eks_inference.images import dockerfile, plan
 from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage, ServerImage
@@ -98,7 +99,7 @@ def tag_of(**keys: Any) -> str:
 
 
 def refusal_of(**keys: Any) -> str:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(SpecError) as caught:
         spec_of(**keys)
     return str(caught.value)
 
@@ -113,7 +114,7 @@ def test_a_path_in_the_place_of_a_dockerfile_is_refused():
 
 def test_files_that_no_config_map_takes_are_refused():
     assert "files: " in refusal_of(dockerfile=SMALL, files={"big.txt": "x" * 1_000_000})
-    assert "string_pattern_mismatch" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
+    assert "should match pattern" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
     assert "goes into 'dockerfile'" in refusal_of(dockerfile=SMALL, files={"Dockerfile": SMALL})
 
 

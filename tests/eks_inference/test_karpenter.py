@@ -8,7 +8,6 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
@@ -123,7 +122,7 @@ def statements(documents: Iterable[iam.Document]) -> list[iam.Statement]:
 
 
 def refusal_of(make: Callable[[], object]) -> str:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(SpecError) as caught:
         make()
     return str(caught.value)
 

@@ -19,11 +19,12 @@ from eks_inference.serving.kinds import KINDS
 from eks_inference.serving.ray_serve.plan import worker_resources
 from eks_inference.serving.ray_serve.protection import quota as ray_quota
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
-from eks_inference.serving.shape import RENAMED, ReplicatedServerSpec
+from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import register_kind
+from eks_inference.validation import RENAMED
 from graphs import children_of, of_kind
 from plain_stack import PLAIN, STACK, plain_kind
 from servers import SMALL

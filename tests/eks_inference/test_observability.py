@@ -6,12 +6,12 @@ from typing import Any
 
 import pulumi
 import pytest
-from pydantic import ValidationError
 
 from catalog_rows import VERSIONS
 from eks_inference.catalog import versions
 from eks_inference.cluster.component import ClusterAddons
 from eks_inference.cluster.spec import ClusterAddonsSpec
+from eks_inference.faults import SpecError
 from eks_inference.observability import plan
 from eks_inference.observability.component import CloudWatchObservability
 from eks_inference.observability.spec import CloudWatchSpec, ObservabilitySpec
@@ -73,12 +73,12 @@ def test_an_empty_section_is_enough_to_ask() -> None:
 
 @pytest.mark.parametrize("version", ["latest", "6.6.0", "v6.6.0", "v6.6-eksbuild.1"])
 def test_what_is_not_an_exact_addon_version_is_refused(version: str) -> None:
-    with pytest.raises(ValidationError, match="addon_version"):
+    with pytest.raises(SpecError, match="addon_version"):
         cloudwatch_spec(addon_version=version)
 
 
 def test_a_misspelt_key_is_refused() -> None:
-    with pytest.raises(ValidationError, match="cloud_watch"):
+    with pytest.raises(SpecError, match="cloud_watch"):
         ObservabilitySpec.model_validate({"cloud_watch": {}})
 
 

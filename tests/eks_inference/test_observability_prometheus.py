@@ -7,9 +7,9 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from eks_inference.catalog import versions
+from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.handle import ExistingPrometheus, Metrics
@@ -99,7 +99,7 @@ def test_no_prometheus_unless_asked_for() -> None:
     ("key", "value"), [("scrape_interval_seconds", 10), ("retention_days", 0), ("volume_gib", 1), ("namespace", "Monitoring")]
 )
 def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=key):
+    with pytest.raises(SpecError, match=key):
         PrometheusSpec.model_validate({key: value})
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from catalog_rows import VERSIONS
 from eks_inference.aws import iam, naming
@@ -45,7 +45,7 @@ def managed(*types: str, **given: Any) -> ManagedPoolSpec:
 
 def refusal_of(make: Callable[[], object]) -> str:
     """What the user reads when the spec is refused."""
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(SpecError) as caught:
         make()
     return str(caught.value)
 
@@ -68,9 +68,9 @@ def test_every_field_is_documented():
 
 def test_a_misspelt_instance_type_is_refused_once_with_the_nearest():
     refusal = refusal_of(lambda: managed("inf2.8xlage"))
-    assert "instance_types.0" in refusal
+    assert refusal.startswith("instance_types[0]: ")
     assert "instance type 'inf2.8xlage' is not in the catalog; nearest: inf2.8xlarge" in refusal
-    assert refusal.startswith("1 validation error")
+    assert "\n" not in refusal
 
 
 def test_a_pool_without_instance_types_is_refused():

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import find_model
 from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.faults import SpecError
 from eks_inference.loadtest import rules as load_test_rules
 from eks_inference.loadtest.facts import LoadTestFacts
 from eks_inference.loadtest.spec import LoadTestSpec
@@ -340,11 +341,11 @@ def test_names_that_are_not_in_the_catalog(given: dict[str, str], rule: Any, say
     ],
 )
 def test_amazon_linux_2_is_refused_by_its_rule(ami: dict[str, str]) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(SpecError) as caught:
         ManagedPoolSpec.model_validate({"instance_types": ["inf2.xlarge"], "size": 1, "ami": ami})
-    (error,) = caught.value.errors()
-    assert error["type"] == neuron_rules.AMAZON_LINUX_2.id
-    assert "{kind: release}, which is AL2023" in error["msg"]
+    (fault,) = caught.value.faults
+    assert fault.rule == neuron_rules.AMAZON_LINUX_2.id
+    assert "{kind: release}, which is AL2023" in fault.message
 
 
 SERVING = [one for one in engines().values() if one.standalone and not one.retired]

@@ -10,8 +10,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
+from eks_inference.faults import SpecError
 from eks_inference.serving import ray_serve
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
@@ -169,7 +170,7 @@ def test_a_cache_on_a_volume_for_one_worker_is_of_the_default_storage_class() ->
 
 
 def test_several_workers_share_a_volume_only_where_they_can() -> None:
-    with pytest.raises(ValidationError, match="3 pods cannot share a volume of the default storage class"):
+    with pytest.raises(SpecError, match="3 pods cannot share a volume of the default storage class"):
         spec_of(SMALL | {"compile_cache": {"kind": "volume"}})
     graph = cached({"kind": "volume", "storage_class": "efs"})
     (claim,) = of_kind(graph, "PersistentVolumeClaim")
@@ -240,7 +241,7 @@ def test_a_model_without_a_kind_is_of_the_hub() -> None:
     ],
 )
 def test_a_wrong_source_is_refused(model: dict) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         spec_of(SMALL | {"model": model})
 
 

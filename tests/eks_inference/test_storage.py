@@ -58,11 +58,11 @@ def test_the_sizes_of_lustre(gib: int) -> None:
 
 @pytest.mark.parametrize(("gib", "next_one"), [(1199, 1200), (1201, 2400), (3600, 4800), (0, 1200)])
 def test_another_size_is_refused_by_rule_and_with_the_next_one(gib: int, next_one: int) -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(SpecError) as refused:
         LustreStoreSpec(kind="fsx_lustre", size_gib=gib)
-    (error,) = refused.value.errors()
-    assert error["type"] == rules.LUSTRE_SIZES.id
-    assert error["msg"].endswith(f"choose {next_one}")
+    (fault,) = refused.value.faults
+    assert fault.rule == rules.LUSTRE_SIZES.id
+    assert fault.message.endswith(f"choose {next_one}")
 
 
 # -- specs ----------------------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from eks_inference.clients import triton_client_plan as plan
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.clients.triton_client_spec import TritonClientSpec
+from eks_inference.faults import SpecError
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.spec import TritonServerSpec
 from golden import assert_golden
@@ -102,14 +102,14 @@ def test_the_deadline_covers_every_measurement() -> None:
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
-        ({"users": [8, 8]}, r"users\n.*has an entry twice: 8, 8"),
+        ({"users": [8, 8]}, "users: has an entry twice: 8, 8"),
         ({"users": []}, "at least 1 item"),
         ({"prompts": ["two\nlines"]}, "String should match pattern"),
-        ({"concurrency": [8]}, "Extra inputs are not permitted"),
+        ({"concurrency": [8]}, "unknown key"),
     ],
 )
 def test_a_wrong_spec_says_why(keys: dict, complaint: str) -> None:
-    with pytest.raises(ValidationError, match=complaint):
+    with pytest.raises(SpecError, match=complaint):
         TritonClientSpec.model_validate(keys)
 
 

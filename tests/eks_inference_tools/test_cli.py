@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, recorded
-from eks_inference_tools.cli import main
+from eks_inference_tools.cli import COMMANDS, main, parser
 
 COMMAND = [sys.executable, "-m", "eks_inference_tools"]
 STACK = "inf2-llama3"
@@ -164,3 +164,49 @@ def test_results_of_load_tests_are_reported(tmp_path):
     assert main(["loadtest", "report", str(data / "aiperf-0.13.0.json"), "--format", "html", "-o", str(page)]) == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert main(["loadtest", "report", "absent.json"]) == 2
+
+
+# -- what is given is taken as it is, or refused ---------------------------------------------------------------------------------
+
+
+def options_of(command: str) -> list[str]:
+    (commands,) = [one for one in parser([command])._actions if one.choices]
+    return [option for option in commands.choices[command]._option_string_actions if option.startswith("--")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_option_can_be_abbreviated(command: str):
+    for option in options_of(command):
+        with pytest.raises(SystemExit) as ended:
+            main([command, option[:-1], "1"])
+        assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--wait", "-1"], "not a number of seconds from 0 to 999999: -1"),
+        (["--wait", "nan"], "not a number of seconds from 0 to 999999: nan"),
+        (["--timeout", "0"], "0 seconds leave no time for an answer"),
+    ],
+)
+def test_chat_takes_only_times_that_can_be(given: list[str], says: str, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["chat", *given])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("also", [[STACK], ["--explain", "NEU008"]])
+def test_the_list_of_rules_takes_nothing_else(also: list[str], capsys):
+    assert main(["check", "--rules", *also]) == 2
+    assert "error: --rules: takes nothing else\n    given: " + also[0] in capsys.readouterr().err
+
+
+def test_no_rule_is_counted_of_a_stack_that_cannot_be_read(tmp_path, monkeypatch, capsys):
+    (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {'eks-inference:stack': {nam: x}}\n")
+    (tmp_path / "__main__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(["check"]) == 2
+    assert capsys.readouterr().out.splitlines()[-2] == "dev: refused: 3 errors, 0 warnings"

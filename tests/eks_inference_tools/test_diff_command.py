@@ -203,7 +203,7 @@ def test_a_revision_without_a_project_says_so_for_every_stack(repo, capsys):
 def test_unknown_and_missing_revisions(repo, capsys, tmp_path, monkeypatch):
     code, _, err = diff(capsys, "--base", "no-such-branch")
     assert code == 2
-    assert "unknown revision" in err
+    assert "error: --base: unknown revision" in err
     assert "no-such-branch" in err
     repo.commit("second")
     shallow = tmp_path / "shallow"

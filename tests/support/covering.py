@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from eks_inference.catalog import zones
 from eks_inference.catalog.engines import engines
@@ -141,7 +140,7 @@ def _taken(stack: dict[str, Any], region: str) -> dict[str, Any] | None:
         # parse_stack explains what it refuses, which takes fifty times as long.
         StackSpec.model_validate_json(text, strict=True)
         spec = parse_stack(text)
-    except (ValidationError, SpecError):
+    except SpecError:
         return None
     faults = check_spec(spec, region).faults
     rules = {fault.rule: REASON for fault in faults}

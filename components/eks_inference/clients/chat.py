@@ -281,11 +281,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to ask (default: the first one the server lists)")
     parser.add_argument("--prompt", metavar="TEXT", help="what to ask (default: three examples)")
     parser.add_argument("--no-stream", action="store_true", help="let every answer come whole")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=600, help="longest silence (default: %(default)s)")
-    parser.add_argument(
-        "--wait", metavar="SECONDS", type=float, default=0, help="how long to wait for a server that starts (default: not at all)"
-    )
+    parser.add_argument("--timeout", metavar="SECONDS", type=_above_0, default=600, help="longest silence (default: %(default)s)")
+    waiting = "how long to wait for a server that starts (default: not at all)"
+    parser.add_argument("--wait", metavar="SECONDS", type=_seconds, default=0, help=waiting)
     parser.set_defaults(run=run)
+
+
+def _seconds(given: str) -> float:
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    # Sockets take no longer timeouts.
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"not a number of seconds from 0 to 999999: {given}")
+    return seconds
+
+
+def _above_0(given: str) -> float:
+    if seconds := _seconds(given):
+        return seconds
+    raise argparse.ArgumentTypeError("0 seconds leave no time for an answer; give more")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -335,7 +351,7 @@ def _tell(reason: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """As a script of its own, without the library."""
-    parser = argparse.ArgumentParser(prog="chat", description="Ask a server with an OpenAI API.")
+    parser = argparse.ArgumentParser(prog="chat", description="Ask a server with an OpenAI API.", allow_abbrev=False)
     configure(parser)
     options = parser.parse_args(arguments)
     return options.run(options)

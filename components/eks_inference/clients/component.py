@@ -10,6 +10,7 @@ from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
@@ -20,7 +21,7 @@ from eks_inference.serving.handle import ModelServer
 from eks_inference.spec import dns_label_faults
 
 
-class OpenWebUI(pulumi.ComponentResource):
+class OpenWebUI(Component):
     """Builds Open WebUI, a browser chat with the models of ``servers``.
 
     It creates a namespace with Pod Security "restricted", a NetworkPolicy (no ingress; egress only to the cluster's DNS and to
@@ -116,7 +117,7 @@ class OpenWebUI(pulumi.ComponentResource):
         self.register_outputs({"namespace": spec.namespace, "portForwardCommand": self.port_forward_command})
 
 
-class SmokeTest(pulumi.ComponentResource):
+class SmokeTest(Component):
     """Asks a model server three questions from inside the cluster: a plain one, one with parameters, and a streamed one.
 
     Builds a namespace that has the name of the component and Pod Security "restricted", a NetworkPolicy (egress only to the

@@ -9,6 +9,7 @@ from eks_inference.clients import triton_client_plan as plan
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.loadtest import client_plan
 from eks_inference.placement import Placement
@@ -21,7 +22,7 @@ from eks_inference.spec import dns_label_faults
 MAX_NAME_LENGTH = 40
 
 
-class TritonClient(pulumi.ComponentResource):
+class TritonClient(Component):
     """Sends 20 prompts to a Triton server over gRPC (container ``test``), then measures it with genai-perf (container ``perf``).
 
     ``name`` is a DNS label of at most 40 characters. The component builds a namespace (Pod Security "restricted"), a

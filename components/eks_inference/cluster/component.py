@@ -15,13 +15,14 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 
 
-class EksCluster(pulumi.ComponentResource):
+class EksCluster(Component):
     """An EKS control plane and the add-ons that nodes need before they join: pod network, service network, Pod Identity.
 
     ``name`` is also the name of the cluster in AWS. The component is itself a ``Cluster``, on which pools are built. Components
@@ -143,7 +144,7 @@ class EksCluster(pulumi.ComponentResource):
         )
 
 
-class ClusterAddons(pulumi.ComponentResource):
+class ClusterAddons(Component):
     """The add-ons with Deployments: CoreDNS, the EBS CSI driver with a default storage class, metrics-server.
 
     ``core`` is a placement on a pool without taints. The add-ons depend on its nodes: while their pods are pending, EKS reports

@@ -11,6 +11,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
+from eks_inference.component import Component
 from eks_inference.faults import SpecError
 from eks_inference.images import dockerfile, plan
 from eks_inference.images.spec import InClusterImage
@@ -18,7 +19,7 @@ from eks_inference.kubernetes.network_policy import network_policy
 from eks_inference.placement import Placement
 
 
-class ImageBuild(pulumi.ComponentResource):
+class ImageBuild(Component):
     """Builds an image from a Dockerfile by a Job in the cluster. ``reference`` resolves once the image can be pulled.
 
     Creates an ECR repository (immutable tags, scan on push, the stack's KMS key if there is one) with its lifecycle policy, and a

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pydantic import ValidationError
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
@@ -23,7 +23,7 @@ from eks_inference.spec import dns_label_faults
 MAX_NAME_LENGTH = 40
 
 
-class LoadTest(pulumi.ComponentResource):
+class LoadTest(Component):
     """Runs GuideLLM against the endpoints of model servers, as a Job that keeps its results.
 
     ``name`` prefixes the name of every object: a DNS label of at most 40 characters. The component builds the namespace (Pod
@@ -136,7 +136,7 @@ def _targets(
             continue
         try:
             tokenizer = spec.tokenizer or HubTokenizer(id=server.model_id)
-        except ValidationError:
+        except SpecError:
             message = f"server '{server_name}' gives its model a name that is no repository of the Hub"
             faults.append(Fault(("tokenizer",), message, given=server.model_id, hint="name the tokenizer's repository"))
             continue

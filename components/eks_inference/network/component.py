@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from eks_inference.component import Component
 from eks_inference.network.flow_logs import flow_logs
 from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
@@ -17,7 +18,7 @@ _SERVICES: dict[Endpoint, tuple[str, ...]] = {"ecr": ("ecr.api", "ecr.dkr")}
 """The AWS services of endpoints that stand for several; every other endpoint has the name of its service."""
 
 
-class Vpc(pulumi.ComponentResource):
+class Vpc(Component):
     """A VPC with subnets, an internet gateway, NAT gateways and endpoints as specified; implements ``Network``.
 
     Every private subnet has its own route table, so a change of ``nat`` between single and per zone rewrites routes and moves no

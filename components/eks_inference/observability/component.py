@@ -8,11 +8,12 @@ from eks_inference.aws import iam
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.pod_identity import pod_role
+from eks_inference.component import Component
 from eks_inference.observability import plan
 from eks_inference.observability.spec import CloudWatchSpec
 
 
-class CloudWatchObservability(pulumi.ComponentResource):
+class CloudWatchObservability(Component):
     """CloudWatch Container Insights and container logs: the EKS add-on amazon-cloudwatch-observability and its role.
 
     Its DaemonSets run on every node and tolerate all taints; on Neuron and NVIDIA nodes they also report devices. Application

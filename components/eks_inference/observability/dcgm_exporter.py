@@ -6,13 +6,14 @@ import pulumi
 
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.catalog import versions
+from eks_inference.component import Component
 from eks_inference.observability import dcgm_exporter_plan as plan
 from eks_inference.observability.device_exporter import device_exporter
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.spec import DcgmExporterSpec
 
 
-class DcgmExporter(pulumi.ComponentResource):
+class DcgmExporter(Component):
     """NVIDIA's DCGM exporter on every node with GPUs: GPU metrics on port 9400.
 
     Creates a namespace, the DaemonSet ``dcgm-exporter``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the labels

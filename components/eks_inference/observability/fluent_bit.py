@@ -11,12 +11,13 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.spec import FluentBitSpec
 
 
-class FluentBit(pulumi.ComponentResource):
+class FluentBit(Component):
     """Fluent Bit on every node: sends all container logs to one CloudWatch log group, with one stream per container.
 
     The group is ``/aws/eks/<cluster>/workload`` and a stream is ``<namespace>.<pod>.<container>``, as in the source system. An

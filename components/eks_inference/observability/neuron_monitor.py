@@ -6,6 +6,7 @@ import pulumi
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
 from eks_inference.catalog import versions
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import addresses, allow_to
 from eks_inference.observability import neuron_monitor_plan as plan
 from eks_inference.observability.device_exporter import device_exporter
@@ -13,7 +14,7 @@ from eks_inference.observability.handle import Metrics
 from eks_inference.observability.spec import NeuronMonitorSpec
 
 
-class NeuronMonitor(pulumi.ComponentResource):
+class NeuronMonitor(Component):
     """The Neuron monitor on every node with Neuron devices: core utilization, device memory, executions and errors, on port 8000.
 
     Creates a namespace, the DaemonSet ``neuron-monitor``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the

@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef
@@ -17,7 +18,7 @@ from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.placement import Placement
 
 
-class PrometheusStack(pulumi.ComponentResource):
+class PrometheusStack(Component):
     """Prometheus with its operator, Grafana, kube-state-metrics and node exporters, from the chart kube-prometheus-stack.
 
     Prometheus selects every PodMonitor, ServiceMonitor and Probe of the cluster. The component adds to the chart: Grafana
@@ -143,7 +144,7 @@ class PrometheusStack(pulumi.ComponentResource):
         return rules, kuberay
 
 
-class ServerMetrics(pulumi.ComponentResource):
+class ServerMetrics(Component):
     """Makes Prometheus scrape a model server on Ray: PodMonitors for its head (with the autoscaler) and its workers.
 
     They are in the server's namespace, which has no other Ray pods, and add the labels ``server`` (the server's name),
@@ -178,7 +179,7 @@ class ServerMetrics(pulumi.ComponentResource):
         self.register_outputs({"namespace": server.namespace})
 
 
-class VllmMetrics(pulumi.ComponentResource):
+class VllmMetrics(Component):
     """Makes Prometheus scrape a server that runs vLLM without Ray: a PodMonitor for its pods, and a NetworkPolicy for access.
 
     They are in the server's namespace and add the label ``server``; the label ``job`` is ``<namespace>/vllm`` or

@@ -12,6 +12,7 @@ from eks_inference.aws import iam, naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import chart_values
 from eks_inference.placement import Placement
@@ -40,7 +41,7 @@ class ExistingKarpenter:
     ready: Sequence[pulumi.Resource] = ()
 
 
-class Karpenter(pulumi.ComponentResource):
+class Karpenter(Component):
     """The controller on the core pool, its Pod Identity role, the role of its nodes, and the queue of interruption events.
 
     ``placement`` must be on a pool that Karpenter does not manage. There are two charts, one for the custom resource definitions

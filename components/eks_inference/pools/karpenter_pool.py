@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan, plan
@@ -14,7 +15,7 @@ from eks_inference.pools.karpenter import NodeAutoscaler
 from eks_inference.pools.spec import KarpenterPoolSpec
 
 
-class KarpenterPool(pulumi.ComponentResource):
+class KarpenterPool(Component):
     """One EC2NodeClass and one NodePool, both named after the pool.
 
     ``pool`` is also the value of the label that placements select; it defaults to ``name``. Nodes start in the private subnets of

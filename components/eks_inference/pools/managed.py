@@ -8,6 +8,7 @@ import pulumi_aws as aws
 
 from eks_inference.aws import naming
 from eks_inference.cluster.handle import Cluster
+from eks_inference.component import Component
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.pools import plan
@@ -17,7 +18,7 @@ from eks_inference.pools.node_role import node_role
 from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
 
 
-class ManagedPool(pulumi.ComponentResource):
+class ManagedPool(Component):
     """Node role, launch template and managed node group, in the private subnets of the chosen zones.
 
     ``pool`` is the value of the label that placements select; it defaults to ``name``. Nodes get the cluster security group from

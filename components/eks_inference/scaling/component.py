@@ -7,13 +7,14 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.scaling import plan
 from eks_inference.scaling.handle import Backend, QueriedMetrics, ScaledServer
 from eks_inference.scaling.spec import AutoscalerSpec, KedaSpec
 
 
-class Autoscaler(pulumi.ComponentResource):
+class Autoscaler(Component):
     """Scales a server: a KEDA ScaledObject or a HorizontalPodAutoscaler, depending on ``spec.kind``.
 
     The object is in the server's namespace and has the Deployment's name. It owns the pod count: the Deployment must not set

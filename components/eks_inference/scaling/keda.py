@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.merge import chart_values
 from eks_inference.observability.prometheus import PrometheusStack
@@ -30,7 +31,7 @@ _IMAGES = {
 }
 
 
-class Keda(pulumi.ComponentResource):
+class Keda(Component):
     """KEDA with its CustomResourceDefinitions, from its chart, on the nodes of ``placement`` (the core pool).
 
     Creates a namespace with Pod Security "restricted" and one Helm release. A NetworkPolicy closes ingress except for the two

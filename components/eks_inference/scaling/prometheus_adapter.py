@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.merge import chart_values
@@ -27,7 +28,7 @@ PORT = 6443
 _IMAGE = "registry.k8s.io/prometheus-adapter/prometheus-adapter"
 
 
-class PrometheusAdapter(pulumi.ComponentResource):
+class PrometheusAdapter(Component):
     """prometheus-adapter, from its chart, in the namespace of Prometheus and on the nodes of ``placement`` (the core pool).
 
     It serves only custom.metrics.k8s.io, with our rules instead of the chart's: the source system's

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.pod_security import Level
@@ -115,7 +116,7 @@ def vllm_api_key(
     return secret_env("VLLM_API_KEY", secret), made
 
 
-class ReplicatedServer(pulumi.ComponentResource):
+class ReplicatedServer(Component):
     """Everything about a server of equal pods that does not depend on its engine.
 
     The constructor checks name, image and rules, creates the namespace and the service account, and sets the attributes that

@@ -26,9 +26,6 @@ from eks_inference.storage.spec import FileSystem
 Operator = Literal["kuberay", "leader_worker_set"]
 """Controllers that some kinds of servers need, and that a stack installs once."""
 
-RENAMED = {"gpus": "devices", "engine_args": "extra_args"}
-"""Old names of fields, and their current names."""
-
 
 @dataclass(frozen=True)
 class PoolChoice:

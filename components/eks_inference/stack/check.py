@@ -1,11 +1,12 @@
 """Runs the rules on a stack's spec."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from eks_inference.faults import Fault
+from eks_inference.faults import Fault, SpecError
 from eks_inference.rules import Finding, Judgement, NotJudged, Rule, judged, left_open
+from eks_inference.settings import region_fault
 from eks_inference.stack import registry
 from eks_inference.stack.facts import stack_facts
 from eks_inference.stack.spec import StackSpec
@@ -58,7 +59,10 @@ class Verdict:
 
 
 def check_spec(spec: StackSpec, region: str) -> Verdict:
-    """Returns the verdict of the rules that need only the spec."""
+    """Returns the verdict of the rules that need only the spec. Raises ``SpecError`` for a region that cannot be."""
+    # Without the region no rule about zones can judge. A region that the catalog lacks needs zone_ids.
+    if fault := region_fault(region, in_catalog=not spec.network.zone_ids):
+        raise SpecError([replace(fault, config_key="aws:region")])
     rules = registry.spec_rules()
     subjects = tuple(stack_facts(spec, region))
     return Verdict(rules, judged(rules, subjects), spec.silenced, subjects)

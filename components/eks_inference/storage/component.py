@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
 from eks_inference.rules import refuse
@@ -20,7 +21,7 @@ from eks_inference.storage.rules import subnets_where_it_is
 from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, StoreSpec
 
 
-class FileSystemDriver(pulumi.ComponentResource):
+class FileSystemDriver(Component):
     """The CSI driver of one kind of shared file system, as an EKS add-on. One per cluster serves any number of stores.
 
     It mounts existing file systems and has no permission to create any. Raises ``KeyError`` when the catalog has no version of
@@ -44,7 +45,7 @@ class FileSystemDriver(pulumi.ComponentResource):
         self.register_outputs({"driver": plan.DRIVERS[file_system]})
 
 
-class SharedStore(pulumi.ComponentResource):
+class SharedStore(Component):
     """A file system with a security group that admits only the cluster's nodes. The component is itself a ``Store``.
 
     EFS: encrypted, elastic throughput, a mount target in every zone of the private subnets, and an access point that assigns all

@@ -52,7 +52,7 @@ def _document(report: StackReport) -> dict[str, Any]:
                 "rule": finding.rule.id,
                 "severity": finding.severity,
                 "silenced": finding.reason or None,
-                **_problem(problem(report.program, finding)),
+                **_problem(problem(report.program, finding, report.graph)),
             }
             for finding in verdict.findings
         ],

@@ -16,6 +16,7 @@ _MODULES = (
     "eks_inference_tools.check.aws_rules",
     "eks_inference_tools.check.chart_rules",
     "eks_inference_tools.check.cluster_object_rules",
+    "eks_inference_tools.check.cluster_rules",
     "eks_inference_tools.check.door_rules",
     "eks_inference_tools.check.efa_rules",
     "eks_inference_tools.check.limit_rules",
@@ -42,12 +43,13 @@ def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
 
 
 def check_graph(graph: "Graph", silenced: Mapping[str, str]) -> Verdict:
-    """Judges a graph, as it is after all transforms."""
+    """Judges each cluster of a graph, as it is after all transforms. What belongs to no cluster is judged once."""
     from eks_inference_tools.reading.graph_facts import GraphFacts
+    from eks_inference_tools.reading.parts import parts
 
     rules = graph_rules()
-    facts = GraphFacts(graph)
-    return Verdict(rules, judged(rules, [facts]), silenced, (facts,))
+    subjects = tuple(GraphFacts(part.graph) for part in parts(graph))
+    return Verdict(rules, tuple(dict.fromkeys(judged(rules, subjects))), silenced, subjects)
 
 
 def unknown_ids(silenced: Mapping[str, str], *, config_key: str = "") -> Iterator[Fault]:

@@ -1,15 +1,20 @@
 """Judges one stack by all rules."""
 
+import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eks_inference.faults import Fault
+import eks_inference
+from eks_inference.faults import Fault, SpecError
 from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph, unknown_ids
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
 from stackgraph.problems import Problem, ProblemsFound
+
+if TYPE_CHECKING:
+    from stackgraph.graph.document import Graph
 
 _NO_STACK_OBJECT = NotJudged(
     path=(),
@@ -29,6 +34,8 @@ class StackReport:
     refusals: tuple[Problem, ...] = ()
     spec: StackSpec | None = None
     """None: the program has no stack object, or it cannot be read."""
+    graph: "Graph | None" = None
+    """What was recorded; None of a stack that was refused before."""
 
     @property
     def stopped(self) -> bool:
@@ -69,7 +76,10 @@ def judge(program: StackProgram) -> StackReport:
     except ProblemsFound as error:
         return StackReport(program, Verdict((), (), {}), error.problems)
     region = program.config.values.get(REGION_KEY)
-    verdict = check_spec(spec, region) if spec and region else Verdict((), (), silenced)
+    try:
+        verdict = check_spec(spec, region) if spec and region else Verdict((), (), silenced)
+    except SpecError as error:
+        return StackReport(program, Verdict((), (), silenced), tuple(program.problems(error.faults)), spec)
     unknown = tuple(program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY)))
     if verdict.faults or unknown:
         return StackReport(program, verdict, unknown, spec)
@@ -77,14 +87,28 @@ def judge(program: StackProgram) -> StackReport:
         graph = program.record()
     except ProblemsFound as error:
         return StackReport(program, verdict, error.problems, spec)
-    return StackReport(program, verdict + check_graph(graph, silenced), spec=spec)
+    return StackReport(program, verdict + check_graph(graph, silenced), spec=spec, graph=graph)
 
 
-def problem(program: StackProgram, finding: Finding) -> Problem:
-    """A finding as a problem with its place: a line of the stack file, or a resource."""
+def problem(program: StackProgram, finding: Finding, graph: "Graph | None") -> Problem:
+    """A finding as a problem with its place: a line of the stack file, or a resource and the line of a program that makes it."""
     found = program.problems([finding.fault])[0]
     urn = finding.judgement.resource
-    return replace(found, file="", line=0, key=short_name(urn)) if urn else found
+    if not urn:
+        return found
+    file, _, line = _source(urn, graph).rpartition(":")
+    return replace(found, file=file, line=int(line or 0), key=short_name(urn))
+
+
+def _source(urn: str, graph: "Graph | None") -> str:
+    """``file:line`` of the program that made a resource, by itself or by a component of ours. Empty when the library did."""
+    resource = graph.by_urn.get(urn) if graph else None
+    while graph and resource and (not resource.source or resource.source.startswith(_LIBRARY)):
+        resource = graph.by_urn.get(resource.parent)
+    return resource.source if resource else ""
+
+
+_LIBRARY = f"{eks_inference.__name__}{os.sep}"
 
 
 def open_question(program: StackProgram, each: NotJudged) -> Problem:

@@ -50,9 +50,9 @@ def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[Rend
 
 def _lines(report: StackReport) -> Iterator[RenderableType]:
     program, verdict = report.program, report.verdict
-    broken = [finding for finding in verdict.findings if not finding.reason]
-    errors = [*report.refusals, *(problem(program, each) for each in broken if each.severity == "error"), *report.unknown]
-    warnings = [problem(program, each) for each in broken if each.severity == "warning"]
+    broken = [(one.severity, problem(program, one, report.graph)) for one in verdict.findings if not one.reason]
+    errors = [*report.refusals, *(each for severity, each in broken if severity == "error"), *report.unknown]
+    warnings = [each for severity, each in broken if severity == "warning"]
     silenced = [finding for finding in verdict.findings if finding.reason]
     for severity, style, problems in (("error", "red", errors), ("warning", "yellow", warnings)):
         for each in problems:
@@ -60,7 +60,7 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
             first.stylize(style, 0, len(severity))
             yield from (first, *further)
     for each in silenced:
-        shown = problem(program, each)
+        shown = problem(program, each, report.graph)
         place = f"{shown.file}:{shown.line}: " if shown.file else ""
         yield words(f"silenced: {place}{shown.key}: {each.rule.id}: {shown.message}")
         yield words(f"    reason: {each.reason}")
@@ -75,5 +75,6 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
         state.append("; not judged: " + "; ".join(f"{', '.join(each.what)} of {each.of}" for each in report.not_judged))
     counts = [counted(len(errors), "error"), counted(len(warnings), "warning")]
     counts += [f"{len(silenced)} silenced"] if silenced else []
-    applies = f": {', '.join(counts)}; {applied} of {len(verdict.rules)} rules apply"
-    yield from (words(f"{program.stack}: ").append_text(state).append(applies), "")
+    # No rule judges a stack that cannot be read.
+    applies = f"; {applied} of {len(verdict.rules)} rules apply" if verdict.rules else ""
+    yield from (words(f"{program.stack}: ").append_text(state).append(f": {', '.join(counts)}{applies}"), "")

@@ -29,12 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import colour, write
+    from stackgraph.problems import Problem, ProblemsFound
 
     if options.format == "json":
         from eks_inference_tools.check import document as view
     else:
         from eks_inference_tools.check import text as view
     if options.rules:
+        if given := [*options.stacks, *(["--explain"] if options.explain else [])]:
+            hint = "--rules lists the rules of all stacks; --explain RULE STACK shows one of a stack"
+            raise ProblemsFound([Problem("takes nothing else", key="--rules", given=" ".join(given), hint=hint)])
         write(view.rule_list(), options.output)
         return 0
     explained = _rule(options.explain) if options.explain else None
@@ -61,7 +65,7 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     spec = stack.spec()
     silenced = stack.silenced(spec)
     findings = check_graph(graph, silenced).findings
-    stopping = [problem(stack, finding) for finding in findings if finding.stops]
+    stopping = [problem(stack, finding, graph) for finding in findings if finding.stops]
     stopping += stack.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
     if stopping:
         raise ProblemsFound(stopping)

@@ -26,6 +26,11 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.cluster``, for commands that look at one cluster of a program."""
+    parser.add_argument("--cluster", metavar="NAME", help="a cluster of the program (default: the only one)")
+
+
 def add_document(parser: argparse.ArgumentParser, formats: Sequence[str] = ()) -> None:
     """Adds ``options.format``, by default the first of ``formats``, and ``options.output``, None for standard output."""
     if formats:

@@ -6,7 +6,7 @@ Exit code 1: the autoscaler missed a target. Exit code 2: the simulation itself 
 import argparse
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_document, add_program, add_stack, output_file
+from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack, output_file
 
 if TYPE_CHECKING:
     from eks_inference_tools.simulate.replay.samples import Sample
@@ -22,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_stack(parser)
     add_program(parser)
+    add_cluster(parser)
     add_document(parser, ("text", "json"))
     parser.add_argument("--plot", metavar="FILE.svg", type=output_file, help="also plot users, queue times and pods")
 
@@ -30,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import json_text, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
+    from eks_inference_tools.reading.parts import part_of
     from eks_inference_tools.simulate.control_plane.toolchain import installed
     from eks_inference_tools.simulate.replay.judge import judge
     from eks_inference_tools.simulate.replay.model import fitted, predictions, rows
@@ -39,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.replay.subject import subject_of
     from eks_inference_tools.simulate.replay.text import render_text
 
-    graph = program(options.stack, options.program, debug=options.debug).record()
+    graph = part_of(program(options.stack, options.program, debug=options.debug).record(), options.cluster)
     subject = subject_of(graph)
     limits, source = subject.limits, rows()
     model = fitted(source, limits.target)

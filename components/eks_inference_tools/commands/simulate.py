@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_document, add_program, add_stack
+from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack
 from eks_inference_tools.interrupts import ending_cleanly
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_stack(parser)
     add_program(parser)
+    add_cluster(parser)
     parser.add_argument(
         "--scale",
         metavar="NAMESPACE/NAME=N",
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
+    from eks_inference_tools.reading.parts import part_of
     from eks_inference_tools.simulate.control_plane.control_plane import TOOLS
     from eks_inference_tools.simulate.control_plane.toolchain import DEFINITIONS, installed
     from eks_inference_tools.simulate.document import render_json
@@ -55,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)
-    graph = stack.record()
+    graph = part_of(stack.record(), options.cluster)
     replicas = _wanted(options.scale, graph)
     with (
         ending_cleanly(),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_document, add_program, add_stack
+from eks_inference_tools.commands.options import add_cluster, add_document, add_program, add_stack
 
 if TYPE_CHECKING:
     from eks_inference_tools.reading.expected import Expected
@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_stack(parser)
     add_program(parser)
+    add_cluster(parser)
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="default: KUBECONFIG, or ~/.kube/config")
     parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig (default: its current one)")
     parser.add_argument(
@@ -46,12 +47,14 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.progress import Progress
     from eks_inference_tools.program import program
     from eks_inference_tools.reading.expected import expected_of
+    from eks_inference_tools.reading.parts import part_of
     from eks_inference_tools.verify.cluster_api import Kubectl
     from eks_inference_tools.verify.report import render_json
     from eks_inference_tools.verify.text import render_text
     from eks_inference_tools.verify.verdicts import overall
 
-    expected = expected_of(program(options.stack, options.program, debug=options.debug).record())
+    graph = program(options.stack, options.program, debug=options.debug).record()
+    expected = expected_of(part_of(graph, options.cluster))
     kubectl = Kubectl(kubeconfig=options.kubeconfig, context=options.context, access_command=expected.access_command)
     context = kubectl.check_cluster(expected.cluster)
     resources = expected.resources()

@@ -33,8 +33,8 @@ def compare(
     project = project_in(program)
     repo = repository(project.root)
     folder = project.root.resolve().relative_to(repo.root)
-    newer = repo.resolve(head) if head else repo.working_tree()
-    older = repo.resolve(base) if base else _default_base(repo, newer)
+    newer = repo.resolve(head, "--head") if head else repo.working_tree()
+    older = repo.resolve(base, "--base") if base else _default_base(repo, newer)
     with contextlib.ExitStack() as cleanup:
         sides = []
         for revision in (older, newer):

@@ -22,8 +22,11 @@ class Repository:
 
     root: Path
 
-    def resolve(self, name: str) -> Revision:
-        """The commit of a revision. If it is unknown, raises ``ProblemsFound`` with a hint how to fetch it."""
+    def resolve(self, name: str, option: str = "") -> Revision:
+        """The commit of a revision, which the user named by ``option``.
+
+        If it is unknown, raises ``ProblemsFound`` with a hint how to fetch it.
+        """
         if commit := self._output("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"):
             return Revision(name, commit)
         remote, _, branch = name.partition("/")
@@ -31,7 +34,7 @@ class Repository:
         hint = f"try `{fetch}`, or see `git log --oneline --all`"
         if self._output("rev-parse", "--is-shallow-repository") == "true":
             hint = "the clone is shallow and may lack the commit: git fetch --unshallow (actions/checkout: fetch-depth: 0)"
-        raise ProblemsFound([Problem("unknown revision", key="revision", given=name, hint=hint)])
+        raise ProblemsFound([Problem("unknown revision", key=option, given=name, hint=hint)])
 
     def working_tree(self) -> Revision:
         """The working tree, with the commit that is checked out."""

@@ -209,6 +209,31 @@ def ingress_rule(port: int, source: str) -> Resource:
     return resource("aws:ec2/securityGroupRule:SecurityGroupRule", "rule", inputs)
 
 
+def associated(*beside: Resource) -> GraphFacts:
+    """Returns a cluster whose pods get a role by Pod Identity, and resources beside it."""
+    given = {"clusterName": "cluster", "namespace": WHERE, "serviceAccount": "server"}
+    return graph(cluster(), resource("aws:eks/podIdentityAssociation:PodIdentityAssociation", "identity", given), *beside)
+
+
+def addon(name: str) -> Resource:
+    return resource("aws:eks/addon:Addon", name, {"clusterName": "cluster", "addonName": name})
+
+
+def with_entry(mode: str | None) -> GraphFacts:
+    """Returns a cluster with an access entry and this authentication mode."""
+    made = cluster()
+    inputs = {**made.inputs, "accessConfig": {"authenticationMode": mode}}
+    entry = resource("aws:eks/accessEntry:AccessEntry", "admins", {"clusterName": "cluster"})
+    return graph(resource(made.type, made.name, inputs), entry)
+
+
+def subnet_in(zone: str) -> GraphFacts:
+    """Returns a subnet in a zone, whose AWS provider is for us-west-2."""
+    provider = resource("pulumi:providers:aws", "west", {"region": "us-west-2"})
+    subnet = resource("aws:ec2/subnet:Subnet", "private", {"availabilityZoneId": zone}, provider=provider.urn)
+    return graph(provider, subnet)
+
+
 BLOCK_TEMPLATE = {
     "instanceType": "trn2.48xlarge",
     "instanceMarketOptions": {"marketType": "capacity-block"},
@@ -321,6 +346,21 @@ VECTORS = {
         lambda: graph(ray_service()),
         lambda: graph(ray_service(headService={"metadata": {"name": "vllm"}})),
         "RayService app/llama: it sets the name of its head Service",
+    ),
+    "EKS001": Vector(
+        lambda: associated(addon("eks-pod-identity-agent")),
+        lambda: associated(addon("vpc-cni")),
+        "identity gives app/server a role, but its cluster has no add-on eks-pod-identity-agent",
+    ),
+    "EKS002": Vector(
+        lambda: with_entry("API_AND_CONFIG_MAP"),
+        lambda: with_entry(None),
+        "EKS refuses eks.AccessEntry admins: the authentication mode of cluster cluster is CONFIG_MAP",
+    ),
+    "EKS003": Vector(
+        lambda: subnet_in("usw2-az4"),
+        lambda: subnet_in("use1-az4"),
+        "the AWS provider makes 1 subnet (private) in us-west-2, with zones of us-east-1",
     ),
     "HEL001": Vector(
         lambda: graph(chart()),

@@ -11,6 +11,7 @@ from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE, d
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 
 
 class EfaDevices(Protocol):
@@ -27,7 +28,7 @@ class ExistingEfaPlugin:
     ready: Sequence[pulumi.Resource] = ()
 
 
-class EfaPlugin(pulumi.ComponentResource):
+class EfaPlugin(Component):
     """The EFA device plugin: makes ``vpc.amazonaws.com/efa`` a resource of every node with EFA interfaces.
 
     Creates the DaemonSet ``aws-efa-k8s-device-plugin`` in ``kube-system``. It runs on every instance type of the catalog with EFA

@@ -12,10 +12,11 @@ from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.placement import Placement
 
 
-class NeuronPlugin(pulumi.ComponentResource):
+class NeuronPlugin(Component):
     """The Neuron device plugin: makes ``aws.amazon.com/neuron`` a resource of every Neuron node.
 
     Creates a ServiceAccount, a ClusterRole with its binding, and the DaemonSet ``neuron-device-plugin`` in ``kube-system``. It
@@ -42,7 +43,7 @@ class NeuronPlugin(pulumi.ComponentResource):
         self.register_outputs({"resourceName": DEVICE_RESOURCE})
 
 
-class NeuronScheduler(pulumi.ComponentResource):
+class NeuronScheduler(Component):
     """Allocates contiguous Neuron devices: the scheduler extension and a second kube-scheduler that consults it.
 
     Creates, in ``kube-system`` and on the nodes of ``placement`` (the core pool): the extension ``k8s-neuron-scheduler``

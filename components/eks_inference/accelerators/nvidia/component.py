@@ -10,9 +10,10 @@ from eks_inference.accelerators.nvidia.spec import NvidiaSpec
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 
 
-class NvidiaDevicePlugin(pulumi.ComponentResource):
+class NvidiaDevicePlugin(Component):
     """The NVIDIA device plugin: makes ``nvidia.com/gpu`` a resource of every node with GPUs.
 
     Creates the DaemonSet ``nvidia-device-plugin`` in ``kube-system``. It runs on every GPU instance type of the catalog and

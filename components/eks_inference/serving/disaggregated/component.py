@@ -10,6 +10,7 @@ from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import VllmMetrics
@@ -30,7 +31,7 @@ from eks_inference.storage.handle import Store
 _REPORT_SECONDS = 60
 
 
-class DisaggregatedPair(pulumi.ComponentResource):
+class DisaggregatedPair(Component):
     """Builds vLLM on Trn2 as a prefill and decode pair with an OpenAI API at ``endpoint``, or its baseline: one server instead.
 
     ``name`` prefixes the name of every object: a DNS label of at most 40 characters. The component creates the namespace (Pod

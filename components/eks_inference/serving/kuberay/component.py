@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from, network_policy
 from eks_inference.merge import chart_values
 from eks_inference.placement import Placement
@@ -17,7 +18,7 @@ RELEASE = "kuberay-operator"
 METRICS_PORT = 8080
 
 
-class KubeRayOperator(pulumi.ComponentResource):
+class KubeRayOperator(Component):
     """The KubeRay operator and its custom resource definitions (RayCluster, RayJob, RayService ...), from its chart.
 
     Creates a namespace with Pod Security "restricted", a NetworkPolicy and one Helm release on ``placement``, the core pool. The

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, network_policy
 from eks_inference.placement import Placement
 
@@ -17,7 +18,7 @@ WEBHOOK_PORT = 9443
 """Port on which the API server has LeaderWorkerSets validated."""
 
 
-class LeaderWorkerSetController(pulumi.ComponentResource):
+class LeaderWorkerSetController(Component):
     """The LeaderWorkerSet controller and its custom resource definitions, from its chart, on the core pool (``placement``).
 
     Creates the namespace ``lws-system`` with Pod Security "restricted", a NetworkPolicy (ingress to the webhooks only, egress to

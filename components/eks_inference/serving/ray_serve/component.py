@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus import ServerMetrics
@@ -24,7 +25,7 @@ from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
 
 
-class RayServeVllm(pulumi.ComponentResource):
+class RayServeVllm(Component):
     """Builds vLLM on Neuron devices behind Ray Serve, with an OpenAI API at ``endpoint``.
 
     ``name`` is also the name of the RayService: a DNS label of at most 47 characters. The component creates a namespace (Pod

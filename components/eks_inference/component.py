@@ -1,0 +1,142 @@
+"""The base of all components: arguments of a wrong type are faults, before anything is registered."""
+
+import inspect
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, Literal, Protocol, Self, Union, get_args, get_origin
+
+import pulumi
+
+from eks_inference.faults import Fault, SpecError, did_you_mean
+from eks_inference.placement import Placement
+from eks_inference.spec import Spec
+
+
+class Component(pulumi.ComponentResource):
+    """A component that compares its arguments with the annotations of its constructor. Raises ``SpecError`` with every fault.
+
+    It does so before the constructor is called: a frame around the constructor would become the place of the resource in graphs.
+    """
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if faults := list(_argument_faults(cls.__init__, given, named)):
+            raise SpecError(faults)
+        return super().__new__(cls)
+
+
+@cache
+def _signature(constructor: Any) -> inspect.Signature:
+    found = inspect.signature(constructor)
+    return found.replace(parameters=list(found.parameters.values())[1:])
+
+
+def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Iterator[Fault]:
+    parameters = _signature(constructor).parameters
+    if any(one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters.values()):
+        return
+    in_order = [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    if len(given) > len(in_order):
+        others = ", ".join(f"{name}=…" for name in parameters if name not in in_order)
+        shown = ", ".join(map(_shown, given[len(in_order) :]))
+        yield Fault((), f"only {' and '.join(in_order)} come by position", given=shown, hint=f"pass by name: {others}")
+    arguments = dict(zip(in_order, given, strict=False)) | dict(named)
+    for name, value in arguments.items():
+        if name in parameters:
+            yield from _type_faults((name,), value, parameters[name].annotation)
+        else:
+            hint = did_you_mean(name, parameters, cutoff=0.5)
+            yield Fault((name,), "unknown argument", given=_shown(value), allowed=", ".join(parameters), hint=hint)
+    for name, one in parameters.items():
+        if name not in arguments and one.default is one.empty:
+            yield Fault((name,), "this argument is required and missing", allowed=_named(one.annotation))
+
+
+def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iterator[Fault]:
+    if _fits(value, expected):
+        return
+    if isinstance(value, get_origin(expected) or ()):
+        for key, one, inner in _inside(value, expected):
+            yield from _type_faults((*path, key), one, inner)
+        return
+    members = _members(expected)
+    specs = [one for one in members if isinstance(one, type) and issubclass(one, Spec)]
+    hint = ""
+    if Placement in members and callable(getattr(value, "placement", None)):
+        hint = "a placement is one instance type of a pool: pass pool.placement(), or pool.placement('<instance type>')"
+    elif isinstance(value, Mapping) and specs:
+        hint = f"pass {specs[0].__name__}(…) with these fields"
+        try:
+            specs[0].model_validate(value)
+        except SpecError as error:
+            yield from (replace(fault, path=(*path, *fault.path)) for fault in error.faults)
+    elif lacking := [one for each in members if _is_protocol(each) for one in _lacking(value, each)]:
+        hint = f"it lacks {', '.join(dict.fromkeys(lacking))}"
+    yield Fault(path, "the argument has a wrong type", given=_shown(value), allowed=_named(expected), hint=hint)
+
+
+def _fits(value: Any, expected: Any) -> bool:
+    """Whether a value has the type of an annotation. A Protocol is met by what has its members; what is no type is met by all."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if expected is None or expected is types.NoneType:
+        return value is None
+    if origin is Annotated:
+        return _fits(value, arguments[0])
+    if origin is Literal:
+        return value in arguments
+    if _is_protocol(expected):
+        return not isinstance(value, pulumi.Output) and not any(_lacking(value, expected))
+    if isinstance(origin, type):
+        return isinstance(value, origin) and all(_fits(one, inner) for _, one, inner in _inside(value, expected))
+    if expected is float:
+        return isinstance(value, int | float)
+    return isinstance(value, expected) if isinstance(expected, type) else True
+
+
+def _inside(value: Any, expected: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """What a collection holds: key or position, value, and the annotation of the value."""
+    arguments = get_args(expected)
+    if isinstance(value, Mapping) and len(arguments) == 2:
+        yield from ((str(key), one, arguments[1]) for key, one in value.items())
+    elif isinstance(value, Sequence) and not isinstance(value, str) and arguments:
+        yield from ((position, one, arguments[0]) for position, one in enumerate(value))
+
+
+def _is_protocol(expected: Any) -> bool:
+    return isinstance(expected, type) and getattr(expected, "_is_protocol", False) and expected is not Protocol
+
+
+@cache
+def _protocol_members(expected: type) -> tuple[str, ...]:
+    bases = [one for one in expected.__mro__ if getattr(one, "_is_protocol", False)]
+    return tuple(
+        sorted({name for one in bases for name in (*vars(one), *vars(one).get("__annotations__", ())) if name[0] != "_"})
+    )
+
+
+def _lacking(value: Any, expected: type) -> Iterator[str]:
+    return (name for name in _protocol_members(expected) if not hasattr(value, name))
+
+
+def _members(expected: Any) -> tuple[Any, ...]:
+    return get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,)
+
+
+def _named(expected: Any) -> str:
+    """The name of a type, in words."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if origin is Literal:
+        return ", ".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        return ", ".join(dict.fromkeys(_named(one) for one in arguments if one is not types.NoneType))
+    name = getattr(expected, "__name__", str(expected))
+    return f"{name} of {_named(arguments[-1])}" if arguments else name
+
+
+def _shown(value: Any) -> str:
+    """A value without what it holds, which may be secret: its type, and its name in Pulumi where it is a resource."""
+    name = getattr(value, "_name", "") if isinstance(value, pulumi.Resource) else ""
+    return f"{type(value).__name__} '{name}'" if name else "None" if value is None else type(value).__name__

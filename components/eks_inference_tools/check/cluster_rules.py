@@ -1,0 +1,159 @@
+"""Rules EKS… about what a cluster needs for the resources that refer to it, and about its region.
+
+Add-ons and authentication are known only of clusters that the graph makes.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from eks_inference.catalog.zones import region_zone_ids, regions
+from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.addons import addons
+from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.machines import SUBNET_TYPE
+from eks_inference_tools.reading.scalars import is_true
+from stackgraph.graph.describe import short_type
+from stackgraph.graph.document import Resource, is_read
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import at, grouped, items, table, text, texts
+from stackgraph.graph.wording import counted
+
+_AGENT = "eks-pod-identity-agent"
+
+
+@rule(
+    "EKS001",
+    "A cluster whose pods get roles by Pod Identity runs the agent for it.",
+    fix=f"install the add-on {_AGENT} on the cluster",
+    source="EKS user guide, Set up the Amazon EKS Pod Identity Agent; Auto Mode contains it",
+)
+def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
+    installed = [*(one.resource for one in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
+    # An add-on whose name is unknown may be the agent.
+    found = [one.name for one in installed if (name := one.inputs.get("addonName")) == _AGENT or is_token(name)]
+    found += [f"chart {chart.resource.name}" for chart in facts.charts if chart.name == _AGENT]
+    found += [f"Auto Mode of {one.name}" for one in facts.clusters if _is_auto(one)]
+    for association in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation") if facts.clusters else ():
+        account = f"{text(association.inputs.get('namespace'))}/{text(association.inputs.get('serviceAccount'))}"
+        yield Judgement(
+            holds=bool(found),
+            path=(),
+            working=(f"{association.name}: {account} gets its role from {', '.join(found) or 'nothing: there is no agent'}",),
+            message=f"{association.name} gives {account} a role, but its cluster has no add-on {_AGENT}: its pods get no role",
+            given="no agent",
+            allowed=_AGENT,
+            resource=association.urn,
+        )
+
+
+def _is_auto(cluster: Resource) -> bool:
+    return is_true(at(cluster.inputs, "autoMode" if cluster.type == REMOTE_CLUSTER_TYPE else "computeConfig", "enabled"))
+
+
+@rule(
+    "EKS002",
+    "A cluster with access entries authenticates by them.",
+    fix="set the authentication mode to API_AND_CONFIG_MAP or API; it cannot be changed back",
+    source="EKS user guide, Change authentication mode; EKS API, CreateAccessConfigRequest: CONFIG_MAP is the default",
+)
+def access_entries_are_read(facts: GraphFacts) -> Iterator[Judgement]:
+    modes = {cluster.urn: _authentication_mode(cluster) for cluster in facts.clusters}
+    if len(modes) != 1 or any(map(is_token, modes.values())):
+        return
+    ((urn, mode),) = modes.items()
+    cluster = facts.graph.by_urn[urn]
+    entries = [(one, f"{short_type(one.type)} {one.name}") for type_ in _ENTRIES for one in facts.graph.of_type(type_)]
+    entries += [(cluster, f"its access entry {text(key)}") for key in table(cluster.inputs.get("accessEntries"))]
+    for entry, title in entries:
+        if is_read(entry):
+            continue
+        yield Judgement(
+            holds=mode.startswith("API"),
+            path=(),
+            working=(f"{title}: cluster {cluster.name} authenticates by {mode or 'CONFIG_MAP (the default)'}",),
+            message=f"EKS refuses {title}: the authentication mode of cluster {cluster.name} is CONFIG_MAP",
+            given=mode or "no authentication mode",
+            allowed="API_AND_CONFIG_MAP, API",
+            resource=entry.urn,
+        )
+
+
+_ENTRIES = ("aws:eks/accessEntry:AccessEntry", "aws:eks/accessPolicyAssociation:AccessPolicyAssociation")
+
+
+def _authentication_mode(cluster: Resource) -> str:
+    """Its authentication mode. Empty when it has none; Auto Mode needs access entries, and EKS refuses it otherwise."""
+    given = cluster.inputs if cluster.type == REMOTE_CLUSTER_TYPE else cluster.inputs.get("accessConfig")
+    return text(at(given, "authenticationMode")) or ("API (Auto Mode)" if _is_auto(cluster) else "")
+
+
+@rule(
+    "EKS003",
+    "A region that is given twice is the same region.",
+    fix="give settings, zones and provider the same region",
+    source="AWS provider, region; StackSettings.region, from which zones, kubeconfig and endpoints follow",
+)
+def one_region(facts: GraphFacts) -> Iterator[Judgement]:
+    subnets = [one for one in facts.graph.of_type(SUBNET_TYPE) if not is_read(one)]
+    found = grouped(((one.property_dependencies.get("vpcId"), one.provider, _region_of_zone(one)), one) for one in subnets)
+    for (_, _, other), inside in found.items():
+        what = f"{counted(len(inside), 'subnet')} ({', '.join(one.name for one in inside[:2])}{', …' if inside[2:] else ''})"
+        yield from _same(inside[0], _region_of(inside[0], facts), other, what, "zones")
+    regions_of_cluster = {_region_of(one, facts) for one in facts.graph.resources if _is_of_eks(one)} - {""}
+    for provider in facts.graph.of_type("pulumi:providers:kubernetes") if len(regions_of_cluster) == 1 else ():
+        (region,) = regions_of_cluster
+        asked = _region_of_token(provider.inputs.get("kubeconfig"))
+        yield from _same(provider, region, asked, f"the cluster of provider {provider.name}", "kubeconfig")
+
+
+def _same(resource: Resource, region: str, other: str, what: str, whose: str) -> Iterator[Judgement]:
+    if region and other:
+        yield Judgement(
+            holds=region == other,
+            path=(),
+            working=(f"{what}: AWS provider for {region}; {whose} of {other}",),
+            message=f"the AWS provider makes {what} in {region}, with {whose} of {other}",
+            given=other,
+            allowed=region,
+            resource=resource.urn,
+        )
+
+
+def _is_of_eks(resource: Resource) -> bool:
+    return resource.type.startswith("aws:eks/") and not is_read(resource)
+
+
+def _region_of(resource: Resource, facts: GraphFacts) -> str:
+    """The region of a resource: its own, else its provider's. Empty when unknown."""
+    provider = facts.graph.by_urn.get(resource.provider)
+    region = text(resource.inputs.get("region")) or (text(provider.inputs.get("region")) if provider else "")
+    return "" if is_token(region) else region
+
+
+def _region_of_zone(subnet: Resource) -> str:
+    """The region of a subnet's zone: us-west-2a by its name, usw2-az4 by the catalog. Empty when it is unknown."""
+    name, id_ = (text(subnet.inputs.get(key)) for key in ("availabilityZone", "availabilityZoneId"))
+    if named := re.fullmatch(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]", name):
+        return named[1]
+    return _region_by_prefix().get(id_.partition("-az")[0], "")
+
+
+@cache
+def _region_by_prefix() -> dict[str, str]:
+    return {zone.partition("-az")[0]: region for region in regions() for zone in region_zone_ids(region)[:1]}
+
+
+def _region_of_token(kubeconfig: Any) -> str:
+    """The region of which a kubeconfig in JSON asks for a token. Empty when it asks for none, or is no JSON."""
+    try:
+        users = items(at(json.loads(text(kubeconfig) or "{}"), "users"))
+    except (ValueError, RecursionError):
+        return ""
+    words = [word for user in users for word in texts(at(user, "user", "exec", "args"))]
+    found = {following for word, following in pairwise(words) if word == "--region"}
+    return found.pop() if len(found) == 1 else ""

@@ -1,0 +1,188 @@
+"""Two of everything in one program: what is judged and shown of it is the union of what each alone gives."""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eks_inference_tools.check.registry import check_graph
+from eks_inference_tools.cli import main
+from eks_inference_tools.reading.graph_facts import GraphFacts
+from eks_inference_tools.reading.overview import overview_of
+from eks_inference_tools.reading.parts import part_of, parts
+from eks_inference_tools.simulate.control_plane import toolchain
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.values import mapped
+from stackgraph.problems import ProblemsFound
+from vectors.graph import PREFIX, VECTORS, associated, cluster, graph, kubernetes, node_group, pods, resource, storage_class
+
+CLUSTER = "aws:eks/cluster:Cluster"
+REGIONS = {"east": "us-east-1", "west": "us-west-2"}
+
+
+def side(which: str, facts: GraphFacts) -> list[Resource]:
+    """The resources of a graph as one half of a program: inside a component, by providers of this half, for its own cluster."""
+
+    def urn(given: str) -> str:
+        return given.replace(PREFIX, f"{PREFIX}team:index:{which}$")
+
+    made = [one.urn for one in facts.graph.resources if one.type == CLUSTER]
+    aws, reached = urn(f"{PREFIX}pulumi:providers:aws::p"), urn(f"{PREFIX}pulumi:providers:kubernetes::p")
+    how: dict[str, Any] = (
+        {"property_dependencies": {"kubeconfig": (urn(made[0]),)}} if made else {"inputs": {"kubeconfig": f"config of {which}"}}
+    )
+    providers = [
+        Resource(aws, "pulumi:providers:aws", "p", inputs={"region": REGIONS[which]}),
+        Resource(reached, "pulumi:providers:kubernetes", "p", **how),
+    ]
+    found = []
+    for one in facts.graph.resources:
+        inputs: Mapping[str, Any] = mapped(one.inputs, lambda leaf: leaf)
+        needs = {key: tuple(map(urn, urns)) for key, urns in one.property_dependencies.items()}
+        if one.type.startswith("aws:eks/") and one.type != CLUSTER:
+            inputs = {**inputs, "clusterName": which}
+            needs |= {"clusterName": (urn(made[0]),)} if made else {}
+        own = urn(one.provider) if one.provider else reached if one.package == "kubernetes" else aws
+        found.append(Resource(urn(one.urn), one.type, one.name, provider=own, inputs=inputs, property_dependencies=needs))
+    return [*providers, *found]
+
+
+def program(*halves: list[Resource]) -> Graph:
+    return Graph("test", "test", tuple(sorted((one for half in halves for one in half), key=lambda one: one.urn)))
+
+
+def judged(graph_: Graph) -> set[Any]:
+    return {(rule.id, judgement) for rule, judgement in check_graph(graph_, {}).judgements}
+
+
+def examples(id_: str) -> tuple[Callable[[], GraphFacts], Callable[[], GraphFacts]]:
+    return VECTORS[id_].passes, VECTORS[id_].fails
+
+
+@pytest.mark.parametrize("id_", sorted(VECTORS))
+def test_two_clusters_are_judged_as_each_alone(id_: str):
+    """Every vector of a rule in the one half, with every vector of it and of the next rule in the other."""
+    following = sorted(VECTORS)[(sorted(VECTORS).index(id_) + 1) % len(VECTORS)]
+    for one, other in product(examples(id_), (*examples(id_), *examples(following))):
+        east, west = side("east", one()), side("west", other())
+        alone = judged(program(east)) | judged(program(west))
+        assert judged(program(east, west)) == alone
+
+
+@pytest.mark.parametrize("id_", sorted(VECTORS))
+def test_a_half_breaks_the_rule_that_its_vector_breaks(id_: str):
+    """Otherwise the test above would compare nothing with nothing."""
+    broken = {found for found, judgement in judged(program(side("west", VECTORS[id_].fails()))) if not judgement.holds}
+    assert id_ in broken
+
+
+def test_the_overview_of_two_clusters_is_that_of_each():
+    def scaler(most: int) -> Resource:
+        spec = {"scaleTargetRef": {"kind": "Deployment", "name": "server"}, "maxReplicas": most}
+        return kubernetes("autoscaling/v2:HorizontalPodAutoscaler", "server", {"spec": spec})
+
+    east, west = (side(which, graph(cluster(), node_group(), pods(), scaler(most))) for which, most in (("east", 3), ("west", 7)))
+    both, alone = overview_of(program(east, west)), [overview_of(program(east)), overview_of(program(west))]
+    assert [one.replicas for one in both.workloads] == ["1–3 by HPA", "1–7 by HPA"]
+    for view in ("clusters", "capacity", "workloads", "endpoints"):
+        assert getattr(both, view) == tuple(found for one in alone for found in getattr(one, view))
+
+
+# -- whose cluster is it? --------------------------------------------------------------------------------------------------------
+
+
+def reaching(name: str, **inputs: Any) -> Resource:
+    needs = {"kubeconfig": (inputs.pop("of"),)} if "of" in inputs else {}
+    return resource("pulumi:providers:kubernetes", name, inputs, property_dependencies=needs)
+
+
+def by(provider: Resource, name: str) -> Resource:
+    made = storage_class(name)
+    return Resource(f"{made.urn}-{provider.name}", made.type, name, provider=provider.urn, inputs=made.inputs)
+
+
+def clusters_of(*resources: Resource) -> dict[str, list[str]]:
+    """By cluster, the names of the objects and add-ons in its part."""
+    return {
+        part.cluster: sorted(one.name for one in part.graph.resources if not one.is_provider and one.type != CLUSTER)
+        for part in parts(graph(*resources).graph)
+    }
+
+
+def addon(name: str, cluster_name: str) -> Resource:
+    return resource("aws:eks/addon:Addon", name, {"clusterName": cluster_name, "addonName": name})
+
+
+def test_two_providers_of_one_cluster_are_one_cluster():
+    made = cluster()
+    one, other = reaching("one", of=made.urn), reaching("other", of=made.urn)
+    assert clusters_of(made, one, other, by(one, "gp2"), by(other, "gp3")) == {"cluster": ["gp2", "gp3"]}
+    one, other = reaching("one", kubeconfig="same"), reaching("other", kubeconfig="same")
+    assert list(clusters_of(one, other, by(one, "gp2"), by(other, "gp3")).values()) == [["gp2", "gp3"]]
+
+
+def test_providers_of_unknown_clusters_are_different_clusters():
+    one, other = reaching("one", kubeconfig="<unknown>"), reaching("other", kubeconfig="<unknown>")
+    assert [*clusters_of(one, other, by(one, "gp2"), by(other, "gp3")).values()] == [["gp2"], ["gp3"]]
+
+
+def test_a_cluster_made_elsewhere_is_known_by_its_name():
+    one, other = reaching("one", clusterIdentifier="blue"), reaching("other", kubeconfig='{"current-context": "green"}')
+    found = clusters_of(one, other, by(one, "gp2"), by(other, "gp3"), addon("a", "blue"), addon("b", "green"))
+    assert found == {"blue": ["a", "gp2"], "green": ["b", "gp3"]}
+
+
+def test_the_only_provider_reaches_the_only_cluster():
+    provider = reaching("default_4_1_0")
+    assert clusters_of(cluster(), provider, by(provider, "gp3"), node_group(clusterName="cluster")) == {
+        "cluster": ["core", "gp3"]
+    }
+    assert clusters_of(provider, by(provider, "gp3"), addon("a", "blue")) == {"blue": ["a", "gp3"]}
+
+
+def test_what_no_provider_can_tell_may_belong_to_any():
+    one, other = reaching("one", kubeconfig="<a>"), reaching("other", kubeconfig="<b>")
+    found = clusters_of(one, other, by(one, "gp2"), by(other, "gp3"), addon("a", "blue"))
+    assert [*found.values()] == [["a", "gp2"], ["a", "gp3"]]
+
+
+def test_clusters_of_one_name_in_two_regions_stay_apart():
+    halves = []
+    for which in REGIONS:
+        half = side(which, associated(addon("eks-pod-identity-agent", "cluster")) if which == "east" else associated())
+        halves += [
+            Resource(one.urn, one.type, one.name, provider=one.provider, inputs={**one.inputs, "clusterName": "cluster"})
+            if one.type.startswith("aws:eks/") and one.type != CLUSTER
+            else one
+            for one in half
+        ]
+    broken = [judgement.resource for id_, judgement in judged(program(halves)) if id_ == "EKS001" and not judgement.holds]
+    assert [urn for urn in broken if "west" in urn] == broken != []
+
+
+# -- commands that look at one cluster -------------------------------------------------------------------------------------------
+
+
+def test_a_command_about_one_cluster_takes_the_named_one():
+    east, west = reaching("one", clusterIdentifier="blue"), reaching("other", clusterIdentifier="green")
+    both = graph(east, west, by(east, "gp2"), by(west, "gp3")).graph
+    with pytest.raises(ProblemsFound, match="the program has 2 clusters: name one\n    allowed: one, other"):
+        part_of(both, None)
+    with pytest.raises(ProblemsFound, match=r"no such cluster\n    given: onee\n .*\n    hint: did you mean 'one'"):
+        part_of(both, "onee")
+    assert {one.name for one in part_of(both, "one").resources} == {"one", "gp2"}
+    assert part_of(graph(east, by(east, "gp2")).graph, None).named("gp2")
+
+
+@pytest.mark.parametrize("command", ["verify", "simulate"])
+def test_commands_say_that_a_program_has_several_clusters(tmp_path, monkeypatch, capsys, command: str):
+    (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    provider = "pulumi_kubernetes.Provider(name, kubeconfig=name)"
+    (tmp_path / "__main__.py").write_text(f"import pulumi_kubernetes\nfor name in ('a', 'b'):\n    {provider}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))
+    assert main([command]) == 2
+    assert "error: --cluster: the program has 2 clusters: name one" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Where a fault is: in a stack file its file, line and key; in a team's program its file and line, the resource and the field."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from conftest import ROOT
+from eks_inference_tools.cli import main
+
+BEGIN = """\
+import pulumi
+import pulumi_aws as aws
+
+from eks_inference import *
+
+SETTINGS = StackSettings(region="us-east-1")
+"""
+LINE = BEGIN.count("\n") + 1
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writes a team's project whose program goes on after ``BEGIN``."""
+
+    def write(program: str) -> None:
+        (tmp_path / "Pulumi.yaml").write_text("name: team\nruntime: python\n")
+        (tmp_path / "Pulumi.dev.yaml").write_text("config:\n  aws:region: us-east-1\n")
+        (tmp_path / "__main__.py").write_text(BEGIN + dedent(program))
+        monkeypatch.chdir(tmp_path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "says"),
+    [
+        ("NetworkSpec(\n    zonez=2,\n)", 0, "NetworkSpec: zonez: unknown key"),
+        (
+            'Vpc("net", NetworkSpec(zone_ids=["usw2-az1", "usw2-az2"]), settings=SETTINGS)',
+            0,
+            "Vpc 'net': zone_ids[0]: the zone is",
+        ),
+        ('Vpc("net", {"zonez": 2}, settings=SETTINGS)', 0, "Vpc 'net': spec.zonez: unknown key"),
+        ('def make(name):\n    Vpc(name, settings=SETTINGS)\nmake("one")', 1, "Vpc 'one': spec: this argument is required"),
+        ("NetworkSpec.model_validate({'zones': 'x'})", 0, "NetworkSpec: zones: should be a valid integer"),
+        (
+            'pools = {"core": ManagedPoolSpec(instance_types=["m5.large"], size=2)}\n'
+            'InferencePlatform(StackSpec(name="x", pools=pools), region="us-wst-2")',
+            1,
+            "InferencePlatform: region: no AWS region has this name",
+        ),
+    ],
+)
+def test_a_fault_of_a_program_is_at_its_own_line(team, capsys, program: str, line: int, says: str):
+    team(program)
+    assert main(["preview", "dev"]) == 2
+    assert f"error: __main__.py:{LINE + line}: {says}" in capsys.readouterr().err
+
+
+def test_findings_about_two_clusters_name_resource_and_line_of_each(team, capsys):
+    team(
+        """\
+        for name, region in (("east", "us-east-1"), ("west", "us-west-2")):
+            aws.eks.Cluster(name, name=name, role_arn="r", vpc_config={"subnet_ids": ["a"], "endpoint_public_access": False})
+            Vpc(f"{name}-net", NetworkSpec(), settings=StackSettings(region=region))
+            aws.eks.AccessEntry(f"{name}-team", cluster_name=name, principal_arn="p")
+        """
+    )
+    assert main(["check", "--format", "json"]) == 2
+    (stack,) = json.loads(capsys.readouterr().out)["stacks"]
+    places = [(one["rule"], one["file"], one["line"], one["key"].partition(" ")[0]) for one in stack["findings"]]
+    assert places == [
+        ("EKS002", "__main__.py", LINE + 3, "east-team"),
+        ("EKS002", "__main__.py", LINE + 3, "west-team"),
+        ("EKS003", "__main__.py", LINE + 2, "west-net-private-usw2-az1"),
+    ]
+
+
+@pytest.mark.parametrize("command", [["preview"], ["check"], ["check", "--explain", "NET001"]])
+def test_a_misspelt_region_is_at_its_own_line(tmp_path: Path, monkeypatch, capsys, command: list[str]):
+    ours = (ROOT / "Pulumi.yaml").read_text().replace("infra/", str(ROOT / "infra")).replace("stackConfigDir: stacks\n", "")
+    (tmp_path / "Pulumi.yaml").write_text(ours)
+    stack = (ROOT / "stacks" / "Pulumi.gpu-opt350m.yaml").read_text()
+    wrong = next(number for number, line in enumerate(stack.splitlines(), 1) if "aws:region" in line)
+    (tmp_path / "Pulumi.gpu.yaml").write_text(stack.replace("us-west-2", "us-wst-2"))
+    monkeypatch.chdir(tmp_path)
+    assert main([command[0], "gpu", *command[1:]]) == 2
+    said = "".join(capsys.readouterr())
+    assert f"error: Pulumi.gpu.yaml:{wrong}: aws:region: no AWS region has this name" in said
+    assert "did you mean 'us-west-2'?" in said
