@@ -97,7 +97,7 @@ class StackProgram:
             Problem(
                 fault.message,
                 file=self.document.shown,
-                line=self.document.line(("config",) if fault.config_key else ("config", STACK_KEY, *fault.path)),
+                line=self.document.line(("config", *((fault.config_key,) if fault.config_key else (STACK_KEY, *fault.path)))),
                 key=fault.config_key or format_path((STACK_KEY, *fault.path)),
                 given=fault.given,
                 allowed=fault.allowed,

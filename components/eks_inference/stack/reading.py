@@ -22,8 +22,11 @@ def parse_stack(text: str) -> StackSpec:
     try:
         spec = StackSpec.model_validate_json(text, strict=True)
     except ValidationError as error:
+        problems = error.errors(include_url=False)
+        if problems[0]["type"] == "json_invalid":
+            raise SpecError([Fault((), problems[0]["msg"], allowed="a mapping, or its JSON")]) from error
         data, schema = json.loads(text), stack_schema()
-        raise SpecError(_shape_fault(problem, data, schema) for problem in error.errors(include_url=False)) from error
+        raise SpecError(_shape_fault(problem, data, schema) for problem in problems) from error
     faults = list(reference_faults(spec))
     if faults:
         raise SpecError(faults)
