@@ -14,7 +14,7 @@ from eks_inference_tools.interrupts import ending_at_once
 from eks_inference_tools.presentation.progress import Progress
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
 from stackgraph.recorder.garbage_collection import garbage_collection_off
-from stackgraph.recorder.project import Document, Project, StackConfig, find_project
+from stackgraph.recorder.project import Document, Project, StackConfig, encrypted, find_project
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
@@ -44,8 +44,10 @@ class StackProgram:
         """Parses the stack object; None when the stack has none. Raises ``ProblemsFound`` with every fault and its line."""
         from eks_inference.stack.reading import parse_stack
 
+        if STACK_KEY not in self.config.values:
+            return None
         try:
-            return parse_stack(self.config.values[STACK_KEY]) if STACK_KEY in self.config.values else None
+            return parse_stack(self.config.values[STACK_KEY])
         except SpecError as error:
             raise ProblemsFound(self.problems(error.faults)) from error
 
@@ -145,12 +147,20 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
         from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    return StackProgram(project, document, project.config(document, optional_secrets), debug)
+    config = project.config(document, optional_secrets)
+    if STACK_KEY in config.secret_keys:
+        message, hint = "a stack object holds no secrets", f"each is a key of its own: pulumi config set --secret {project.name}:NAME"
+        paths = encrypted(document.data["config"], STACK_KEY)
+        raise ProblemsFound([document.problem(message, "config", *path, key=format_path(path), hint=hint) for path in paths])
+    return StackProgram(project, document, config, debug)
 
 
 def _faults(error: BaseException) -> Sequence[Fault]:
     """The faults of the stack object that caused an error. Empty when it has another cause."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, SpecError):
+    seen: set[int] = set()
+    # An exception may be its own cause, directly or through others.
+    while cause is not None and not isinstance(cause, SpecError) and id(cause) not in seen:
+        seen.add(id(cause))
         cause = cause.__cause__
-    return cause.faults if cause else ()
+    return cause.faults if isinstance(cause, SpecError) else ()

@@ -22,9 +22,17 @@ def stack(pool: dict[str, Any] = NODE, *, pods_max: int = 3, **facts: Any) -> St
     return StackFacts(spec, {"llama": one})
 
 
+def with_pools(managed: int) -> StackFacts:
+    """Returns a stack with as many managed pools, and one of Karpenter."""
+    pools = {f"p{number}": CORE for number in range(managed)}
+    karpenter = {"kind": "karpenter", "instance_types": ["m5.xlarge"]}
+    return StackFacts(StackSpec.model_validate({"name": "s", "core_pool": "p0", "pools": {**pools, "k": karpenter}}), {})
+
+
 VECTORS = {
     "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
+    "CAP003": Vector(lambda: with_pools(30), lambda: with_pools(31), "EKS refuses the rest of the managed pools"),
     "KAR003": Vector(
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}),
