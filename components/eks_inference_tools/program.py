@@ -1,6 +1,5 @@
 """Loads one stack of a Pulumi project and records its program. Every command that examines a stack starts here."""
 
-import contextlib
 import gc
 import sys
 import traceback
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
+from eks_inference_tools.presentation.output import stdout_kept
 from eks_inference_tools.presentation.progress import Progress
+from stackgraph.plain_text import printable
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import Document, Project, StackConfig, encrypted, find_project
@@ -63,7 +64,7 @@ class StackProgram:
             with ending_at_once(), garbage_collection_off(), lazy_sdks():
                 from stackgraph.recorder.recording import record
 
-                with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+                with Progress() as progress, stdout_kept():
                     graph = record(
                         self.project.main,
                         project=self.project.name,
@@ -79,7 +80,7 @@ class StackProgram:
                 gc.freeze()
         except ProgramError as error:
             if self.debug and error.__cause__ is not None:
-                traceback.print_exception(error.__cause__, file=sys.stderr)
+                sys.stderr.write(printable("".join(traceback.format_exception(error.__cause__)), keep="\n"))
             faults = _faults(error)
             if not faults:
                 raise
@@ -149,7 +150,10 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
     config = project.config(document, optional_secrets)
     if STACK_KEY in config.secret_keys:
-        message, hint = "a stack object holds no secrets", f"each is a key of its own: pulumi config set --secret {project.name}:NAME"
+        message, hint = (
+            "a stack object holds no secrets",
+            f"each is a key of its own: pulumi config set --secret {project.name}:NAME",
+        )
         paths = encrypted(document.data["config"], STACK_KEY)
         raise ProblemsFound([document.problem(message, "config", *path, key=format_path(path), hint=hint) for path in paths])
     return StackProgram(project, document, config, debug)

@@ -23,7 +23,6 @@ from eks_inference.settings import SharedSettings, StackSettings
 from eks_inference.spec import ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 
-
 MOST_PARTS = 200
 """The most pools, and the most servers. 200 pools take a preview two seconds; EKS allows far fewer node groups by default."""
 
@@ -45,9 +44,7 @@ class StackSpec(SharedSettings):
         default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool."
     )
     core_pool: ResourceName = Field(default="core", description="The managed, untainted pool that controllers run on.")
-    pools: dict[ResourceName, PoolSpec] = Field(
-        max_length=MOST_PARTS, description="Node pools by name."
-    )
+    pools: dict[ResourceName, PoolSpec] = Field(max_length=MOST_PARTS, description="Node pools by name.")
     karpenter: KarpenterSpec = Field(
         default_factory=lambda: KarpenterSpec(),
         description="The Karpenter controller, installed when a pool needs it.",

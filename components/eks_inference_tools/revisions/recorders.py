@@ -18,6 +18,7 @@ from eks_inference_tools.user_cache import user_cache
 from stackgraph.diff.recorded import Store, key_of, read_answer
 from stackgraph.diff.report import Recorded, Revision
 from stackgraph.diff.revisions import Repository
+from stackgraph.plain_text import printable
 from stackgraph.problems import Problem
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -49,12 +50,13 @@ def record_all(
         if side.problems:
             return Recorded(problems=side.problems)
         key = "" if side.here else key_of(fingerprint, repo.tree(side.revision.commit), stack)
-        answer = kept.get(key) if key else None
-        if answer is None:
-            answer = recorders.ask({**common, "tree": str(side.tree), "stack": stack})
-            if key:
-                kept.put(key, answer)
-        return read_answer(answer)
+        if key and (answer := kept.get(key)) is not None:
+            return read_answer(answer)
+        answer = recorders.ask({**common, "tree": str(side.tree), "stack": stack})
+        recorded = read_answer(answer)
+        if key and not recorded.problems:
+            kept.put(key, answer)
+        return recorded
 
     found: list[dict[str, Recorded]] = [{}, {}]
     # More processes than cores, so that no core idles while the last processes run.
@@ -110,10 +112,10 @@ class _Recorders:
             with self._lock:
                 self._running.discard(process)
         if self._debug:
-            sys.stderr.write(err)
+            sys.stderr.write(printable(err, keep="\n"))
         try:
             return json.loads(out)
-        except ValueError:
+        except (ValueError, RecursionError):
             last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
             return {"problems": [{"message": f"the recording process failed: {last}"}]}
 

@@ -8,6 +8,7 @@ from stackgraph.diff import merging
 from stackgraph.diff.report import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Report
 from stackgraph.graph.values import grouped, text, unique
 from stackgraph.graph.wording import shorten, utf16_length
+from stackgraph.plain_text import printable
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 40
@@ -212,4 +213,4 @@ def _fence(lines: Sequence[str], language: str) -> str:
     """A code block that none of its lines can end."""
     longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join((f"{fence}{language}", *map(merging.printable, lines), fence))
+    return "\n".join((f"{fence}{language}", *map(printable, lines), fence))

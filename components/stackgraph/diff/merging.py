@@ -172,11 +172,6 @@ def _between(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
         yield f"  … {len(shown) - _MOST_LINES} more lines"
 
 
-def printable(line: str) -> str:
-    """The line without control characters, so that no value can control a terminal or end the line."""
-    return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
-
-
 def value_text(value: Any) -> str:
     """A value on one line."""
     if isinstance(value, JsonText):
