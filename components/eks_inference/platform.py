@@ -80,7 +80,7 @@ class InferencePlatform(Component):
         Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run. Logs warnings of rules
         and what they could not judge.
         """
-        verdict = check_spec(spec, region)
+        settings, verdict = spec.settings(region, profile), check_spec(spec, region)
         if verdict.faults:
             raise SpecError(verdict.faults)
         super().__init__("eks-inference:index:InferencePlatform", spec.name, {"name": spec.name, "region": region}, opts)
@@ -91,7 +91,7 @@ class InferencePlatform(Component):
             pulumi.log.warn(each.summary)
         self._spec, self._child = spec, pulumi.ResourceOptions(parent=self)
 
-        control_plane = self._foundation(spec.settings(region, profile))
+        control_plane = self._foundation(settings)
         prometheus = self._observability(grafana_admin_password)
         devices = self._accelerators(prometheus)
         dependencies = Dependencies(

@@ -160,6 +160,13 @@ def repeated(values: Iterable[str]) -> list[str]:
     return sorted(value for value, count in Counter(values).items() if count > 1)
 
 
+def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Validates a field whose values must differ."""
+    if twice := repeated(values):
+        raise ValueError(f"given more than once: {', '.join(twice)}")
+    return values
+
+
 def dns_label_faults(name: str, message: str, *, max_length: int) -> list[Fault]:
     """Returns a fault with this message when a component's name is not valid in the names of its Kubernetes objects.
 

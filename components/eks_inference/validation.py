@@ -28,8 +28,11 @@ def faults_of(data: Callable[[], Any], schema: Callable[[], Schema]) -> Iterator
     try:
         yield
     except ValidationError as error:
+        problems = error.errors(include_url=False)
+        if problems[0]["type"] == "json_invalid":
+            raise SpecError([Fault((), problems[0]["msg"], allowed="a mapping, or its JSON")]) from None
         given, allowed = data(), schema()
-        faults = [_shape_fault(problem, given, allowed) for problem in error.errors(include_url=False)]
+        faults = [_shape_fault(problem, given, allowed) for problem in problems]
         # Without the cause: Python would print the words of pydantic above ours.
         raise SpecError(dict.fromkeys(faults)) from None
 

@@ -41,8 +41,26 @@ exit codes of every command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Entry point of the console script."""
-    given = sys.argv[1:] if arguments is None else arguments
+    """Runs one command and returns its exit code. Entry point of the console script, which gives no arguments."""
+    if arguments is not None:
+        return _run(arguments)
+    from eks_inference_tools.presentation.output import drop_stdout, usable_streams
+
+    usable_streams()
+    code = _run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        drop_stdout()
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: standard output: cannot write here: {error.strerror}", file=sys.stderr)
+            code = code or 2
+    # What a program left to run at the end of this process must not follow the output.
+    os.dup2(2, 1)
+    return code
+
+
+def _run(given: Sequence[str]) -> int:
     # Load the other commands' modules only where their names or help texts are printed.
     options = parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
     from stackgraph.problems import ProblemsFound
@@ -59,8 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nended by Ctrl-C", file=sys.stderr)
         return EXIT_CODE
     except BrokenPipeError:
-        # The reader has closed the pipe (`… | head`). Python would report it again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has closed the pipe (`… | head`).
+        from eks_inference_tools.presentation.output import drop_stdout
+
+        drop_stdout()
         return 0
 
 

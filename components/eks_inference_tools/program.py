@@ -1,6 +1,5 @@
 """Loads one stack of a Pulumi project and records its program. Every command that examines a stack starts here."""
 
-import contextlib
 import gc
 import sys
 import traceback
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from eks_inference.faults import Fault, SpecError, format_path
 from eks_inference_tools.interrupts import ending_at_once
+from eks_inference_tools.presentation.output import stdout_kept
 from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program_faults import problems_of_program
+from stackgraph.plain_text import printable
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
 from stackgraph.recorder.garbage_collection import garbage_collection_off
-from stackgraph.recorder.project import Document, Project, StackConfig, find_project
+from stackgraph.recorder.project import Document, Project, StackConfig, encrypted, find_project
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
@@ -48,8 +49,10 @@ class StackProgram:
         """Parses the stack object; None when the stack has none. Raises ``ProblemsFound`` with every fault and its line."""
         from eks_inference.stack.reading import parse_stack
 
+        if STACK_KEY not in self.config.values:
+            return None
         try:
-            return parse_stack(self.config.values[STACK_KEY]) if STACK_KEY in self.config.values else None
+            return parse_stack(self.config.values[STACK_KEY])
         except SpecError as error:
             raise ProblemsFound(self.problems(error.faults)) from error
 
@@ -83,7 +86,7 @@ class StackProgram:
             with ending_at_once(), garbage_collection_off(), lazy_sdks():
                 from stackgraph.recorder.recording import record
 
-                with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+                with Progress() as progress, stdout_kept():
                     graph = record(
                         self.project.main,
                         project=self.project.name,
@@ -99,7 +102,7 @@ class StackProgram:
                 gc.freeze()
         except ProgramError as error:
             if self.debug and error.__cause__ is not None:
-                traceback.print_exception(error.__cause__, file=sys.stderr)
+                sys.stderr.write(printable("".join(traceback.format_exception(error.__cause__)), keep="\n"))
             if faults := _faults_of_stack_file(error):
                 raise ProgramError(self.problems(faults)) from error
             if isinstance(error.__cause__, SpecError):
@@ -168,7 +171,15 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
         from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
-    return StackProgram(project, document, project.config(document, optional_secrets), debug)
+    config = project.config(document, optional_secrets)
+    if STACK_KEY in config.secret_keys:
+        message, hint = (
+            "a stack object holds no secrets",
+            f"each is a key of its own: pulumi config set --secret {project.name}:NAME",
+        )
+        paths = encrypted(document.data["config"], STACK_KEY)
+        raise ProblemsFound([document.problem(message, "config", *path, key=format_path(path), hint=hint) for path in paths])
+    return StackProgram(project, document, config, debug)
 
 
 def _faults_of_stack_file(error: ProgramError) -> Sequence[Fault]:

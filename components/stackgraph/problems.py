@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stackgraph.plain_text import printable
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -21,10 +23,15 @@ class Problem:
 
     def render(self) -> str:
         place = self.file + (f":{self.line}" if self.line else "")
-        head = ": ".join(part for part in (place, self.key, self.rule, self.message) if part)
-        because = "\n             ".join(self.working)
+        head = ": ".join(part for part in (*map(printable, (place, self.key, self.rule)), _lines(self.message)) if part)
+        because = "\n".join(self.working)
         details = (("given", self.given), ("allowed", self.allowed), ("because", because), ("hint", self.hint))
-        return "\n".join([head, *(f"    {label}: {text}" for label, text in details if text)])
+        return "\n".join([head, *(f"    {label}: {_lines(text, ' ' * 13)}" for label, text in details if text)])
+
+
+def _lines(text: str, indent: str = " " * 4) -> str:
+    """The text of others, with its further lines indented, so that none passes for a problem of its own."""
+    return f"\n{indent}".join(map(printable, text.split("\n")))
 
 
 class ProblemsFound(Exception):

@@ -18,7 +18,7 @@ from conftest import STACKS
 from eks_inference.faults import SpecError, format_path
 from eks_inference.stack.reading import parse_stack
 from eks_inference_tools.cli import main
-from mutations import Mutation, change_value, mutate
+from mutations import BROKEN, BrokenText, Mutation, broken, cases, change_value, mutate
 
 ROOT = Path(__file__).parents[2]
 STACK = "inf2-llama3"
@@ -278,7 +278,7 @@ REPORTED = re.compile(r"^(?:error: )?stacks/Pulumi\.[\w-]+\.yaml:\d+: eks-infere
 @pytest.mark.parametrize("stack", STACKS)
 def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack, clone, capsys):
     chance = random.Random(stack)
-    for case in range(1000 // len(STACKS)):
+    for case in range(cases(1000) // len(STACKS)):
         mutation = mutate(shipped_object(stack), chance)
         write(clone, stack, mutation.stack)
         for command in COMMANDS if case % 10 == 0 else COMMANDS[:1]:
@@ -292,7 +292,7 @@ def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack,
 @pytest.mark.parametrize("stack", STACKS)
 def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, capsys):
     chance = random.Random(stack)
-    for _ in range(75 // len(STACKS)):
+    for _ in range(cases(75) // len(STACKS)):
         mutation = change_value(shipped_object(stack), chance)
         write(clone, stack, mutation.stack)
         command = chance.choice(COMMANDS[:2])
@@ -303,6 +303,90 @@ def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, caps
         if outcome == 2:
             report = said.out if command == "check" else said.err
             assert REPORTED.search(report), f"{command}: {mutation.kind} at {mutation.path}: {said}"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_text_that_no_file_may_have_is_reported_at_its_key(stack, clone, capsys):
+    chance = random.Random(stack)
+    kinds = [*BROKEN] * (cases(len(BROKEN) * len(STACKS)) // len(BROKEN) // len(STACKS) or 1)
+    for number, kind in enumerate(kinds):
+        case = broken(shipped_config(stack), "eks-inference:stack", chance, kind)
+        (clone / "stacks" / f"Pulumi.{stack}.yaml").write_text(case.text)
+        command = COMMANDS[number % len(COMMANDS)]
+        assert main([command, stack]) == 2, f"{command}: {kind} at {case.path}"
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        if kind == "million digits":  # the file is too long: no key has it
+            assert f"stacks/Pulumi.{stack}.yaml" in said.err
+            continue
+        assert any(concerns(key, case) for key in REPORTED.findall(said.err)), f"{command}: {kind} at {case.path}: {said}"
+
+
+def test_the_worst_files_take_little_memory_and_time(clone):
+    """Each in one process of all, with limits far below what they took: over 3 GB, minutes, or a crash."""
+    worst = ("100,000 lists in each other", "billion laughs", "long text by aliases", "many values")
+    for number, kind in enumerate(worst):
+        case = broken(shipped_config(STACK), "eks-inference:stack", random.Random(number), kind)
+        (clone / "stacks" / f"Pulumi.worst{number}.yaml").write_text(case.text)
+    pools = {f"p{number}": {"kind": "managed", "instance_types": ["m6i.large"], "size": 1} for number in range(2000)}
+    base = shipped_object(STACK)
+    write(clone, "inf2-llama2", {**base, "pools": base["pools"] | pools})
+    (clone / "stacks/Pulumi.long.yaml").write_text("config:\n  a: " + "x" * 10_000_000)
+    stacks = [*(f"worst{number}" for number in range(len(worst))), "long", "inf2-llama2"]
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)), resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
+        "from eks_inference_tools.cli import main\n"
+        "sys.exit([stack for stack in sys.argv[1:] if main(['check', stack]) != 2] or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *stacks], cwd=clone, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("region", ["nowhere", "[us-west-2]", "true", "''"])
+def test_a_wrong_region_is_reported_at_its_key(region, clone, capsys):
+    line = edit(clone, "aws:region: us-west-2", f"aws:region: {region}")
+    for command in ("check", "preview"):
+        assert main([command, STACK]) == 2
+        said = capsys.readouterr()
+        assert f"{STACK_FILE}:{line}: aws:region: " in said.out + said.err
+
+
+def test_a_secret_stack_object_is_refused(clone, capsys):
+    (clone / STACK_FILE).write_text("config:\n  aws:region: us-west-2\n  eks-inference:stack: {secure: v1:abc}\n")
+    report = refused(capsys)
+    assert f"{STACK_FILE}:3: eks-inference:stack: a stack object holds no secrets" in report
+    assert "v1:abc" not in report
+
+
+@pytest.mark.parametrize("file", [STACK_FILE, "Pulumi.yaml"])
+def test_a_link_out_of_the_project_is_refused_and_nothing_of_its_target_shown(file, clone, tmp_path_factory, capsys):
+    outside = tmp_path_factory.mktemp("outside") / "private"
+    outside.write_text(f"name: {PLANTED}\n")
+    (clone / file).unlink()
+    (clone / file).symlink_to(outside)
+    report = refused(capsys)
+    assert f"error: {file}: this link leads out of the project" in report
+    assert PLANTED not in report
+
+
+def test_a_link_inside_the_project_is_followed(clone, capsys):
+    (clone / "kept").mkdir()
+    shutil.move(clone / STACK_FILE, clone / "kept/file")
+    (clone / STACK_FILE).symlink_to("../kept/file")
+    assert main(["preview", STACK, "--format", "json"]) == 0
+
+
+def test_aliases_and_merge_keys_that_stay_small_are_read(clone, capsys):
+    edit(
+        clone,
+        "      project: eks-inference\n",
+        "      <<: [{a: '1', project: other}, {a: '2', b: &b '3'}]\n      project: mine\n      c: *b\n",
+    )
+    assert main(["preview", STACK, "--format", "json"]) == 0
+    (vpc,) = [one for one in json.loads(capsys.readouterr().out)["resources"] if one["type"] == "aws:ec2/vpc:Vpc"]
+    assert {"a": "1", "b": "3", "c": "3", "project": "mine"}.items() <= vpc["inputs"]["tags"].items()
 
 
 @cache
@@ -320,7 +404,7 @@ def write(clone: Path, stack: str, changed: dict[str, Any]) -> None:
     (clone / "stacks" / f"Pulumi.{stack}.yaml").write_text(yaml.dump(document, Dumper=YAML_DUMPER, sort_keys=False))
 
 
-def concerns(reported: str, mutation: Mutation) -> bool:
+def concerns(reported: str, mutation: Mutation | BrokenText) -> bool:
     """The report names the key that is wrong, or something inside it."""
     wrong = format_path(mutation.path)
     return reported == wrong or reported.startswith((f"{wrong}.", f"{wrong}["))

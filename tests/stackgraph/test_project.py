@@ -96,7 +96,7 @@ def test_a_project_that_cannot_be_run_says_why(tmp_path, text, said):
         ("- a\n", "a stack file must be a mapping"),
         ("config: [a]\n", "config must be a mapping"),
         ("config:\n  app:size: many\n", r"Pulumi\.dev\.yaml:2: app:size: wrong type\n +given: 'many'\n +allowed: integer"),
-        ("config:\n  [a, b]: 1\n", "Pulumi.dev.yaml:2: invalid value"),
+        ("config:\n  [a, b]: 1\n", r"Pulumi\.dev\.yaml:2: \?: a key must be a text"),
     ],
 )
 def test_a_stack_file_that_cannot_be_read_says_where(tmp_path, stack, said):

@@ -1,10 +1,13 @@
 """Generates stack files with one mistake, for every command that reads them."""
 
 import copy
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 Path = tuple[str | int, ...]
 
@@ -29,6 +32,61 @@ class Mutation:
     kind: str
     path: Path
     stack: dict[str, Any]
+
+
+def cases(sample: int) -> int:
+    """How many cases to generate: a sample, or as many as the environment variable ``BAD_INPUT_CASES`` says."""
+    return int(os.environ.get("BAD_INPUT_CASES", sample))
+
+
+_NINE = ", ".join(["*l{0}"] * 9)
+BROKEN = {
+    "boolean as a key": "{a: b, true: x}",
+    "null as a key": "{a: b, ~: x}",
+    "integer as a key": "{a: b, 1: x}",
+    "float as a key": "{a: b, 1.5: x}",
+    "list as a key": "{[a]: b}",
+    "key given twice": "{a: 1, a: 2}",
+    "long key": f"{{? {'k' * 2000} : 1}}",
+    "100,000 lists in each other": "[" * 100_000,
+    "5,000 nested lists": "[" * 5000 + "]" * 5000,
+    "3,000 nested mappings": "{a: " * 3000 + "1" + "}" * 3000,
+    "alias to itself": "&me [*me]",
+    "alias to nothing": "*nobody",
+    "billion laughs": f"[&l0 [x, x], {', '.join(f'&l{n} [{_NINE.format(n - 1)}]' for n in range(1, 12))}]",
+    "long text by aliases": f"[&long {'x' * 60_000}, {', '.join(['*long'] * 100)}]",
+    "nested by aliases": f"[&d0 [x], {', '.join(f'&d{n} [*d{n - 1}]' for n in range(1, 150))}]",
+    "merge key of no mapping": "{<<: 1}",
+    "two merge keys": "{<<: {a: 1}, <<: {b: 1}}",
+    "timestamp": "!!timestamp zz",
+    "no boolean": "!!bool zz",
+    "no integer": "!!int zz",
+    "object of Python": "!!python/object/apply:os.system [x]",
+    "long number": "0x" + "f" * 1_000,
+    "million digits": "0x" + "f" * 1_000_000,
+    "infinity": ".inf",
+    "long text": "x" * 70_000,
+    "many values": f"[{'0,' * 20_001}]",
+    "secret": "{secure: v1:abc}",
+}
+"""Texts that no stack file may have anywhere, by kind of mistake."""
+
+
+@dataclass(frozen=True)
+class BrokenText:
+    """The text of a stack file with one of ``BROKEN`` in place of the value at ``path``, a path below the stack object."""
+
+    kind: str
+    path: Path
+    text: str
+
+
+def broken(config: dict[str, Any], key: str, chance: random.Random, kind: str) -> BrokenText:
+    """Puts a text of one kind in the place of some value of the stack object, which is the value of a key of ``config``."""
+    changed, mark = copy.deepcopy(config), "the-value-to-replace"
+    path = chance.choice([*paths(config[key])])
+    at(changed[key], path[:-1])[path[-1]] = mark
+    return BrokenText(kind, path, yaml.safe_dump({"config": changed}, sort_keys=False).replace(mark, BROKEN[kind], 1))
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -64,19 +122,22 @@ def mutate(stack: dict[str, Any], chance: random.Random) -> Mutation:
 
 
 def change_value(stack: dict[str, Any], chance: random.Random) -> Mutation:
-    """Makes one change that keeps the structure: another number, a misspelt name, or a removed key. It may be harmless."""
+    """Makes one change that keeps the structure: a number, a misspelt name, a removed key, an item twice. May be harmless."""
     changed = copy.deepcopy(stack)
     spots = [path for path in paths(stack) if not FREE_FORM & set(path)]
-    kind = chance.choice(["other number", "misspelt name", "key removed"])
+    kind = chance.choice(["other number", "misspelt name", "key removed", "item twice"])
     fitting = {
         "other number": lambda value: isinstance(value, int) and not isinstance(value, bool),
         "misspelt name": lambda value: isinstance(value, str) and value != "",
         "key removed": lambda value: True,
+        "item twice": lambda value: isinstance(value, list) and value != [],
     }[kind]
     path = chance.choice([path for path in spots if fitting(at(stack, path))])
     parent, value = at(changed, path[:-1]), at(stack, path)
     if kind == "key removed":
         del parent[path[-1]]
+    elif kind == "item twice":
+        parent[path[-1]] = [*value, value[0]]
     elif kind == "other number":
         parent[path[-1]] = chance.choice([-1, 0, 1, value + 1, value * 2, value * 7, 10**9])
     else:

@@ -309,11 +309,16 @@ def run(options: argparse.Namespace) -> int:
     try:
         _converse(options)
     except GivenError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
     except ServerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # of standard output: those of the connection are a ServerError
+        print(f"error: cannot write the answer: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
@@ -328,7 +333,7 @@ def _converse(options: argparse.Namespace) -> None:
     if options.model is not None and options.model not in served:
         raise GivenError(f"{chat.url} does not serve {options.model}; it serves: {', '.join(served)}")
     model = options.model or served[0]
-    print(f"{chat.url} serves {model}")
+    print(f"{chat.url} serves {_printable(model)}")
     questions = EXAMPLES if options.prompt is None else (Question("", options.prompt, stream=True),)
     for number, question in enumerate(questions, start=1):
         if question.title:
@@ -342,11 +347,16 @@ def _converse(options: argparse.Namespace) -> None:
 
 
 def _show(text: str) -> None:
-    print(text, end="", flush=True)
+    print(_printable(text), end="", flush=True)
+
+
+def _printable(text: str) -> str:
+    """The text with a space for each letter that could control a terminal. Joiners stay: scripts and emoji need them."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t\u200c\u200d" else " " for letter in text)
 
 
 def _tell(reason: str) -> None:
-    print(f"waiting: {reason}", file=sys.stderr, flush=True)
+    print(f"waiting: {_printable(reason)}", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.aws.logs import RetentionDays
 from eks_inference.network.plan import LARGEST_VPC, MIN_ZONES, SMALLEST_VPC, vpc_range
-from eks_inference.spec import Spec, ZoneId, repeated
+from eks_inference.spec import Spec, ZoneId, distinct
 
 Endpoint = Literal["ec2", "ecr", "eks", "eks-auth", "elasticloadbalancing", "logs", "monitoring", "s3", "sqs", "ssm", "sts"]
 """A service with an endpoint in the VPC. ``s3`` is a gateway endpoint, free of charge; the others are interface endpoints, billed
@@ -15,12 +15,6 @@ per zone and hour. ``ecr`` stands for two services (``ecr.api``, ``ecr.dkr``).""
 WITHOUT_INTERNET: frozenset[Endpoint] = frozenset({"ec2", "ecr", "eks-auth", "s3"})
 """Endpoints that nodes need without a route to the internet: nodeadm and the VPC CNI call EC2, images come from ECR and S3, Pod
 Identity calls EKS Auth (EKS user guide, "Deploy private clusters with limited internet access")."""
-
-
-def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := repeated(values):
-        raise ValueError(f"given more than once: {', '.join(twice)}")
-    return values
 
 
 class FlowLogsSpec(Spec):
@@ -43,7 +37,7 @@ class NetworkSpec(Spec):
         default="10.1.0.0/16",
         description=f"Address range of the VPC, /{LARGEST_VPC} to /{SMALLEST_VPC}. Each private subnet gets an eighth of it.",
     )
-    zone_ids: Annotated[tuple[ZoneId, ...], AfterValidator(_distinct)] = Field(
+    zone_ids: Annotated[tuple[ZoneId, ...], AfterValidator(distinct)] = Field(
         default=(), description="The zones to span; a single NAT gateway is in the first. Absent: chosen from the catalog."
     )
     zones: int | None = Field(
@@ -61,7 +55,7 @@ class NetworkSpec(Spec):
             "'per_zone' (one NAT gateway in each zone), 'none' (no internet access, only endpoints and mirrors)."
         ),
     )
-    endpoints: Annotated[tuple[Endpoint, ...], AfterValidator(_distinct)] = Field(
+    endpoints: Annotated[tuple[Endpoint, ...], AfterValidator(distinct)] = Field(
         default=("s3",), description="Services with an endpoint in the VPC. 'ecr' needs 's3', which stores the image layers."
     )
 

@@ -2,7 +2,7 @@
 
 import re
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -11,7 +11,7 @@ from eks_inference.catalog.instances import InstanceType, instance_type, instanc
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
-from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, repeated
+from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -64,6 +64,8 @@ def _not_empty(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+Item = TypeVar("Item", bound=str)
+Distinct = Annotated[tuple[Item, ...], AfterValidator(distinct)]
 InstanceTypeName = Annotated[str, AfterValidator(_known_instance_type), Field(description="EC2 instance type.")]
 InstanceFamily = Annotated[str, AfterValidator(_known_family), Field(description="EC2 instance family, e.g. inf2.")]
 
@@ -108,7 +110,7 @@ class _PoolBase(Spec):
         description="Network hops that responses of the instance metadata service may take. 1: pods cannot get the node's "
         "credentials, except pods on the host network. 2: pods can read instance metadata.",
     )
-    zone_ids: tuple[ZoneId, ...] = Field(default=(), description="Zones to start nodes in. Default: all zones of the network.")
+    zone_ids: Distinct[ZoneId] = Field(default=(), description="Zones to start nodes in. Default: all zones of the network.")
 
     def instances(self) -> tuple[InstanceType, ...]:
         """Returns the instance types of the catalog that this pool can start."""
@@ -185,7 +187,7 @@ class ManagedPoolSpec(_PoolBase):
     """A managed node group of a fixed size: nothing in this library scales it."""
 
     kind: Literal["managed"] = "managed"
-    instance_types: Annotated[tuple[InstanceTypeName, ...], AfterValidator(_not_empty)] = Field(
+    instance_types: Annotated[Distinct[InstanceTypeName], AfterValidator(_not_empty)] = Field(
         max_length=20, description="EC2 instance types, the preferred one first.", json_schema_extra={"minItems": 1}
     )
     size: int = Field(ge=0, le=450, description="Number of nodes; when autoscaled, only the initial number.")
@@ -280,9 +282,9 @@ class KarpenterPoolSpec(_PoolBase):
     """A pool that Karpenter fills: one EC2NodeClass and one NodePool. Karpenter adds and removes nodes with demand from pods."""
 
     kind: Literal["karpenter"]
-    instance_types: tuple[InstanceTypeName, ...] = Field(default=(), description="Instance types; or set instance_families.")
-    instance_families: tuple[InstanceFamily, ...] = Field(default=(), description="Instance families; or set instance_types.")
-    capacity_types: tuple[Literal["on_demand", "spot"], ...] = Field(
+    instance_types: Distinct[InstanceTypeName] = Field(default=(), description="Instance types; or set instance_families.")
+    instance_families: Distinct[InstanceFamily] = Field(default=(), description="Instance families; or set instance_types.")
+    capacity_types: Distinct[Literal["on_demand", "spot"]] = Field(
         default=("on_demand",), min_length=1, description="Purchase options; Karpenter prefers spot where both are given."
     )
     ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")

@@ -11,7 +11,7 @@ from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.pools.plan import has_local_disks, placement_of, root_volume_gib
-from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
@@ -20,6 +20,9 @@ from eks_inference.stack.facts import StackFacts
 
 # The system, logs, and the engine image, packed and unpacked while it is pulled; inferred from images of about 19 GB.
 _BESIDE_THE_MODEL_GIB = 60
+
+
+MOST_NODE_GROUPS = 30
 
 
 @rule(
@@ -182,6 +185,24 @@ def arns_are_of_here(stack: StackFacts) -> Iterator[Judgement]:
             given=arn,
             allowed=f"arn:{partition}:{service}:{region and stack.region}:…",
         )
+
+
+@rule(
+    "CAP003",
+    "A cluster has no more managed node groups than EKS allows.",
+    fix="use Karpenter pools, or have the quota raised and silence this rule with the new quota",
+    source=f"EKS user guide, service quotas: {MOST_NODE_GROUPS} managed node groups per cluster unless AWS raises it",
+)
+def node_groups_within_the_quota(stack: StackFacts) -> Iterator[Judgement]:
+    managed = [name for name, pool in stack.spec.pools.items() if isinstance(pool, ManagedPoolSpec)]
+    yield Judgement(
+        holds=len(managed) <= MOST_NODE_GROUPS,
+        path=("pools",),
+        working=(f"{len(managed)} of {len(stack.spec.pools)} pools are managed",),
+        message="EKS refuses the rest of the managed pools",
+        given=str(len(managed)),
+        allowed=f"at most {MOST_NODE_GROUPS} unless AWS raises the quota",
+    )
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
+from eks_inference.faults import Fault, SpecError
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
@@ -21,6 +22,9 @@ from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
 from eks_inference.spec import ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
+
+MOST_PARTS = 200
+"""The most pools, and the most servers. 200 pools take a preview two seconds; EKS allows far fewer node groups by default."""
 
 
 class AcceleratorsSpec(Spec):
@@ -40,7 +44,7 @@ class StackSpec(SharedSettings):
         default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool."
     )
     core_pool: ResourceName = Field(default="core", description="The managed, untainted pool that controllers run on.")
-    pools: dict[ResourceName, PoolSpec] = Field(description="Node pools by name.")
+    pools: dict[ResourceName, PoolSpec] = Field(max_length=MOST_PARTS, description="Node pools by name.")
     karpenter: KarpenterSpec = Field(
         default_factory=lambda: KarpenterSpec(),
         description="The Karpenter controller, installed when a pool needs it.",
@@ -50,7 +54,9 @@ class StackSpec(SharedSettings):
         default_factory=lambda: KubeRayOperatorSpec(), description="The KubeRay operator, installed when a server needs it."
     )
     scaling: ScalingSpec = Field(default_factory=lambda: ScalingSpec(), description="Controllers that server autoscalers need.")
-    servers: dict[ResourceName, AnyServerSpec] = Field(default_factory=dict, description="Model servers by name.")
+    servers: dict[ResourceName, AnyServerSpec] = Field(
+        default_factory=dict, max_length=MOST_PARTS, description="Model servers by name."
+    )
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
     load_test: LoadTestSpec | None = Field(
@@ -103,9 +109,13 @@ class StackSpec(SharedSettings):
         return sorted({instance.family for pool in self.pools.values() for instance in pool.instances()})
 
     def settings(self, region: str, profile: str | None = None) -> StackSettings:
-        """Returns the settings that all components of the stack share."""
+        """Returns the settings that all components of the stack share. Raises ``SpecError`` when the region is none."""
         shared = {name: getattr(self, name) for name in SharedSettings.model_fields}
-        return StackSettings(region=region, profile=profile, **shared)
+        try:
+            return StackSettings(region=region, profile=profile, **shared)
+        except ValidationError:
+            allowed = "an AWS region, e.g. us-west-2"
+            raise SpecError([Fault((), "this is no region", repr(region), allowed, config_key="aws:region")]) from None
 
 
 @cache

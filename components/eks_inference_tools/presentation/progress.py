@@ -6,6 +6,7 @@ from typing import Self
 
 from stackgraph.graph.values import text
 from stackgraph.graph.wording import shorten
+from stackgraph.plain_text import printable
 
 _CLEAR = "\r\x1b[K"
 
@@ -35,4 +36,4 @@ class Progress:
     def keep(self, line: str) -> None:
         """Prints a permanent line."""
         self.show("")
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line, keep="\n"), file=sys.stderr, flush=True)

@@ -25,10 +25,11 @@ from stackgraph.problems import Problem, ProblemsFound
 
 def main() -> int:
     asked = json.loads(sys.stdin.read())
-    # Keep what the program prints out of the answer.
-    answer, sys.stdout = sys.stdout, sys.stderr
-    json.dump(record(asked), answer)
-    answer.flush()
+    # Nothing that the program or a child process of it prints gets into the answer, also not after the recording.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(2, 1)
+        sys.stdout = sys.stderr
+        json.dump(record(asked), answer)
     # Threads that the program left running must not delay the comparison.
     os._exit(0)
 

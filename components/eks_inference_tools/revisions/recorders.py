@@ -20,6 +20,7 @@ from stackgraph.diff.contents import Revision
 from stackgraph.diff.recorded import Store, key_of, read_answer
 from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
+from stackgraph.plain_text import printable
 from stackgraph.problems import Problem
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -54,11 +55,13 @@ def record_all(
         if kept is None or side.here:
             return read_answer(recorders.ask(asked))
         key = key_of(fingerprint, repo.tree(side.revision.commit), stack)
-        answer = kept.get(key)
-        if answer is None:
-            answer = recorders.ask(asked)
+        if (answer := kept.get(key)) is not None:
+            return read_answer(answer)
+        answer = recorders.ask(asked)
+        recorded = read_answer(answer)
+        if not recorded.problems:
             kept.put(key, answer)
-        return read_answer(answer)
+        return recorded
 
     found: list[dict[str, Recorded]] = [{}, {}]
     # More processes than cores, so that no core idles while the last processes run.
@@ -114,10 +117,10 @@ class _Recorders:
             with self._lock:
                 self._running.discard(process)
         if self._debug:
-            sys.stderr.write(err)
+            sys.stderr.write(printable(err, keep="\n"))
         try:
             return json.loads(out)
-        except ValueError:
+        except (ValueError, RecursionError):
             last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
             return {"problems": [{"message": f"the recording process failed: {last}"}]}
 

@@ -9,6 +9,7 @@ from stackgraph.diff import merging
 from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import grouped, text, unique
 from stackgraph.graph.wording import shorten, utf16_length
+from stackgraph.plain_text import printable
 
 _MOST_NAMES = 8
 _MOST_DANGERS = 40
@@ -247,13 +248,9 @@ def _fence(lines: Sequence[str], language: str) -> str:
     """A code block that none of its lines can end."""
     longest = max((len(found) for line in lines for found in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join((f"{fence}{language}", *(_inert(_printable(shorten(line, _LINE))) for line in lines), fence))
+    return "\n".join((f"{fence}{language}", *(_inert(printable(shorten(line, _LINE))) for line in lines), fence))
 
 
 def _inert(line: str) -> str:
     """A line of code in which no bot finds its name, its mark or a command."""
     return _COMMAND.sub(lambda found: found[0] + _PARTING, _CALLS.sub(_PARTING, line))
-
-
-def _printable(line: str) -> str:
-    return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)

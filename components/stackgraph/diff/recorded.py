@@ -15,23 +15,37 @@ from typing import Any
 from stackgraph.diff.contents import FindingText
 from stackgraph.diff.report import Recorded
 from stackgraph.graph.saved import SEAL, read_graph
-from stackgraph.problems import Problem
+from stackgraph.problems import Problem, ProblemsFound
 
 _MOST_KEPT = 200
 
 
-def read_answer(answer: Mapping[str, Any]) -> Recorded:
-    """The recorded stack of a process's answer."""
+def read_answer(answer: Any) -> Recorded:
+    """The recorded stack of a process's answer. A program may have written anything in its place, which is a problem then."""
+    try:
+        return _recorded(answer)
+    except (ProblemsFound, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        return Recorded(problems=(Problem(f"the recording process gave no valid answer: {error}"),))
+
+
+def _recorded(answer: Mapping[str, Any]) -> Recorded:
     findings = answer.get("findings")
+    if not {"graph", "problems"} & answer.keys():
+        raise ValueError("it has neither a graph nor problems")
     return Recorded(
         graph=read_graph(answer["graph"], "answer") if "graph" in answer else None,
         problems=tuple(
-            Problem(**{**problem, "working": tuple(problem.get("working", ()))}) for problem in answer.get("problems", ())
+            Problem(**{**_texts(problem, "line", "working"), "working": tuple(map(str, problem.get("working", ())))})
+            for problem in answer.get("problems", ())
         ),
-        findings=None if findings is None else tuple(FindingText(**finding) for finding in findings),
-        places=answer.get("places", {}),
-        sealed_config=answer.get("sealedConfig", {}),
+        findings=None if findings is None else tuple(FindingText(**_texts(finding)) for finding in findings),
+        places=_texts(answer.get("places", {})),
+        sealed_config=_texts(answer.get("sealedConfig", {})),
     )
+
+
+def _texts(given: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    return {key: value if key in others else str(value) for key, value in given.items()}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,10 @@ def read_graph(document: Any, shown: str, hint: str = "") -> Graph:
         project, stack = str(document["project"]), str(document["stack"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ProblemsFound([Problem(f"a resource without {error}", file=shown)]) from error
-    return Graph(project, stack, resources, unsealed(document.get("outputs", {})), tuple(document.get("warnings", ())))
+    outputs, warnings = document.get("outputs", {}), document.get("warnings", ())
+    if not isinstance(outputs, dict) or not isinstance(warnings, list | tuple):
+        raise ProblemsFound([Problem("outputs must be a mapping, and warnings a list", file=shown)])
+    return Graph(project, stack, resources, unsealed(outputs), tuple(map(str, warnings)))
 
 
 def sealed(value: Any) -> Any:
@@ -44,7 +47,18 @@ def holds_seals(value: Any) -> bool:
     return any(isinstance(leaf, Sealed) for leaf in leaves(value))
 
 
+_TYPES = {
+    **dict.fromkeys(("urn", "type", "name", "parent", "provider", "source"), str),
+    **dict.fromkeys(("custom", "remote"), bool),
+    **dict.fromkeys(("inputs", "options", "propertyDependencies"), dict),
+    "dependencies": list,
+}
+
+
 def _resource(item: Mapping[str, Any]) -> Resource:
+    for key, kind in _TYPES.items():
+        if key in item and not isinstance(item[key], kind):
+            raise TypeError(f"a {key} that is a {kind.__name__}")
     return Resource(
         urn=item["urn"],
         type=item["type"],

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, TypeVar
 
 from stackgraph.graph.tokens import is_token
+from stackgraph.plain_text import printable
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -49,7 +50,7 @@ def text(value: Any) -> str:
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
         value = json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
+    return " ".join(printable(str(value)).split())
 
 
 def plain(value: Any) -> Any:

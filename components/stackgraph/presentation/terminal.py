@@ -13,6 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from stackgraph.plain_text import printable
+
 WIDTH = 110
 """Default width in columns."""
 
@@ -27,8 +29,7 @@ _LEAST_BODY = 20
 
 def words(value: str, style: str = "") -> Text:
     """A literal text: brackets are not markup, control characters become spaces. On its own it is drawn on one line."""
-    harmless = value if value.isprintable() else "".join(letter if letter.isprintable() else " " for letter in value)
-    return Text().append(harmless, style or None)
+    return Text().append(printable(value), style or None)
 
 
 def listed(parts: Iterable[str], style: str = "") -> Text:

@@ -4,7 +4,7 @@ Never decrypts. ``secure:`` values, and values of keys declared ``secret: true``
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -181,6 +181,17 @@ def _has_type(value: Any, expected: Any) -> bool:
         digits = isinstance(value, str) and value.lstrip("-").isdigit()
         return digits or (isinstance(value, int) and not isinstance(value, bool))
     return isinstance(value, str | int | float | bool)
+
+
+def encrypted(value: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
+    """The path of each ``{secure: …}`` of a value, at a path or below it."""
+    for step in path:
+        value = value[step]
+    if isinstance(value, dict) and set(value) == {"secure"}:
+        yield path
+    elif isinstance(value, dict | list):
+        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from ((*path, step, *found) for found in encrypted(item))
 
 
 def _without_secrets(value: Any, placeholder: str) -> Any:

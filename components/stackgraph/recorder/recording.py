@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pulumi
 import pulumi.runtime
@@ -90,9 +90,11 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(runpy.run_path, str(program.resolve()), run_name="__main__")
-        with garbage_collection_off(), _short_traces():
+        with garbage_collection_off(), _short_traces(), _process_kept():
             loop.run_until_complete(_settled(program))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if type(error) is KeyboardInterrupt:  # the user's
+            raise
         raise ProgramError([_problem(error, recorder, root)]) from error
     finally:
         os.chdir(before)
@@ -118,6 +120,26 @@ async def _settled(program: Callable[[], Any]) -> None:
                 return
 
     await pulumi.runtime.run_in_stack(run)
+
+
+@contextlib.contextmanager
+def _process_kept() -> Iterator[None]:
+    """Makes ``os._exit`` raise ``SystemExit``: it would end the process before a command says anything.
+
+    Child processes of the program, such as those of ``multiprocessing``, end with it as always.
+    """
+    really, here = os._exit, os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if os.getpid() == here:
+            raise SystemExit(status)
+        really(status)
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        os._exit = really
 
 
 @contextlib.contextmanager
@@ -168,9 +190,9 @@ class _Executor(ThreadPoolExecutor):
 
 def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
     """The failure as a problem, located at the innermost line of the program's own code."""
-    message = str(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {error}"
+    message = _said(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {_said(error)}"
     if isinstance(error, SystemExit):
-        message = f"the program ended itself with exit code {error.code}"
+        message = f"the program ended itself with exit code {_said(error)}"
     installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*installed, "<"))]
     hint = ""
@@ -179,6 +201,13 @@ def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
         hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
     file, line = (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
     return Problem(recorder.secrets.scrub(message), file, line, hint=hint)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"(its text cannot be made: {type(another).__name__})"
 
 
 def _shown(path: str, root: Path) -> str:

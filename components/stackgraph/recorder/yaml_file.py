@@ -1,33 +1,15 @@
-"""Reads YAML files as the Pulumi CLI does, and notes the line of every key."""
+"""Reads the YAML files of a project, and notes the line of every key."""
 
-import re
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
 from stackgraph.problems import Problem, ProblemsFound
-
-KeyPath = tuple[str | int, ...]
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The YAML dialect of the CLI's Go library: ``on``, ``8000:80`` and dates are strings, unlike in YAML 1.1 and PyYAML."""
-
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
-
-_DIGITS = list("-+0123456789")
-for _tag, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(0|[1-9][0-9_]*|0o?[0-7_]+|0x[0-9a-fA-F_]+)", _DIGITS),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", [*_DIGITS, "."]),
-    ("merge", r"<<", ["<"]),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^({_pattern})$"), _first)
+from stackgraph.recorder.bounded_yaml import MOST_BYTES, KeyPath, RefusedText, compose
 
 
 @dataclass(frozen=True)
@@ -52,50 +34,47 @@ class Document:
 
 
 def read_document(path: Path, root: Path) -> Document:
-    """The YAML file at a path. Raises ``ProblemsFound`` if it is not valid, or has duplicate keys."""
+    """The YAML file at a path. Raises ``ProblemsFound`` if it is not valid, beyond a bound, or a link out of the project."""
     shown = shown_path(path, root)
     try:
-        text = path.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=_Loader)
+        node = compose(_text(path, root))
+    except OSError as error:
+        raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=shown)]) from error
     except UnicodeDecodeError as error:
         raise ProblemsFound([Problem(f"not a UTF-8 text: {error.reason}", file=shown)]) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = getattr(error, "problem", None) or getattr(error, "context", None) or str(error).splitlines()[0]
         raise ProblemsFound([Problem(f"not valid YAML: {reason}", file=shown, line=mark.line + 1 if mark else 0)]) from error
-    lines = _lines(node, shown) if node is not None else {}
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        # Valid syntax that stands for no value, such as a list as a key.
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or str(error)
-        raise ProblemsFound([Problem(f"invalid value: {reason}", file=shown, line=mark.line + 1 if mark else 0)]) from error
-    return Document(path, shown, data, lines)
+    except RefusedText as error:
+        raise ProblemsFound(
+            [
+                Problem(found.message, shown, found.line, _key(found.path), found.given, found.allowed, found.hint)
+                for found in error.mistakes
+            ]
+        ) from error
+    return Document(path, shown, node.plain(), dict(node.lines()))
 
 
-def _lines(root: yaml.Node, shown: str) -> dict[KeyPath, int]:
-    lines: dict[KeyPath, int] = {}
-    duplicates: list[Problem] = []
+def _text(path: Path, root: Path) -> str:
+    # A link may lead to anything on this machine, and messages repeat what the file has. A project may name a folder of stack
+    # files beside it.
+    home = root if Path(os.path.normpath(path)).is_relative_to(root) else path.parent
+    if not path.resolve().is_relative_to(home.resolve()):
+        raise ProblemsFound([Problem("this link leads out of the project", file=shown_path(path, root), hint="copy the file")])
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ProblemsFound([Problem("the file is too long", file=shown_path(path, root), allowed=f"at most {MOST_BYTES} bytes")])
+    return data.decode()
 
-    def collect(node: Any, path: KeyPath) -> None:
-        lines.setdefault(path, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
-            for key_node, value_node in node.value:
-                name, line = str(key_node.value), key_node.start_mark.line + 1
-                if first := lines.get((*path, name)):
-                    duplicates.append(Problem(f"this key is given twice, first on line {first}", shown, line, name))
-                    continue
-                lines[*path, name] = line
-                collect(value_node, (*path, name))
-        elif isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                collect(item, (*path, index))
 
-    collect(root, ())
-    if duplicates:
-        raise ProblemsFound(duplicates)
-    return lines
+def _key(path: KeyPath) -> str:
+    """A path as the other messages about stack files show it: below ``config``, with indexes in brackets."""
+    text = ""
+    for part in path[1:] if path[:1] == ("config",) else path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
 
 
 def shown_path(path: Path, root: Path) -> str:

@@ -43,6 +43,13 @@ def key_in(region: str) -> StackFacts:
     return spec(kms_key_arn=f"arn:aws:kms:{region}:123456789012:key/0c0e")
 
 
+def with_pools(managed: int) -> StackFacts:
+    """Returns a stack with as many managed pools, and one of Karpenter."""
+    pools = {f"p{number}": CORE for number in range(managed)}
+    karpenter = {"kind": "karpenter", "instance_types": ["m5.xlarge"]}
+    return StackFacts(StackSpec.model_validate({"name": "s", "core_pool": "p0", "pools": {**pools, "k": karpenter}}), {})
+
+
 VECTORS = {
     "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN belongs to us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
@@ -53,6 +60,7 @@ VECTORS = {
     ),
     "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
+    "CAP003": Vector(lambda: with_pools(30), lambda: with_pools(31), "EKS refuses the rest of the managed pools"),
     "KAR003": Vector(
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}),

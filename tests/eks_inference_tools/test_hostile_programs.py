@@ -1,0 +1,164 @@
+"""A program may print, raise and end as it likes: a command writes its own output only, or says what the program did."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eks_inference_tools.cli import main
+from eks_inference_tools.presentation.output import on_terminal
+from eks_inference_tools.revisions.recorders import _Recorders
+from stackgraph.diff.recorded import read_answer
+from stackgraph.problems import Problem
+
+PRINTS = """
+import atexit, os, subprocess, sys
+subprocess.run(["echo", "printed by a child"])
+os.write(1, b"printed by number")
+print("printed")
+print("printed past the redirection", file=sys.__stdout__)
+atexit.register(os.write, 1, b"printed at the end")
+"""
+FAILING = {
+    "os._exit(0)": "ended itself with exit code 0",
+    "sys.exit(0)": "ended itself with exit code 0",
+    "pulumi.Output.from_input(1).apply(lambda _: os._exit(0))": "ended itself with exit code 0",
+    "raise BaseException('why')": "BaseException: why",
+    "raise GeneratorExit('why')": "GeneratorExit: why",
+    "raise asyncio.CancelledError('why')": "CancelledError: why",
+    "raise type('Mine', (KeyboardInterrupt,), {})('why')": "Mine: why",
+    "raise type('Mine', (Exception,), {'__str__': lambda self: 1 / 0})": "Mine: (its text cannot be made: ZeroDivisionError)",
+    "why = ValueError('why'); raise why from why": "ValueError: why",
+    "CustomResource('c', 'a/v1', 'K', spec=functools.reduce(lambda v, _: {'a': v}, range(400), {}))": "RecursionError",
+    "sys.exit('\\x1b]0;title\\x07\\u202eerror: \\nerror: forged')": "exit code  ]0;title  error: \n    error: forged",
+}
+IMPORTS = "import asyncio, functools, os, sys, pulumi\nfrom pulumi_kubernetes.apiextensions import CustomResource\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "Pulumi.yaml").write_text("name: odd\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    (tmp_path / "__main__.py").write_text("import pulumi\npulumi.export('a', 'é→')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a shell, which closes or redirects its streams."""
+    command = f'"{sys.executable}" -m eks_inference_tools {arguments}'
+    environment = {**os.environ, **environment}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize(("program", "said"), FAILING.items(), ids=[*FAILING.values()])
+def test_what_a_program_raises_is_an_error_of_the_program(program, said, project, capsys):
+    (project / "__main__.py").write_text(IMPORTS + program)
+    assert main(["preview", "dev"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\nerror:") == 0
+    assert captured.err.replace("\n", "").isprintable()
+
+
+def test_what_a_program_prints_stays_out_of_the_output(project):
+    (project / "__main__.py").write_text(PRINTS)
+    done = run("preview dev --format json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["stack"] == "dev"
+    assert done.stderr.count("printed") == 5
+
+
+def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
+    (project / "__main__.py").write_text(PRINTS)
+    asked = {"root": str(project), "tree": str(project), "folder": ".", "stack": "dev", "own": False, "debug": False, "key": "00"}
+    answer = _Recorders(debug=False).ask(asked)
+    assert "problems" not in answer
+    assert read_answer(answer).graph is not None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(None, 5, "text", [], [1], {}, {"graph": None}, {"graph": 1}, {"graph": {"resources": []}}, {"problems": 1}),
+        *({"problems": [1]}, {"problems": [{"no": 1}]}, {"problems": [{"message": "m", "working": 1}]}),
+        {"graph": {"schema": 1, "project": "p", "stack": "s", "resources": [{"urn": 5, "type": "t", "name": "n"}]}},
+        {"graph": {"schema": 1, "project": "p", "stack": "s", "resources": [], "outputs": 5}},
+        {"graph": {"schema": 1, "project": "p", "stack": "s", "resources": []}, "findings": [{"no": 1}]},
+        {"graph": {"schema": 1, "project": "p", "stack": "s", "resources": []}, "places": 5},
+    ],
+    ids=json.dumps,
+)
+def test_an_answer_that_is_none_is_a_problem_of_its_stack(answer):
+    (problem,) = read_answer(answer).problems
+    assert problem.message.startswith("the recording process gave no valid answer: ")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [("> /dev/full", 2), (">&-", 2), ("-o out.txt >&- 2>&- <&-", 0)],
+)
+def test_an_output_that_takes_nothing_is_an_error_without_a_traceback(redirection, code, project):
+    done = run(f"preview dev {redirection}")
+    assert done.returncode == code
+    assert done.stderr.startswith("error: standard output: cannot write here") or "2>&-" in redirection
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert (project / "out.txt").exists() == (code == 0)
+
+
+def test_letters_that_standard_output_lacks_keep_json_right(project):
+    done = run("preview dev --format json", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["outputs"] == {"a": "é→"}
+    assert done.stdout.isascii()
+
+
+def test_a_file_that_is_written_again_keeps_its_link_and_its_mode(project):
+    target = project / "target"
+    target.write_text("old")
+    target.chmod(0o600)
+    (project / "link").symlink_to(target)
+    assert main(["preview", "dev", "--format", "json", "-o", "link"]) == 0
+    assert (project / "link").is_symlink()
+    assert json.loads(target.read_text())["stack"] == "dev"
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+ODD = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x7f"
+
+
+@pytest.mark.parametrize(
+    "arguments", ["check", "check --format json", "preview", "preview --format json", "preview --format manifests"]
+)
+def test_no_name_value_or_warning_controls_a_terminal(arguments, project, capsys, monkeypatch):
+    (project / "__main__.py").write_text(
+        f"import pulumi\nfrom pulumi_kubernetes.core.v1 import ConfigMap\nodd = {ODD!r}\n"
+        "ConfigMap('a' + odd, metadata={'name': odd}, data={odd: odd}, opts=pulumi.ResourceOptions(protect=True))\n"
+        "pulumi.export('b' + odd, {odd: [odd]})\npulumi.log.warn('c' + odd)\n"
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    command, *others = arguments.split()
+    assert main([command, "dev", *others]) == 0
+    shown = capsys.readouterr()
+    assert ODD[-2] not in shown.out
+    assert on_terminal(shown.out) == shown.out
+    assert "\x1b]" not in shown.out
+    assert "\x1b[2J" not in shown.out
+
+
+def test_no_key_of_a_stack_file_controls_a_terminal(project, capsys):
+    (project / "Pulumi.dev.yaml").write_text('config: {}\n"a\\e]0;x\\a\\u202e\\nerror: b": 1\n')
+    for command in ("check", "preview"):
+        assert main([command, "dev"]) == 2
+        said = capsys.readouterr()
+        assert (said.out + said.err).startswith("error: Pulumi.dev.yaml:2: a ]0;x   error: b: unknown key")
+
+
+def test_a_problem_keeps_the_lines_of_a_message_below_its_first():
+    shown = Problem("one\nerror: two", given="a\x1b[1m\nb").render()
+    assert shown == "one\n    error: two\n    given: a [1m\n             b"
