@@ -308,7 +308,7 @@ KEPT = """
 
 
 def test_variables_of_credentials_are_left_out_and_others_kept():
-    everything = dict.fromkeys((CREDENTIALS + KEPT).split(), "https://example.com/@x")
+    everything = dict.fromkeys(map(str, (CREDENTIALS + KEPT).split()), "https://example.com/@x")
     assert without_credentials(everything).keys() == set(KEPT.split())
 
 
