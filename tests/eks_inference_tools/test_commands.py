@@ -175,7 +175,12 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(words,
 
 def required(words: tuple[str, ...]) -> list[str]:
     """Arguments without which the command is not read."""
-    return {"plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"], "loadtest": ["some.json"]}.get(words[0], [])
+    given = {
+        "plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"],
+        "loadtest": ["some.json"],
+        "diff-comment": ["--project", "shop"],
+    }
+    return given.get(words[0], [])
 
 
 # -- what is written -------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from conftest import ROOT
 from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
 from eks_inference_tools.revisions.environment import without_credentials
+from stackgraph.diff.saved import read_contents
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
@@ -137,6 +138,9 @@ def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     assert (found["schema"], found["changed"], found["failed"]) == (1, True, [])
     assert found["summary"] == {"create": 1, "update": 1, "replace": 0, "delete": 1, "move": 0, "dependencies": 0, "same": 1}
     assert found["head"] == {"revision": head, "commit": head, "dirty": False}
+    titles = {"facts": "", "findings": ""}
+    told = read_contents(outputs["json"].read_bytes(), shown="", project="demo", tool="eks-inference", link="", **titles)
+    assert told.headline == found["headline"], "the job that comments reads it"
     markdown = outputs["markdown"].read_text()
     assert markdown.startswith(found["marker"] + "\n")
     assert "-->" in found["marker"]
@@ -308,7 +312,7 @@ KEPT = """
 
 
 def test_variables_of_credentials_are_left_out_and_others_kept():
-    everything = dict.fromkeys((CREDENTIALS + KEPT).split(), "https://example.com/@x")
+    everything = dict.fromkeys(map(str, (CREDENTIALS + KEPT).split()), "https://example.com/@x")
     assert without_credentials(everything).keys() == set(KEPT.split())
 
 

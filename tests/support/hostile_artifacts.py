@@ -74,6 +74,17 @@ def _told(**values: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda found: found["stacks"][0]["resources"][0]["told"].update(values)
 
 
+def _named(*names: str) -> Callable[[dict[str, Any]], Any]:
+    """Resources of these names that change alike, so that one line lists them."""
+
+    def change(found: dict[str, Any]) -> None:
+        (stack,) = found["stacks"]
+        (one,) = stack["resources"]
+        stack["resources"] = [{**one, "told": {**one["told"], "name": name}} for name in names]
+
+    return change
+
+
 def _comment(ending: str) -> Artifact:
     """A finished comment, as a job that trusted it would post it."""
     return Artifact({"comment.md": f"<!-- eks-inference diff -->\n{FORGED}: all is well\n{ending}"})
@@ -171,5 +182,7 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "references to issues": _speaking("#12 GH-12 other/repo#1 https://github.com/other/repo/issues/1"),
     "escapes of a terminal and directions": _speaking("\x1b[31m\u202e\u2066\x07\x00"),
     "half a character": _speaking("\ud800"),
+    "mathematics": _speaking("$\\color{white}x$ $$y$$"),
+    "code that begins in one name and ends in another": _document("", _named("", "<img src=x> ` [x](https://evil.example)")),
     "a table and an alert": _speaking("| a | b |\n|---|---|\n> [!CAUTION]\n> x"),
 }

@@ -39,7 +39,7 @@ def render_markdown(report: Contents, limit: int, origin: str = "") -> str:
     """The comment, at most ``limit`` UTF-16 code units long. Sections that do not fit are cut, and the comment says so.
 
     Whatever the report contains, it is inert: it is neither markup nor a mention, and no command or mark for a bot. ``origin`` is
-    markdown of the caller's that stands before everything that the report contains, and is never cut.
+    markdown of the caller's that stands right below the headline, before every text of the report, and is never cut.
     """
     revisions = f"`{_plain(report.project)}`, " + " → ".join(
         _code(shorten(side.shown, _LINE)) for side in (report.base, report.head)

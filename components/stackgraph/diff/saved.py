@@ -23,7 +23,7 @@ _LINE = Text("'- ', '+ ' or two blanks, and any text", r"[-+ ] .*")
 _SOURCE = Text("FILE:LINE, or nothing", r"(.+:[0-9]{1,9})?")
 _FILE = Text("a path in the repository", r"(?!\.\.?(/|$))[^/]+(/(?!\.\.?(/|$))[^/]+)*")
 NAME = Text("letters, digits, '.', '_' and '-', at most 100", r"[A-Za-z0-9_.-]{1,100}")
-"""The name of a project or stack (pulumi/sdk/go/common/tokens, names.go)."""
+"""The name of a project or stack, in the characters that Pulumi allows ("Understanding Stacks")."""
 
 _REVISION = {"revision": str, "commit": str, "dirty": bool}
 _PROPERTY = {"path": str, "before?": ANY, "after?": ANY}
