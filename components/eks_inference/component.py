@@ -5,7 +5,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Literal, Protocol, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Literal, Protocol, Self, Union, get_args, get_origin
 
 import pulumi
 
@@ -56,7 +56,7 @@ def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str,
 def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iterator[Fault]:
     if _fits(value, expected):
         return
-    if isinstance(value, get_origin(expected) or ()):
+    if isinstance(origin := get_origin(expected), type) and isinstance(value, origin):
         for key, one, inner in _inside(value, expected):
             yield from _type_faults((*path, key), one, inner)
         return
@@ -66,14 +66,20 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
     if Placement in members and callable(getattr(value, "placement", None)):
         hint = "a placement is one instance type of a pool: pass pool.placement(), or pool.placement('<instance type>')"
     elif isinstance(value, Mapping) and specs:
-        hint = f"pass {specs[0].__name__}(…) with these fields"
-        try:
-            specs[0].model_validate(value)
-        except SpecError as error:
-            yield from (replace(fault, path=(*path, *fault.path)) for fault in error.faults)
+        spec = min(specs, key=lambda one: len(_spec_faults(one, value)))
+        hint = f"pass {spec.__name__}(…) with these fields"
+        yield from (replace(fault, path=(*path, *fault.path)) for fault in _spec_faults(spec, value))
     elif lacking := [one for each in members if _is_protocol(each) for one in _lacking(value, each)]:
         hint = f"it lacks {', '.join(dict.fromkeys(lacking))}"
     yield Fault(path, "the argument has a wrong type", given=_shown(value), allowed=_named(expected), hint=hint)
+
+
+def _spec_faults(spec: type[Spec], fields: Mapping[str, Any]) -> Sequence[Fault]:
+    try:
+        spec.model_validate(fields)
+    except SpecError as error:
+        return error.faults
+    return ()
 
 
 def _fits(value: Any, expected: Any) -> bool:
@@ -83,6 +89,8 @@ def _fits(value: Any, expected: Any) -> bool:
         return any(_fits(value, one) for one in arguments)
     if expected is None or expected is types.NoneType:
         return value is None
+    if isinstance(expected, ForwardRef):  # in pulumi.Input
+        return isinstance(value, pulumi.Output)
     if origin is Annotated:
         return _fits(value, arguments[0])
     if origin is Literal:
@@ -122,7 +130,11 @@ def _lacking(value: Any, expected: type) -> Iterator[str]:
 
 
 def _members(expected: Any) -> tuple[Any, ...]:
-    return get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,)
+    """The types that an annotation allows."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if origin is Annotated:
+        return _members(arguments[0])
+    return tuple(one for each in arguments for one in _members(each)) if origin in (Union, types.UnionType) else (expected,)
 
 
 def _named(expected: Any) -> str:
@@ -130,8 +142,10 @@ def _named(expected: Any) -> str:
     origin, arguments = get_origin(expected), get_args(expected)
     if origin is Literal:
         return ", ".join(map(str, arguments))
-    if origin in (Union, types.UnionType):
-        return ", ".join(dict.fromkeys(_named(one) for one in arguments if one is not types.NoneType))
+    if origin in (Union, types.UnionType, Annotated):
+        return ", ".join(dict.fromkeys(_named(one) for one in _members(expected) if one is not types.NoneType))
+    if isinstance(expected, ForwardRef):
+        return pulumi.Output.__name__
     name = getattr(expected, "__name__", str(expected))
     return f"{name} of {_named(arguments[-1])}" if arguments else name
 

@@ -32,7 +32,7 @@ class _FrozenModels(type(BaseModel)):
             if given:
                 hint = "name each field: " + ", ".join(f"{name}=…" for name in cls.model_fields)
                 raise SpecError([Fault((), f"{cls.__name__} takes its fields by name", given=str(len(given)), hint=hint)])
-            with faults_of(lambda: fields, cls.model_json_schema):
+            with faults_of(cls, lambda: fields):
                 return super().__call__(**fields)
 
 
@@ -46,12 +46,12 @@ class Spec(BaseModel, metaclass=_FrozenModels):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        with faults_of(lambda: obj, cls.model_json_schema):
+        with faults_of(cls, lambda: obj):
             return super().model_validate(obj, **options)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        with faults_of(lambda: json.loads(json_data), cls.model_json_schema):
+        with faults_of(cls, lambda: json.loads(json_data)):
             return super().model_validate_json(json_data, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -61,7 +61,7 @@ class Spec(BaseModel, metaclass=_FrozenModels):
     if not TYPE_CHECKING:  # type checkers know that specs are frozen
 
         def __setattr__(self, name: str, value: Any) -> None:
-            with faults_of(lambda: {name: value}, type(self).model_json_schema):
+            with faults_of(type(self), lambda: {name: value}):
                 super().__setattr__(name, value)
 
 

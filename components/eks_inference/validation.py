@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -22,16 +23,22 @@ Schema = dict[str, Any]
 Path = tuple[str | int, ...]
 
 
+@cache
+def schema_of(model: type[BaseModel]) -> Schema:
+    """Returns the JSON schema of a model. Cached: that of a stack takes 0.1 s, reading a stack object 1 ms."""
+    return model.model_json_schema()
+
+
 @contextmanager
-def faults_of(data: Callable[[], Any], schema: Callable[[], Schema]) -> Iterator[None]:
-    """Raises ``SpecError`` in place of a ``ValidationError`` about ``data``. Both are called for an error only."""
+def faults_of(model: type[BaseModel], data: Callable[[], Any]) -> Iterator[None]:
+    """Raises ``SpecError`` in place of a ``ValidationError`` of a model about ``data``, which is called for an error only."""
     try:
         yield
     except ValidationError as error:
         problems = error.errors(include_url=False)
         if problems[0]["type"] == "json_invalid":
-            raise SpecError([Fault((), problems[0]["msg"], allowed="a mapping, or its JSON")]) from None
-        given, allowed = data(), schema()
+            raise SpecError([Fault((), f"not JSON: {problems[0]['ctx']['error']}", allowed="a mapping, or its JSON")]) from None
+        given, allowed = data(), schema_of(model)
         faults = [_shape_fault(problem, given, allowed) for problem in problems]
         # Without the cause: Python would print the words of pydantic above ours.
         raise SpecError(dict.fromkeys(faults)) from None

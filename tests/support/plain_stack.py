@@ -6,7 +6,8 @@ from typing import Any
 
 import another_kind
 from eks_inference.serving.kinds import KINDS
-from eks_inference.stack.spec import StackSpec, register_kind, stack_schema
+from eks_inference.stack.spec import StackSpec, register_kind
+from eks_inference.validation import schema_of
 
 STACK = "gpu-opt350m"
 
@@ -39,4 +40,4 @@ def plain_kind() -> Iterator[None]:
         KINDS.clear()
         KINDS.update(before)
         StackSpec.model_rebuild(force=True)
-        stack_schema.cache_clear()
+        schema_of.cache_clear()

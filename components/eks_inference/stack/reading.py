@@ -1,11 +1,8 @@
 """Reads a stack object and reports every fault in its shape: where it is, what was given and what is allowed."""
 
-import json
-
 from eks_inference.faults import SpecError
 from eks_inference.stack.references import reference_faults
-from eks_inference.stack.spec import StackSpec, stack_schema
-from eks_inference.validation import faults_of
+from eks_inference.stack.spec import StackSpec
 
 
 def parse_stack(text: str) -> StackSpec:
@@ -13,8 +10,7 @@ def parse_stack(text: str) -> StackSpec:
 
     Strict: a number in quotes is an error, although pydantic could convert it.
     """
-    with faults_of(lambda: json.loads(text), stack_schema):
-        spec = StackSpec.__pydantic_validator__.validate_json(text, strict=True)
+    spec = StackSpec.model_validate_json(text, strict=True)
     faults = list(reference_faults(spec))
     if faults:
         raise SpecError(faults)

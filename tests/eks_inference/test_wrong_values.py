@@ -1,0 +1,216 @@
+"""Wrong values in Python programs: every field of every spec and every argument of every component answers in words of ours."""
+
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+import pulumi
+import pytest
+
+import eks_inference
+from another_kind import PlainServerSpec
+from eks_inference import (
+    ClusterSpec,
+    HubModel,
+    ManagedPoolSpec,
+    NetworkSpec,
+    RayServeVllmSpec,
+    SpecError,
+    StackSettings,
+    StackSpec,
+    TritonClient,
+    TritonServerSpec,
+    VllmServerSpec,
+)
+from eks_inference.component import Component
+from eks_inference.faults import Fault, format_path
+from eks_inference.serving.kinds import KINDS
+from eks_inference.spec import Spec
+from eks_inference.validation import RENAMED
+
+THEIRS = re.compile(r"pydantic|Input should|validation error|For further information|input_value|type=|object at 0x")
+
+WRONG: dict[str, Any] = {
+    "an object": object(),
+    "an Output": pulumi.Output.from_input("x"),
+    "another spec": ClusterSpec(),
+    "a text": "\N{SNOWMAN}",
+    "a number": -1.5,
+    "a list": [object()],
+    "a mapping": {"nonsense": object()},
+}
+
+
+def public(base: type) -> list[type]:
+    found = (getattr(eks_inference, name) for name in eks_inference.__all__)
+    return sorted({one for one in found if isinstance(one, type) and issubclass(one, base)}, key=lambda one: one.__name__)
+
+
+def inside(cls: type) -> Iterator[type]:
+    for one in cls.__subclasses__():
+        yield from (one, *inside(one))
+
+
+def named(cls: type) -> str:
+    return cls.__name__
+
+
+OURS = {one for one in inside(Spec) if one.__module__.startswith("eks_inference") and not one.__name__.startswith("_")}
+SPECS = sorted(OURS, key=named)
+
+
+def refused(make: Callable[[], object]) -> tuple[Fault, ...]:
+    """The faults of what cannot be made. Nothing that Python prints of the error has words of pydantic."""
+    with pytest.raises(SpecError) as caught:
+        make()
+    error = caught.value
+    printed = f"{error}\n" + "\n".join(fault.render() for fault in error.faults)
+    printed += "\n".join(line for line in traceback.format_exception(error) if not line.startswith('  File "'))
+    assert not (found := THEIRS.search(printed)), printed[max(0, found.start() - 200) : found.end() + 100]
+    return tuple(error.faults)
+
+
+def test_the_specs_are_all_there():
+    assert set(public(Spec)) <= set(SPECS)
+    assert len(SPECS) > 50
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=named)
+def test_a_wrong_value_of_any_field_is_a_fault_of_that_field(spec: type[Spec]):
+    for what, wrong in WRONG.items():
+        wrong_in_all = dict.fromkeys(spec.model_fields, wrong)
+        try:
+            spec(**wrong_in_all)
+        except SpecError:
+            paths = {fault.path[0] for fault in refused(lambda given=wrong_in_all: spec(**given))}
+            assert {fault.path[0] for fault in refused(lambda given=wrong_in_all: spec.model_validate(given))} == paths
+        else:
+            paths = set()
+        assert paths == set(spec.model_fields) or what != "an object"
+
+
+@pytest.mark.parametrize("spec", [one for one in SPECS if one.model_fields], ids=named)
+def test_a_misspelt_field_names_the_nearest(spec: type[Spec]):
+    for field in spec.model_fields:
+        (fault,) = [one for one in refused(lambda field=field: spec(**{f"{field}z": 1})) if one.path == (f"{field}z",)]
+        assert (fault.message, field in fault.allowed) == ("unknown key", True)
+        assert "did you mean" in fault.hint or len(field) < 2
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_renamed_field_tells_its_name(old: str, new: str):
+    told = [
+        fault.hint
+        for kind in KINDS.values()
+        if new in kind.spec.model_fields
+        for fault in refused(lambda kind=kind: kind.spec(**{old: 1}))
+        if fault.path == (old,)
+    ]
+    assert set(told) == {f"it is now called '{new}'"}
+
+
+@pytest.mark.parametrize("spec", [VllmServerSpec, TritonServerSpec, RayServeVllmSpec])
+def test_a_text_in_the_place_of_an_object_tells_how_to_write_it(spec: type[Spec]):
+    (fault,) = [one for one in refused(lambda: spec(model="Qwen/Qwen3-8B")) if one.path == ("model",)]
+    assert fault.message == "should be an object"
+    assert fault.hint.endswith("in Python HubModel(id='Qwen/Qwen3-8B')")
+    assert "{kind: hugging_face, id: Qwen/Qwen3-8B}" in fault.hint
+    assert HubModel(id="Qwen/Qwen3-8B").kind == "hugging_face"
+
+
+def test_a_spec_of_another_kind_names_both():
+    pools = {"core": NetworkSpec(), "other": ManagedPoolSpec(instance_types=["m5.large"], size=2)}
+    (fault,) = refused(lambda: StackSpec(name="x", pools=pools))
+    assert (fault.path, fault.given) == (("pools", "core"), "NetworkSpec")
+    assert fault.allowed == "ManagedPoolSpec, KarpenterPoolSpec"
+
+
+def test_an_output_in_a_spec_says_where_outputs_go():
+    (fault,) = refused(lambda: StackSettings(region="us-west-2", kms_key_arn=pulumi.Output.from_input("arn:aws:kms:x")))
+    assert "handles such as ExistingVpc and SecretRef take an Output" in fault.hint
+
+
+def test_a_spec_stays_as_it_is_and_its_copy_is_validated():
+    spec = NetworkSpec(zones=3)
+
+    def change() -> None:
+        spec.zones = 2  # pyright: ignore[reportAttributeAccessIssue]
+
+    (fault,) = refused(change)
+    assert fault.path == ("zones",)
+    assert "model_copy" in fault.hint
+    assert refused(lambda: spec.model_copy(update={"zones": "many"}))[0].path == ("zones",)
+    assert spec.model_copy(update={"zones": 2}) == NetworkSpec(zones=2)
+
+
+def test_a_spec_takes_no_positions_and_reads_json_with_faults():
+    assert "name each field: cidr=…" in refused(lambda: NetworkSpec({"zones": 3}))[0].hint  # pyright: ignore[reportCallIssue]
+    assert refused(lambda: NetworkSpec.model_validate_json('{"zonez": 3}'))[0].path == ("zonez",)
+    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("not JSON")
+
+
+# -- components ------------------------------------------------------------------------------------------------------------------
+
+COMPONENTS = public(Component)
+
+
+class Pool:
+    """Something that has a placement, as every pool."""
+
+    def placement(self) -> None: ...
+
+
+def parameters(component: type) -> dict[str, Any]:
+    return {name: one for name, one in component.__init__.__annotations__.items() if name != "return"}
+
+
+def test_every_public_component_compares_its_arguments():
+    assert set(public(pulumi.ComponentResource)) == set(COMPONENTS)
+    assert len(COMPONENTS) > 20
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=named)
+def test_a_wrong_argument_is_a_fault_of_that_argument(component: type[Component]):
+    every = parameters(component)
+    for what in ("an object", "a list", "a number"):
+        faults = refused(lambda what=what: component(**dict.fromkeys(every, WRONG[what])))
+        assert {format_path(fault.path).partition("[")[0].partition(".")[0] for fault in faults} == set(every)
+    assert {fault.path for fault in refused(component)} <= {(name,) for name in every}
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=named)
+def test_a_misspelt_argument_names_the_nearest(component: type[Component]):
+    for name in parameters(component):
+        (fault,) = [one for one in refused(lambda name=name: component(**{f"{name}z": 1})) if one.path == (f"{name}z",)]
+        assert fault.hint == f"did you mean '{name}'?"
+
+
+@pytest.mark.parametrize("component", [one for one in COMPONENTS if "placement" in parameters(one)], ids=named)
+def test_a_pool_in_the_place_of_a_placement_says_how_to_get_one(component: type[Component]):
+    (fault,) = [one for one in refused(lambda: component("x", placement=Pool())) if one.path == ("placement",)]
+    assert (fault.given, fault.allowed) == ("Pool", "Placement")
+    assert "pass pool.placement()" in fault.hint
+
+
+@pytest.mark.parametrize("component", [one for one in COMPONENTS if "spec" in parameters(one)], ids=named)
+def test_a_mapping_as_spec_names_the_nearest_fields(component: type[Component]):
+    expected = parameters(component)["spec"]
+    members = [expected, *get_args(expected), *(inner for one in get_args(expected) for inner in get_args(one))]
+    spec = next(one for one in members if isinstance(one, type) and issubclass(one, Spec))
+    faults = {fault.path: fault for fault in refused(lambda: component(name="x", spec={"namez": 1}))}
+    assert faults["spec", "namez"].allowed == ", ".join(sorted(spec.model_fields))
+    assert f"pass {spec.__name__}(…)" in faults["spec",].hint
+
+
+def test_options_come_by_name():
+    assert "opts=…" in refused(lambda: eks_inference.Vpc("net", NetworkSpec(), pulumi.ResourceOptions()))[0].hint
+
+
+def test_the_client_of_triton_takes_no_other_server_of_its_api():
+    class Another:
+        namespace = endpoint = model_id = "x"
+        ready, startup_seconds, spec = (), 1, PlainServerSpec
+
+    (fault,) = [one for one in refused(lambda: TritonClient("x", server=Another())) if one.path == ("server",)]
+    assert (fault.given, fault.allowed) == ("Another", "TritonServer")
