@@ -115,6 +115,8 @@ NAMES: list[Row] = [
     (GPU, "mirrors", {"public.ecr.aws": "reg corp"}, "'reg corp' is not a registry"),
     (GPU, "mirrors", {"": "reg.corp"}, "'' is not a registry"),
     (GPU, "mirrors", {"public.ecr.aws": "reg.corp:5000/a_b/c", "https://ray-project.github.io": "https://reg.corp/charts"}, ""),
+    (RAY, "load_test.extra_env -> load_test.extra_env.A=B", {"A=B": "x"}, "the name of an environment variable"),
+    (RAY, "clients.open_webui.extra_env -> clients.open_webui.extra_env.", {"": "x"}, "the name of an environment variable"),
     (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 characters"),
     (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {"team": ""}, "no label with an empty value: team"),

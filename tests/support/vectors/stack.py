@@ -44,9 +44,7 @@ def key_in(region: str) -> StackFacts:
 
 
 VECTORS = {
-    "ARN001": Vector(
-        lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"
-    ),
+    "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
     "NET003": Vector(
         lambda: endpoint(public_access_cidrs=["0.0.0.0/0"]),
