@@ -147,6 +147,11 @@ PolicyArn = Annotated[
     ),
 ]
 
+Variable = Annotated[
+    str, Form(r"[-._a-zA-Z][-._a-zA-Z0-9]*", "the name of an environment variable: letters, digits and . _ -, no digit first")
+]
+"""The strict form: Kubernetes takes more since 1.34, but shells and Helm charts do not."""
+
 VolumeGib = Annotated[int, Field(le=65536)]
 """Most that a gp3 volume can have (EBS user guide, "General Purpose SSD volumes")."""
 

@@ -141,7 +141,9 @@ def test_the_role_writes_to_its_group_and_does_nothing_else() -> None:
 
 
 def test_the_role_is_for_fluent_bit_of_this_cluster() -> None:
-    graph = fluent_bit({"namespace": "logging"}, permissions_boundary_arn="arn:aws:iam::1:policy/b", tags={"team": "ml"})
+    graph = fluent_bit(
+        {"namespace": "logging"}, permissions_boundary_arn="arn:aws:iam::123456789012:policy/b", tags={"team": "ml"}
+    )
     role = graph.named("fb-role").inputs
     (statement,) = json.loads(role["assumeRolePolicy"])["Statement"]
     assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
@@ -150,7 +152,7 @@ def test_the_role_is_for_fluent_bit_of_this_cluster() -> None:
         "aws:RequestTag/kubernetes-namespace": "logging",
         "aws:RequestTag/kubernetes-service-account": "fluent-bit",
     }
-    assert role["permissionsBoundary"] == "arn:aws:iam::1:policy/b"
+    assert role["permissionsBoundary"] == "arn:aws:iam::123456789012:policy/b"
     association = graph.named("fb-identity").inputs
     assert (association["namespace"], association["serviceAccount"]) == ("logging", "fluent-bit")
     for name in ("fb-role", "fb-log-group", "fb-identity"):

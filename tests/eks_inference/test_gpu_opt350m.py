@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from conftest import ROOT, recorded
-from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.scaling.plan import adapter_rules
@@ -23,6 +22,7 @@ from graphs import children_of, kind, of_kind, stands_on
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.project import find_project
 from variants import recorded_with
+from vectors.serving import on
 
 STACK = "gpu-opt350m"
 
@@ -157,7 +157,7 @@ def test_the_core_pool_holds_everything_wherever_the_scheduler_puts_it(graph: Gr
     """However pods are spread over the two nodes, one of them has half of what is left, and the client fits there."""
     (group,) = [g for g in graph.of_type("aws:eks/nodeGroup:NodeGroup") if g.name.startswith(f"{STACK}-core")]
     nodes, (shape,) = group.inputs["scalingConfig"]["desiredSize"], group.inputs["instanceTypes"]
-    usable, (daemon_cpu, daemon_memory) = room(instance_type(shape)), daemons(graph, "core")
+    usable, (daemon_cpu, daemon_memory) = room(on(shape)), daemons(graph, "core")
     pods = list(on_core(graph))
     left_cpu = nodes * (usable.cpu_millis - daemon_cpu) - sum(cpu for _, cpu, _ in pods)
     left_memory = nodes * (usable.memory_mib - daemon_memory) - sum(memory for _, _, memory in pods)
@@ -169,13 +169,13 @@ def test_the_core_pool_holds_everything_wherever_the_scheduler_puts_it(graph: Gr
 
 def test_without_the_client_one_core_node_holds_it_all_while_the_other_is_replaced(graph: Graph) -> None:
     (group,) = [g for g in graph.of_type("aws:eks/nodeGroup:NodeGroup") if g.name.startswith(f"{STACK}-core")]
-    usable, (cpu, memory) = room(instance_type(group.inputs["instanceTypes"][0])), daemons(graph, "core")
+    usable, (cpu, memory) = room(on(group.inputs["instanceTypes"][0])), daemons(graph, "core")
     assert cpu + sum(cpu for _, cpu, _ in on_core(graph)) <= usable.cpu_millis
     assert memory + sum(memory for _, _, memory in on_core(graph)) <= usable.memory_mib
 
 
 def test_a_server_has_its_node_to_itself_but_for_daemons(graph: Graph) -> None:
-    usable, (daemon_cpu, daemon_memory) = room(instance_type("g4dn.xlarge")), daemons(graph, "gpu")
+    usable, (daemon_cpu, daemon_memory) = room(on("g4dn.xlarge")), daemons(graph, "gpu")
     (server,) = of_kind(graph, "Deployment")
     wanted_cpu, wanted_memory = asked(*pod_of(server.inputs["spec"])["containers"])
     assert (wanted_cpu, wanted_memory) == (3000, 12 * 1024), "as in the source system"

@@ -29,6 +29,16 @@ def shown(row: Row) -> str:
     return f"{row[1]}={json.dumps(row[2])[:60]}"
 
 
+OPT = {
+    "kind": "vllm",
+    "model": {"id": "facebook/opt-350m"},
+    "engine": "cuda-vllm-0.30",
+    "pool": "gpu",
+    "tensor_parallel": 1,
+    "max_num_seqs": 32,
+    "max_model_len": 2048,
+}
+
 NAMESPACES: list[Row] = [
     *((RAY, f"{RAY_SERVER}.namespace", name, "belongs to Kubernetes") for name in ("kube-system", "default", "kube-x")),
     (RAY, f"{RAY_SERVER}.namespace", "amazon-cloudwatch", "this namespace is taken"),
@@ -37,6 +47,8 @@ NAMESPACES: list[Row] = [
     (RAY, "kuberay.namespace", "default", "belongs to Kubernetes"),
     (GPU, "observability.fluent_bit.namespace", "kube-public", "belongs to Kubernetes"),
     (GPU, "servers.triton-server.namespace", "amazon-cloudwatch", ""),
+    # The namespace of a server without one of its own is its name.
+    (GPU, " -> servers.default.namespace", {"servers": {"default": OPT}}, "belongs to Kubernetes"),
 ]
 
 KUBELET: list[Row] = [
@@ -103,6 +115,8 @@ NAMES: list[Row] = [
     (GPU, "mirrors", {"public.ecr.aws": "reg corp"}, "'reg corp' is not a registry"),
     (GPU, "mirrors", {"": "reg.corp"}, "'' is not a registry"),
     (GPU, "mirrors", {"public.ecr.aws": "reg.corp:5000/a_b/c", "https://ray-project.github.io": "https://reg.corp/charts"}, ""),
+    (RAY, "load_test.extra_env -> load_test.extra_env.A=B", {"A=B": "x"}, "the name of an environment variable"),
+    (RAY, "clients.open_webui.extra_env -> clients.open_webui.extra_env.", {"": "x"}, "the name of an environment variable"),
     (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 characters"),
     (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {"team": ""}, "no label with an empty value: team"),
@@ -110,18 +124,8 @@ NAMES: list[Row] = [
 ]
 
 # A setting that only another one makes wrong: the change, and the key that is reported.
-OPT = {
-    "kind": "vllm",
-    "model": {"id": "facebook/opt-350m"},
-    "engine": "cuda-vllm-0.30",
-    "pool": "gpu",
-    "tensor_parallel": 1,
-    "max_num_seqs": 32,
-    "max_model_len": 2048,
-}
 IDLE = {"servers": {"opt": {**OPT, "replicas": 0}}}
 ONLY_US = {"private": False, "public_access_cidrs": ["203.0.113.7/32"]}
-PAIR_SPEC = {"kind": "disaggregated", "model": {"id": "unsloth/Llama-3.3-70B-Instruct"}, "pool": "trn2", "instances": 2}
 TOGETHER: list[Row] = [
     (GPU, "cluster.endpoint -> cluster.endpoint.private", ONLY_US, "NET003"),
     (GPU, "cluster.endpoint -> cluster.endpoint.private", {"private": False}, ""),

@@ -772,6 +772,19 @@ def test_values_that_open_a_door(values: dict[str, Any], open_: bool):
     assert bool(found(graph(chart(**values)), "K8S017")) is open_
 
 
+def test_objects_of_two_clusters_may_have_one_name():
+    same = {"metadata": {"name": "x", "namespace": "y"}}
+    first, second = (resource("kubernetes:core/v1:Secret", name, same, provider=f"of-{name}") for name in "ab")
+    assert not found(graph(first, second), "K8S018")
+    assert found(graph(first, resource("kubernetes:core/v1:Secret", "b", same, provider="of-a")), "K8S018")
+
+
+def test_a_namespace_of_kubernetes_is_not_declared():
+    taken = resource("kubernetes:core/v1:Namespace", "mine", {"metadata": {"name": "kube-system"}})
+    assert "belongs to Kubernetes" in messages(graph(taken), "K8S018")
+    assert not found(graph(resource("kubernetes:core/v1:Namespace", "mine", {"metadata": {"name": "<a.b>"}})), "K8S018")
+
+
 def test_a_part_of_a_chart_may_have_no_pods():
     (finding,) = found(graph(chart(grafana={"replicas": 0})), "HEL002")
     assert finding.severity == "warning"

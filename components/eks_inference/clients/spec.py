@@ -5,7 +5,7 @@ from pydantic import Field
 from eks_inference.clients.triton_client_spec import TritonClientSpec
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, VolumeGib
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
 
 
 class OpenWebUISpec(Spec):
@@ -22,7 +22,7 @@ class OpenWebUISpec(Spec):
     storage_class: ResourceName = Field(default=STORAGE_CLASS, description="Storage class of the volume.")
     cpu: Cpu = Field(default="500m", description="CPU request. There is no limit, because startup takes more.")
     memory: Memory = Field(default="2Gi", description="Memory request and limit. The embedding model takes about 1 GiB.")
-    extra_env: dict[str, str] = Field(
+    extra_env: dict[Variable, str] = Field(
         default_factory=dict,
         description="Additional environment variables, e.g. ENABLE_TAGS_GENERATION: 'false'. They take precedence.",
     )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue
 
 from eks_inference.images.spec import PinnedImage
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, VolumeGib
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, Variable, VolumeGib
 
 
 def _no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ class LoadTestSpec(Spec):
     storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's (gp3).")
     cpu: Cpu = Field(default="2", description="CPU request and limit. Too little CPU inflates the measured latency.")
     memory: Memory = Field(default="2Gi", description="Memory request and limit. GuideLLM used 1 GiB with 16 users.")
-    extra_env: dict[str, str] = Field(
+    extra_env: dict[Variable, str] = Field(
         default_factory=dict,
         description="Additional environment variables, e.g. HF_ENDPOINT for a mirror of the Hub. They take precedence.",
     )

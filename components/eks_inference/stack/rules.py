@@ -181,7 +181,9 @@ def arns_are_of_here(stack: StackFacts) -> Iterator[Judgement]:
             holds=given == partition and region in ("", stack.region),
             path=path,
             working=(f"{service} in {given}, {region or 'all regions'}; the stack is in {partition}, {stack.region}",),
-            message=f"the ARN belongs to {region or given}, the stack to {stack.region if region else partition}",
+            message=f"the ARN is of partition {given}, the stack of {partition}"
+            if given != partition
+            else f"the ARN is of region {region}, the stack of {stack.region}",
             given=arn,
             allowed=f"arn:{partition}:{service}:{region and stack.region}:…",
         )

@@ -5,15 +5,17 @@ from itertools import pairwise
 from typing import Any
 
 from eks_inference.rules import Judgement, rule
+from eks_inference.spec import namespace_fault
 from eks_inference_tools.reading.addons import addons
 from eks_inference_tools.reading.graph_facts import GraphFacts
-from eks_inference_tools.reading.objects import name_of, namespace_of, title_of
+from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of, title_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.security_groups import EVERYWHERE
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, table, text, texts, unique
+from stackgraph.graph.values import at, grouped, items, table, text, texts, unique
 
 
 @rule(
@@ -235,6 +237,30 @@ def ray_services_as_kuberay_takes_them(facts: GraphFacts) -> Iterator[Judgement]
 
 _LONGEST_RAY_SERVICE = 47
 _IGNORED_BY_KUBERAY = ("serviceUnhealthySecondThreshold", "deploymentUnhealthySecondThreshold")
+
+
+@rule(
+    "K8S018",
+    "Every object of a cluster is declared once, and no declared namespace is one of Kubernetes's own.",
+    fix="give each its own name or namespace; read what exists instead of declaring it",
+    source="Kubernetes, Server-Side Apply: a second declaration takes fields over, and destruction of either deletes the object; "
+    "Namespaces: initial ones and the prefix kube-",
+)
+def objects_are_declared_once(facts: GraphFacts) -> Iterator[Judgement]:
+    objects = [one for one in facts.graph.resources if is_kubernetes_object(one) and not is_token(name_of(one))]
+    named = [one for one in objects if at(one.inputs, "metadata", "name")]
+    for same in grouped(((one.provider, *group_kind(one), namespace_of(one), name_of(one)), one) for one in named).values():
+        first, *others = same
+        if others or group_kind(first)[1] == "Namespace":
+            taken = namespace_fault(name_of(first)) if group_kind(first)[1] == "Namespace" else ""
+            yield Judgement(
+                holds=not others and not taken,
+                path=(),
+                working=(f"{title_of(first)}: declared by {', '.join(one.name for one in same)}",),
+                message=f"{title_of(first)} is declared by {' and '.join(one.name for one in same)}" if others else taken,
+                given=name_of(first),
+                resource=same[-1].urn,
+            )
 
 
 def _annotations(resource: Resource) -> Any:

@@ -9,7 +9,7 @@ from stackgraph.graph.values import at, text
 _OPEN_VARIABLES = {"GF_AUTH_ANONYMOUS_ENABLED": "true", "WEBUI_AUTH": "false"}
 """Environment variables that turn a login off, with the value that does."""
 
-_OPEN_VALUES = {("auth.anonymous", "enabled"): "true"}
+_OPEN_VALUES = {"auth.anonymous.enabled": "true"}
 """Chart values likewise, by the end of their path."""
 
 
@@ -28,10 +28,10 @@ def doors_are_closed(facts: GraphFacts) -> Iterator[Judgement]:
                 yield _door(title, name, value, open_=value.lower() == _OPEN_VARIABLES[name], urn=pod.urn)
     for chart in facts.charts:
         for path, value in walk(chart.values):
-            where, end = f"chart {chart.resource.name}", tuple(map(str, path[-2:]))
+            where, end = f"chart {chart.resource.name}", ".".join(path[-2:])
             if end in _OPEN_VALUES:
                 yield _door(where, ".".join(path), text(value), open_=text(value) == _OPEN_VALUES[end], urn=chart.resource.urn)
-            elif end == ("service", "type"):
+            elif end == "service.type":
                 service = at(chart.values, *path[:-1])
                 limited = at(service, "loadBalancerSourceRanges") or at(service, "annotations")
                 public = text(value) == "LoadBalancer" and not limited

@@ -32,6 +32,9 @@ def kubernetes(type_: str, name: str, body: Mapping[str, Any] | None = None, **m
     return resource(f"kubernetes:{type_}", name, {"metadata": {"name": name, "namespace": WHERE, **metadata}, **(body or {})})
 
 
+NAMESPACE = "kubernetes:core/v1:Namespace"
+
+
 def namespace(**labels: str) -> Resource:
     return kubernetes("core/v1:Namespace", WHERE, labels=labels)
 
@@ -368,6 +371,13 @@ VECTORS = {
         "has no exact version",
     ),
     "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
+    "K8S018": Vector(
+        lambda: graph(namespace()),
+        lambda: graph(
+            resource(NAMESPACE, "a", {"metadata": {"name": "x"}}), resource(NAMESPACE, "b", {"metadata": {"name": "x"}})
+        ),
+        "Namespace x is declared by a and b",
+    ),
     "K8S017": Vector(
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "true"}])),
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "False"}])),

@@ -51,7 +51,7 @@ def with_pools(managed: int) -> StackFacts:
 
 
 VECTORS = {
-    "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN belongs to us-east-1"),
+    "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
     "NET003": Vector(
         lambda: endpoint(public_access_cidrs=["0.0.0.0/0"]),
