@@ -1,6 +1,7 @@
 """Loads one stack of a Pulumi project and records its program. Every command that examines a stack starts here."""
 
 import gc
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -158,7 +159,7 @@ def program(stack: str | None, folder: Path | None = None, *, debug: bool = Fals
 
 def project_in(folder: Path | None) -> Project:
     """Finds the project in or above ``folder`` (default: the working directory). Raises ``ProblemsFound`` when there is none."""
-    if folder is not None and not folder.is_dir():
+    if folder is not None and not os.path.isdir(folder):
         allowed = "the folder of a Pulumi Python project, which has a Pulumi.yaml"
         raise ProblemsFound([Problem("there is no such folder", key="--program", given=str(folder), allowed=allowed)])
     return find_project(folder or Path.cwd())

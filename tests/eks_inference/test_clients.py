@@ -45,6 +45,20 @@ def nowhere() -> Iterator[str]:
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
 
+ODD = "\x1b]52;c;aGk=\x07\x9b2J\u202e"
+
+
+@pytest.mark.parametrize("options", [[], ["--no-stream"], ["--model", "absent"]])
+def test_nothing_of_a_server_controls_a_terminal(options, capsys):
+    with OpenAIServer(model=f"m{ODD}", word=f"word{ODD}\n\tnext") as server:
+        code = main(["--url", server.url, "--prompt", "How are you?", *options])
+    said = capsys.readouterr()
+    shown = said.out + said.err
+    assert shown.replace("\n", "").replace("\t", "").isprintable()
+    assert "m ]52;c;aGk=  2J" in shown
+    assert code == 2 or "word ]52;c;aGk=  2J \n\tnext" in shown
+
+
 # -- what comes, and how fast --------------------------------------------------------------------------------------------------
 
 TTFT_S = 0.3

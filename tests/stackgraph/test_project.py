@@ -81,6 +81,7 @@ def test_an_environment_is_said_to_be_missing(tmp_path):
         ("name: app\nruntime: nodejs\n", "only Python programs can be recorded"),
         ("name: app\nruntime: python\nmain: nowhere\n", "there is no program here"),
         ("name: [app\n", "not valid YAML"),
+        (f"name: app\nruntime: python\nmain: {'x' * 300}\n", "there is no program here"),
         ("- a\n- b\n", "a project needs a name"),
     ],
 )
@@ -102,3 +103,19 @@ def test_a_project_that_cannot_be_run_says_why(tmp_path, text, said):
 def test_a_stack_file_that_cannot_be_read_says_where(tmp_path, stack, said):
     with pytest.raises(ProblemsFound, match=said):
         config(tmp_path, stack, "name: app\nruntime: python\nconfig:\n  size: {type: integer, default: 2}\n")
+
+
+def test_a_name_too_long_for_a_file_is_that_of_no_stack(tmp_path):
+    for text in ("name: app\nruntime: python\n", f"name: app\nruntime: python\nstackConfigDir: {'x' * 300}\n"):
+        found = project(tmp_path, text)
+        with pytest.raises(ProblemsFound, match="there is no stack"):
+            found.stack_file("x" * 300)
+        assert found.stacks() == []
+
+
+def test_stack_files_may_stand_in_a_folder_beside_the_project(tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "Pulumi.dev.yaml").write_text("config: {a: 1}\n")
+    found = project(tmp_path / "app", "name: app\nruntime: python\nstackConfigDir: ../files\n")
+    assert found.stack_file("dev").data == {"config": {"a": 1}}

@@ -38,6 +38,7 @@ class OpenAIServer(Served):
     itl_s: float = 0.0
     model: str = "m"
     tokens: int = 8
+    word: str = "word"
     fault: Fault | None = None
     failures: int = 0
     key: str | None = None
@@ -157,7 +158,7 @@ class _Handler(Handler):
         if owner.fault == "no_content":
             return []
         asked = body.get("max_completion_tokens") or body.get("max_tokens") or owner.tokens
-        return ["word" if number == 0 else f" word{number}" for number in range(asked)]
+        return [owner.word if number == 0 else f" {owner.word}{number}" for number in range(asked)]
 
     def _moment(self, token: int) -> float:
         return self.owner.ttft_s + token * self.owner.itl_s

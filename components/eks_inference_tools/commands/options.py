@@ -41,11 +41,11 @@ def add_document(parser: argparse.ArgumentParser, formats: Sequence[str] = ()) -
 def output_file(given: str) -> Path:
     """The type of an option that names a file to write. Rejects what cannot be written before the command does its work."""
     path = Path(given)
-    if path.is_dir():
+    if os.path.isdir(path):
         wrong = "it is a folder"
-    elif not path.parent.is_dir():
+    elif not os.path.isdir(path.parent):
         wrong = f"there is no folder {path.parent}"
-    elif not os.access(path.parent if path.is_file() or not path.exists() else path, os.W_OK):
+    elif not os.access(path.parent if os.path.isfile(path) or not os.path.exists(path) else path, os.W_OK):
         wrong = f"{path.parent} is not writable"
     else:
         return path

@@ -4,6 +4,7 @@ Never decrypts. ``secure:`` values, and values of keys declared ``secret: true``
 """
 
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -43,6 +44,9 @@ class Project:
 
     def stacks(self) -> list[str]:
         """The names of all stacks with a file."""
+        # Unlike Path.is_dir, os.path answers for names that are too long, too.
+        if not os.path.isdir(self.stack_dir):
+            return []
         files = [*self.stack_dir.glob("Pulumi.*.yaml"), *self.stack_dir.glob("Pulumi.*.yml")]
         return sorted(file.name.split(".", 1)[1].rpartition(".")[0] for file in files)
 
@@ -50,7 +54,7 @@ class Project:
         """The file of a stack. If there is none, raises ``ProblemsFound`` with the most similar stack."""
         for suffix in ("yaml", "yml"):
             path = self.stack_dir / f"Pulumi.{stack}.{suffix}"
-            if path.is_file():
+            if os.path.isfile(path):
                 return read_document(path, self.root)
         stacks = self.stacks()
         expected = shown_path(self.stack_dir / f"Pulumi.{stack}.yaml", self.root)
@@ -133,9 +137,9 @@ def _read_project(path: Path) -> Project:
         message = "only Python programs can be recorded"
         problems.append(document.problem(message, "runtime", given=_given(language), allowed="python"))
     main = root / str(data.get("main") or ".")
-    if main.is_dir() and not (main / "__main__.py").is_file():
+    if os.path.isdir(main) and not (main / "__main__.py").is_file():
         problems.append(Problem("the program folder has no __main__.py", file=shown_path(main, root)))
-    elif not main.exists():
+    elif not os.path.exists(main):
         problems.append(document.problem("there is no program here", "main", given=main.name))
     if problems:
         raise ProblemsFound(problems)
