@@ -80,9 +80,10 @@ class InferencePlatform(Component):
         Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run. Logs warnings of rules
         and what they could not judge.
         """
-        settings, verdict = spec.settings(region, profile), check_spec(spec, region)
+        verdict = check_spec(spec, region)
         if verdict.faults:
             raise SpecError(verdict.faults)
+        settings = spec.settings(region, profile)
         super().__init__("eks-inference:index:InferencePlatform", spec.name, {"name": spec.name, "region": region}, opts)
         for finding in verdict.findings:
             if not finding.reason:

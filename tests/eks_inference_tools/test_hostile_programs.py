@@ -143,12 +143,16 @@ def test_no_name_value_or_warning_controls_a_terminal(arguments, project, capsys
     )
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     command, *others = arguments.split()
-    assert main([command, "dev", *others]) == 0
-    shown = capsys.readouterr()
-    assert ODD[-2] not in shown.out
-    assert on_terminal(shown.out) == shown.out
-    assert "\x1b]" not in shown.out
-    assert "\x1b[2J" not in shown.out
+    # A name like this is refused: the program's resources are shown only with the rule about it silenced.
+    for silenced in ("", "config:\n  eks-inference:silenced: {K8S016: a test of odd names}\n"):
+        (project / "Pulumi.dev.yaml").write_text(silenced or "config: {}\n")
+        assert main([command, "dev", *others]) == (0 if silenced else 2)
+        said = capsys.readouterr()
+        shown = said.out + said.err
+        assert ODD[-2] not in shown
+        assert on_terminal(shown) == shown
+        assert "\x1b]" not in shown
+        assert "\x1b[2J" not in shown
 
 
 def test_no_key_of_a_stack_file_controls_a_terminal(project, capsys):

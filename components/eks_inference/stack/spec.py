@@ -2,13 +2,12 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
-from eks_inference.faults import Fault, SpecError
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
@@ -111,11 +110,7 @@ class StackSpec(SharedSettings):
     def settings(self, region: str, profile: str | None = None) -> StackSettings:
         """Returns the settings that all components of the stack share. Raises ``SpecError`` when the region is none."""
         shared = {name: getattr(self, name) for name in SharedSettings.model_fields}
-        try:
-            return StackSettings(region=region, profile=profile, **shared)
-        except ValidationError:
-            allowed = "an AWS region, e.g. us-west-2"
-            raise SpecError([Fault((), "this is no region", repr(region), allowed, config_key="aws:region")]) from None
+        return StackSettings(region=region, profile=profile, **shared)
 
 
 def stack_schema() -> dict[str, Any]:
