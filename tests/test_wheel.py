@@ -87,3 +87,7 @@ def test_the_readmes_program_of_a_platform_team_is_previewed(python, tmp_path):
     assert group["urn"] in service["dependencies"]
     providers = {r["provider"] for r in graph["resources"] if r["type"].startswith("kubernetes:")}
     assert len(providers) == 1
+    (identity,) = by_type["aws:eks/podIdentityAssociation:PodIdentityAssociation"]
+    (agent,) = by_type["eks:index:Addon"]
+    assert agent["urn"] in identity["dependencies"]
+    assert "0 errors" in run(python, "-m", "eks_inference_tools", "check", cwd=tmp_path).stdout

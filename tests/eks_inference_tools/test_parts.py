@@ -5,10 +5,15 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import pulumi
+import pulumi_aws as aws
 import pytest
 
+from eks_inference.platform import InferencePlatform
+from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
 from eks_inference_tools.cli import main
+from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.parts import part_of, parts
@@ -16,6 +21,7 @@ from eks_inference_tools.simulate.control_plane import toolchain
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import mapped
 from stackgraph.problems import ProblemsFound
+from stackgraph.recorder.recording import record
 from vectors.graph import PREFIX, VECTORS, associated, cluster, graph, kubernetes, node_group, pods, resource, storage_class
 
 CLUSTER = "aws:eks/cluster:Cluster"
@@ -186,3 +192,36 @@ def test_commands_say_that_a_program_has_several_clusters(tmp_path, monkeypatch,
     monkeypatch.setattr(toolchain, "installed", lambda *tools: SimpleNamespace(asked=()))
     assert main([command]) == 2
     assert "error: --cluster: the program has 2 clusters: name one" in capsys.readouterr().err
+
+
+# -- two platforms in one program ------------------------------------------------------------------------------------------------
+
+
+def two_platforms(*names: str) -> Graph:
+    """The same spec under different names, each in a region of its own, by providers of its own."""
+
+    def build() -> None:
+        for name in names:
+            provider = aws.Provider(name, region=REGIONS[name])
+            spec = {
+                "name": name,
+                "pools": {
+                    "core": {"kind": "managed", "instance_types": ["m5.2xlarge"], "size": 2},
+                    "inf2": {"kind": "karpenter", "instance_families": ["inf2"]},
+                },
+                "accelerators": {"neuron": {}},
+            }
+            opts = pulumi.ResourceOptions(providers=[provider])
+            InferencePlatform(StackSpec.model_validate(spec), region=REGIONS[name], opts=opts)
+
+    return record(build, project="two", stack="dev", config={"aws:region": "eu-west-1"})
+
+
+def test_two_platforms_are_judged_and_shown_as_each_alone():
+    both, alone = two_platforms("east", "west"), [two_platforms(name) for name in REGIONS]
+    assert judged(both) == judged(alone[0]) | judged(alone[1])
+    assert [part.cluster for part in parts(both)] == ["east", "west"]
+    for part, one in zip(parts(both), alone, strict=True):
+        assert expected_of(part.graph).objects == expected_of(one).objects
+        assert expected_of(part.graph).addons == expected_of(one).addons
+    assert len(overview_of(both).capacity) == sum(len(overview_of(one).capacity) for one in alone)

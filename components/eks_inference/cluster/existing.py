@@ -40,13 +40,15 @@ class ExistingCluster:
         version: str,
         settings: StackSettings,
         service_cidr: str = "172.20.0.0/16",
+        ready: Sequence[pulumi.Resource] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
         """Returns the handle of a pulumi-eks cluster of the same program, with a new explicit provider.
 
         ``name``, ``version`` and ``service_cidr`` must match the cluster: a preview needs them before the cluster's outputs are
         known. Without an explicit service block EKS chooses one by the addresses of the VPC, which may be 10.100.0.0/16 instead
-        of the default here. ``opts`` are the options of the provider.
+        of the default here. ``ready`` lists what workloads need besides the cluster, such as the add-on
+        eks-pod-identity-agent, which gives pods their roles. ``opts`` are the options of the provider.
         """
         provider = kubernetes_provider(f"{name}-k8s", cluster, name=name, settings=settings, opts=opts)
         return cls(
@@ -58,5 +60,5 @@ class ExistingCluster:
             certificate_authority=cluster.eks_cluster.certificate_authority.data,
             security_group_id=cluster.eks_cluster.vpc_config.cluster_security_group_id,
             service_cidr=service_cidr,
-            ready=(cluster,),
+            ready=(cluster, *ready),
         )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from eks_inference.rules import ReadRule, Rule
     from eks_inference_tools.program import StackProgram
     from stackgraph.graph.document import Graph
+    from stackgraph.problems import Problem
 
 HELP = "check by rules whether stacks can run, and show the arithmetic"
 
@@ -69,8 +70,13 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     stopping += stack.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
     if stopping:
         raise ProblemsFound(stopping)
-    shown = tuple(finding.summary for finding in findings if not finding.reason)
+    shown = tuple(_warning(problem(stack, finding, graph), finding.summary) for finding in findings if not finding.reason)
     return dataclasses.replace(graph, warnings=(*graph.warnings, *shown))
+
+
+def _warning(place: "Problem", summary: str) -> str:
+    """A finding on one line. A key of the stack file tells its own place; a resource, the line of the program that makes it."""
+    return f"{place.file}:{place.line}: {summary}" if place.file.endswith(".py") else summary
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":
