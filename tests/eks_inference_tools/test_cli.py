@@ -1,5 +1,6 @@
 """The command as a person or a script uses it."""
 
+import argparse
 import json
 import os
 import pty
@@ -171,6 +172,7 @@ def test_results_of_load_tests_are_reported(tmp_path):
 
 def options_of(command: str) -> list[str]:
     (commands,) = [one for one in parser([command])._actions if one.choices]
+    assert isinstance(commands, argparse._SubParsersAction)
     return [option for option in commands.choices[command]._option_string_actions if option.startswith("--")]
 
 

@@ -15,6 +15,7 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_LABEL, ZONE_ID_LABEL, ZONE_LABEL
 from eks_inference.pools import plan
+from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.reservations import allocatable
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference_tools.reading.scalars import quantity
@@ -180,7 +181,7 @@ def test_maximum_pods_are_those_of_eks() -> None:
 
 def test_maximum_pods_of_the_pool_hold_below_the_bound_of_eks() -> None:
     def of(most: int, **changes: Any) -> str:
-        spec = ManagedPoolSpec(instance_types=("m5.2xlarge",), size=1, kubelet={"maxPods": most})
+        spec = ManagedPoolSpec(instance_types=("m5.2xlarge",), size=1, kubelet=KubeletSpec(maxPods=most))
         made = template(userData=encoded(plan.user_data(spec, pool="core")), **changes)
         return nodes_of(node_group(made), made)[0].kind.allocatable["pods"]
 

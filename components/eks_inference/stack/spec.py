@@ -115,7 +115,7 @@ class StackSpec(SharedSettings):
 
 def stack_schema() -> dict[str, Any]:
     """Returns the JSON schema of a stack object."""
-    return schema_of(StackSpec)
+    return schema_of(StackSpec)  # pyright: ignore[reportArgumentType]  # takes a model for an instance of it
 
 
 def stack_file_schema() -> dict[str, Any]:

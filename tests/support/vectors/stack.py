@@ -47,7 +47,7 @@ def with_pools(managed: int) -> StackFacts:
     """Returns a stack with as many managed pools, and one of Karpenter."""
     pools = {f"p{number}": CORE for number in range(managed)}
     karpenter = {"kind": "karpenter", "instance_types": ["m5.xlarge"]}
-    return StackFacts(StackSpec.model_validate({"name": "s", "core_pool": "p0", "pools": {**pools, "k": karpenter}}), {})
+    return spec(core_pool="p0", pools={**pools, "k": karpenter})
 
 
 VECTORS = {
