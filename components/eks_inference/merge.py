@@ -1,7 +1,7 @@
 """Merges a user's values over ours: the escape hatch of charts and add-ons."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from eks_inference.faults import Fault, SpecError
@@ -19,22 +19,23 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def chart_values(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, free: Collection[str] = ()) -> dict[str, Any]:
-    """Returns the values of a chart: ours, and a user's beside them.
+def beside(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], *, key: Sequence[str] = ("values",), free: Collection[str] = ()
+) -> dict[str, Any]:
+    """Returns the values of a chart or the configuration of an add-on: ours, and a user's beside them.
 
-    The rest of a stack relies on our values, so a user may replace only those below ``image`` and ``resources``, and those whose
-    dotted path is in ``free``. Raises ``SpecError`` with a fault at ``values`` for each other one.
+    The rest of a stack relies on ours, so a user may replace only those below ``image`` and ``resources``, and those whose dotted
+    path is in ``free``. Raises ``SpecError`` with a fault for each other one, below ``key``, the key of the user's.
     """
-    free_keys, free_paths = _FREE, frozenset(free)
     faults = [
         Fault(
-            ("values", *path),
+            (*key, *path),
             "the stack relies on its own value here",
             given=json.dumps(value, default=str),
-            hint="leave it out; where the section of this chart has a key for it, set that instead",
+            hint="leave it out; where the stack file has a key of its own for it, set that instead",
         )
         for path, value in _replaced(ours, theirs)
-        if not free_keys & set(path) and ".".join(path) not in free_paths
+        if not _FREE & set(path) and ".".join(path) not in free
     ]
     if faults:
         raise SpecError(faults)

@@ -129,7 +129,8 @@ class InferencePlatform(Component):
             self.network = Vpc(
                 f"{name}-net", spec.network, settings=settings, cluster_name=name, families=spec.families(), opts=child
             )
-        control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
+        with faults_under("cluster"):
+            control_plane = EksCluster(name, spec.cluster, network=self.network, settings=settings, opts=child)
         managed: dict[str, ManagedPool] = {}
         for pool, pool_spec in spec.pools.items():
             if isinstance(pool_spec, ManagedPoolSpec):
@@ -138,7 +139,8 @@ class InferencePlatform(Component):
                         f"{name}-{pool}", pool_spec, cluster=control_plane, network=self.network, pool=pool, opts=child
                     )
         self._core = managed[spec.core_pool].placement()
-        self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=self._core, opts=child)
+        with faults_under("addons"):
+            self.cluster = ClusterAddons(f"{name}-addons", spec.addons, cluster=control_plane, core=self._core, opts=child)
         self._on_core: _OnCorePool = {"cluster": self.cluster, "placement": self._core, "opts": child}
         self.pools: dict[str, ManagedPool | KarpenterPool] = {**managed}
         filled = {pool: pool_spec for pool, pool_spec in spec.pools.items() if isinstance(pool_spec, KarpenterPoolSpec)}
@@ -162,7 +164,8 @@ class InferencePlatform(Component):
         """Creates CloudWatch, Fluent Bit and Prometheus; returns Prometheus."""
         wanted, name, child = self._spec.observability, self._spec.name, self._child
         if wanted.cloudwatch:
-            CloudWatchObservability(f"{name}-cloudwatch", wanted.cloudwatch, cluster=self.cluster, opts=child)
+            with faults_under("observability", "cloudwatch"):
+                CloudWatchObservability(f"{name}-cloudwatch", wanted.cloudwatch, cluster=self.cluster, opts=child)
         if wanted.fluent_bit:
             FluentBit(f"{name}-fluent-bit", wanted.fluent_bit, cluster=self.cluster, opts=child)
         if not wanted.prometheus:

@@ -231,6 +231,12 @@ def test_an_addon_takes_the_users_version_and_configuration() -> None:
     assert addons["kube-proxy"].version == versions.addon("kube-proxy", "1.35")
 
 
+def test_network_policies_cannot_be_turned_off_beside_the_stack_that_relies_on_them() -> None:
+    spec = cluster_spec(addon_configuration={"vpc-cni": {"enableNetworkPolicy": "false"}})
+    with pytest.raises(SpecError, match=r"addon_configuration\.vpc-cni\.enableNetworkPolicy: the stack relies on its own value"):
+        plan.addons_before_pools(spec)
+
+
 def test_an_addon_left_to_its_defaults_sends_no_configuration() -> None:
     assert plan.addons_before_pools(cluster_spec())["kube-proxy"].configuration_values is None
     assert plan.addons_after_pools(ClusterAddonsSpec(), "1.35", {})["aws-ebs-csi-driver"].configuration_values is None

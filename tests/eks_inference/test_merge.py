@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eks_inference.faults import SpecError
-from eks_inference.merge import chart_values, merged
+from eks_inference.merge import beside, merged
 from stackgraph.problems import ProgramError
 from variants import recorded_with
 
@@ -26,7 +26,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]
 @given(VALUES, VALUES)
 def test_ours_stay_or_the_users_are_refused(ours: dict[str, Any], theirs: dict[str, Any]):
     try:
-        values = chart_values(ours, theirs)
+        values = beside(ours, theirs)
     except SpecError as error:
         for fault in error.faults:
             assert fault.path[0] == "values"
@@ -40,9 +40,9 @@ def test_ours_stay_or_the_users_are_refused(ours: dict[str, Any], theirs: dict[s
 
 def test_a_path_that_a_chart_declares_free_is_the_users():
     ours = {"rbac": {"everything": False}, "settings": {"clusterName": "ours"}}
-    assert chart_values(ours, {"rbac": {"everything": True}}, free=["rbac.everything"])["rbac"] == {"everything": True}
+    assert beside(ours, {"rbac": {"everything": True}}, free=["rbac.everything"])["rbac"] == {"everything": True}
     with pytest.raises(SpecError, match=r"values\.settings: the stack relies on its own value"):
-        chart_values(ours, {"settings": None}, free=["rbac.everything"])
+        beside(ours, {"settings": None}, free=["rbac.everything"])
 
 
 def test_the_report_names_the_value_of_the_chart():

@@ -11,7 +11,7 @@ from eks_inference.aws import iam
 from eks_inference.catalog import versions, zones
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon
 from eks_inference.faults import Fault, SpecError
-from eks_inference.merge import merged
+from eks_inference.merge import beside
 
 EBS_CSI_NAMESPACE = "kube-system"
 EBS_CSI_SERVICE_ACCOUNT = "ebs-csi-controller-sa"
@@ -143,7 +143,7 @@ class Addon:
         return json.dumps(self.configuration, sort_keys=True) if self.configuration else None
 
 
-_VPC_CNI = {
+_VPC_CNI: Mapping[str, Any] = {
     # The schema of the add-on requires text here (EKS user guide, "Configure your cluster for Kubernetes network policies").
     "enableNetworkPolicy": "true",
     "env": {
@@ -153,6 +153,9 @@ _VPC_CNI = {
         "WARM_PREFIX_TARGET": "1",
     },
 }
+
+# How addresses are kept ready concerns nothing else.
+_FREE_CONFIGURATION = tuple(f"env.{variable}" for variable in _VPC_CNI["env"])
 
 
 def addons_before_pools(spec: ClusterSpec) -> dict[str, Addon]:
@@ -175,7 +178,12 @@ def _addons(
         name: Addon(
             name=name,
             version=spec.addon_versions.get(name) or versions.addon(name, kubernetes_version),
-            configuration=merged(ours.get(name, {}), spec.addon_configuration.get(name, {})),
+            configuration=beside(
+                ours.get(name, {}),
+                spec.addon_configuration.get(name, {}),
+                key=("addon_configuration", name),
+                free=_FREE_CONFIGURATION,
+            ),
         )
         for name in names
     }

@@ -150,7 +150,8 @@ class ClusterSpec(Spec):
     )
     addon_configuration: dict[NodelessAddon, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Configuration values merged over ours; keys as `aws eks describe-addon-configuration` lists them.",
+        description="Configuration values beside ours, which they cannot replace; keys as `aws eks "
+        "describe-addon-configuration` lists them.",
     )
 
     @model_validator(mode="after")
@@ -168,5 +169,6 @@ class ClusterAddonsSpec(Spec):
     )
     addon_configuration: dict[NodeAddon, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Configuration values merged over ours; keys as `aws eks describe-addon-configuration` lists them.",
+        description="Configuration values beside ours, which they cannot replace; keys as `aws eks "
+        "describe-addon-configuration` lists them.",
     )

@@ -6,7 +6,7 @@ chart"; values and release notes of the chart behind the add-on (aws-observabili
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.plan import Addon
-from eks_inference.merge import merged
+from eks_inference.merge import beside
 from eks_inference.observability.spec import CloudWatchSpec
 
 CLOUDWATCH_ADDON = "amazon-cloudwatch-observability"
@@ -28,13 +28,16 @@ _CONFIGURATION = {
     "manager": {"applicationSignals": {"autoMonitor": {"monitorAllServices": False}}},
 }
 
+_FREE = ("manager.applicationSignals.autoMonitor.monitorAllServices",)
+"""What a user may replace."""
+
 
 def cloudwatch_addon(spec: CloudWatchSpec, kubernetes_version: str) -> Addon:
     """Returns the add-on at the user's version or the pinned one. Raises ``KeyError`` if the minor version has no pin."""
     return Addon(
         name=CLOUDWATCH_ADDON,
         version=spec.addon_version or versions.addon(CLOUDWATCH_ADDON, kubernetes_version),
-        configuration=merged(_CONFIGURATION, spec.configuration),
+        configuration=beside(_CONFIGURATION, spec.configuration, key=("configuration",), free=_FREE),
     )
 
 

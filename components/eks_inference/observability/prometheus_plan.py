@@ -137,7 +137,7 @@ def chart_values(
     }
     for path, image in _IMAGES.items():
         values = merge.merged(values, _mirrored(path, image, settings))
-    return merge.chart_values(values, spec.values)
+    return merge.beside(values, spec.values)
 
 
 def _grafana(spec: PrometheusSpec, password: tuple[Any, str] | None) -> dict[str, Any]:

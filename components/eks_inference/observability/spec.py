@@ -22,7 +22,8 @@ class CloudWatchSpec(Spec):
     )
     configuration: dict[str, Any] = Field(
         default_factory=dict,
-        description="Configuration values that override ours; keys as `aws eks describe-addon-configuration` lists them.",
+        description="Configuration values beside ours, which they cannot replace; keys as `aws eks "
+        "describe-addon-configuration` lists them.",
     )
 
 

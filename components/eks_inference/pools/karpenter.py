@@ -14,7 +14,7 @@ from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
-from eks_inference.merge import chart_values
+from eks_inference.merge import beside
 from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.node_role import node_role
@@ -99,7 +99,7 @@ class Karpenter(Component):
             namespace=plan.NAMESPACE,
             # The controller's chart also contains the definitions, but Helm never updates them.
             skip_crds=True,
-            values=chart_values(
+            values=beside(
                 plan.chart_values(
                     cluster=cluster.name,
                     queue_name=self.queue_name,

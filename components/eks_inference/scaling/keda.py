@@ -10,7 +10,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
-from eks_inference.merge import chart_values
+from eks_inference.merge import beside
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.prometheus_plan import PROMETHEUS_PORT
 from eks_inference.placement import Placement
@@ -91,7 +91,7 @@ class Keda(Component):
             f"{name}-release",
             RELEASE,
             namespace=spec.namespace,
-            values=chart_values(_values(cluster.name, placement, cluster.settings), spec.values, free=_FREE_VALUES),
+            values=beside(_values(cluster.name, placement, cluster.settings), spec.values, free=_FREE_VALUES),
             cluster=cluster,
             opts=on_cluster(cluster, self, *policies, *cluster.ready, *placement.ready),
         )

@@ -11,7 +11,7 @@ from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, allow_from, allow_to, network_policy, pods
 from eks_inference.kubernetes.workloads import APP_LABEL
-from eks_inference.merge import chart_values
+from eks_inference.merge import beside
 from eks_inference.observability.prometheus_plan import PROMETHEUS_RULE
 from eks_inference.placement import Placement
 from eks_inference.scaling import plan
@@ -87,7 +87,7 @@ class PrometheusAdapter(Component):
             f"{name}-release",
             RELEASE,
             namespace=metrics.namespace,
-            values=chart_values(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values),
+            values=beside(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values),
             cluster=cluster,
             opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.ready, *placement.ready),
         )

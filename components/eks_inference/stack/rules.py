@@ -168,6 +168,37 @@ def nodes_reach_the_api(stack: StackFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "POO006",
+    "Nodes have an address for each pod that the kubelet admits.",
+    severity="warning",
+    fix="lower maxPods, choose a larger instance type, or leave ENABLE_PREFIX_DELEGATION of vpc-cni on",
+    source="Amazon VPC CNI: a pod without an address stays in ContainerCreating; with ENABLE_PREFIX_DELEGATION "
+    "each address of an interface stands for 16",
+)
+def pods_have_addresses(stack: StackFacts) -> Iterator[Judgement]:
+    environment = stack.spec.cluster.addon_configuration.get("vpc-cni", {}).get("env", {})
+    prefixes = not isinstance(environment, dict) or environment.get("ENABLE_PREFIX_DELEGATION") != "false"
+    for name, pool in stack.spec.pools.items():
+        most = pool.kubelet.maxPods
+        if most is None:
+            continue
+        smallest = min(pool.instances(), key=lambda one: one.max_pods)
+        # All but two pods, which are on the host network, take an address (EKS, eni-max-pods.txt).
+        addresses = (smallest.max_pods - 2) * (16 if prefixes else 1) + 2
+        yield Judgement(
+            holds=most <= addresses,
+            path=("pools", name, "kubelet", "maxPods"),
+            working=(
+                f"{smallest.name}: {smallest.max_pods - 2} addresses{' x 16 in prefixes' if prefixes else ''} + 2 pods on "
+                f"the host network = {addresses}; maxPods: {most}",
+            ),
+            message=f"{smallest.name} has addresses for {addresses} pods: further ones never start",
+            given=str(most),
+            allowed=f"at most {addresses}",
+        )
+
+
+@rule(
     "ARN001",
     "ARNs are of the stack's partition, and of its region where they name one.",
     fix="give the ARN of a resource in the region of the stack",

@@ -25,7 +25,8 @@ def stack(pool: dict[str, Any] = NODE, *, pods_max: int = 3, **facts: Any) -> St
 def spec(**sections: Any) -> StackFacts:
     """Returns a stack of a core pool and a pool with a GPU, with more sections."""
     gpu = {"kind": "managed", "instance_types": ["g4dn.xlarge"], "size": 1}
-    return StackFacts(StackSpec.model_validate({"name": "s", "pools": {"core": CORE, "gpu": gpu}, **sections}), "us-west-2", {})
+    made = StackSpec.model_validate({"name": "s", "pools": {"core": CORE, "gpu": gpu}, **sections})
+    return StackFacts(made, "us-west-2", {})
 
 
 def asked(replicas: int) -> StackFacts:
@@ -50,7 +51,15 @@ def with_pools(managed: int) -> StackFacts:
     return spec(core_pool="p0", pools={**pools, "k": karpenter})
 
 
+def crowded(most: int) -> StackFacts:
+    return spec(
+        cluster={"addon_configuration": {"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "false"}}}},
+        pools={"core": {**CORE, "kubelet": {"maxPods": most}}},
+    )
+
+
 VECTORS = {
+    "POO006": Vector(lambda: crowded(58), lambda: crowded(59), "m5.xlarge has addresses for 58 pods"),
     "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
     "NET003": Vector(

@@ -10,7 +10,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from, network_policy
-from eks_inference.merge import chart_values
+from eks_inference.merge import beside
 from eks_inference.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 
@@ -56,7 +56,7 @@ class KubeRayOperator(Component):
             f"{name}-release",
             RELEASE,
             namespace=spec.namespace,
-            values=chart_values(values, spec.values),
+            values=beside(values, spec.values),
             cluster=cluster,
             opts=on_cluster(cluster, self, namespace, policy, *cluster.ready, *placement.ready),
         )
