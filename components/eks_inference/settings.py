@@ -2,14 +2,16 @@
 
 from pydantic import Field
 
-from eks_inference.spec import Arn, Reason, RuleId, Spec
+from eks_inference.spec import MOST_ENTRIES, Arn, Reason, RuleId, Spec
 
 
 class SharedSettings(Spec):
     """The settings of a stack file that every component needs."""
 
     tags: dict[str, str] = Field(
-        default_factory=dict, description="Tags of every AWS resource, including those that nodes create."
+        default_factory=dict,
+        max_length=MOST_ENTRIES,
+        description="Tags of every AWS resource, including those that nodes create.",
     )
     permissions_boundary_arn: Arn | None = Field(default=None, description="Permissions boundary of every IAM role.")
     kms_key_arn: Arn | None = Field(default=None, description="KMS key for cluster secrets and volumes. Absent: AWS's own key.")
