@@ -31,6 +31,8 @@ FAILING = {
     "raise asyncio.CancelledError('why')": "CancelledError: why",
     "raise type('Mine', (KeyboardInterrupt,), {})('why')": "Mine: why",
     "raise type('Mine', (Exception,), {'__str__': lambda self: 1 / 0})": "Mine: (its text cannot be made: ZeroDivisionError)",
+    "sys.stdout.close(); sys.stderr.close(); os.close(1); raise ValueError('why')": "ValueError: why",
+    "sys.stdout = sys.stderr = None; raise ValueError('none')": "ValueError: none",
     "why = ValueError('why'); raise why from why": "ValueError: why",
     "CustomResource('c', 'a/v1', 'K', spec=functools.reduce(lambda v, _: {'a': v}, range(400), {}))": "RecursionError",
     "sys.exit('\\x1b]0;title\\x07\\u202eerror: \\nerror: forged')": "exit code  ]0;title  error: \n    error: forged",
