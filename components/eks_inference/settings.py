@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from eks_inference.catalog.zones import regions
 from eks_inference.faults import Fault, did_you_mean
-from eks_inference.spec import KmsKeyArn, PolicyArn, Reason, RuleId, Spec
+from eks_inference.spec import MOST_ENTRIES, KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 
 # distribution/reference, grammar: domain, port and path of a repository.
 _WORDS = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -40,7 +40,9 @@ class SharedSettings(Spec):
     """The settings of a stack file that every component needs."""
 
     tags: dict[str, str] = Field(
-        default_factory=dict, description="Tags of every AWS resource, including those that nodes create."
+        default_factory=dict,
+        max_length=MOST_ENTRIES,
+        description="Tags of every AWS resource, including those that nodes create.",
     )
     permissions_boundary_arn: PolicyArn | None = Field(default=None, description="Permissions boundary of every IAM role.")
     kms_key_arn: KmsKeyArn | None = Field(

@@ -371,24 +371,6 @@ def test_a_link_out_of_the_project_is_refused_and_nothing_of_its_target_shown(fi
     assert PLANTED not in report
 
 
-def test_a_link_inside_the_project_is_followed(clone, capsys):
-    (clone / "kept").mkdir()
-    shutil.move(clone / STACK_FILE, clone / "kept/file")
-    (clone / STACK_FILE).symlink_to("../kept/file")
-    assert main(["preview", STACK, "--format", "json"]) == 0
-
-
-def test_aliases_and_merge_keys_that_stay_small_are_read(clone, capsys):
-    edit(
-        clone,
-        "      project: eks-inference\n",
-        "      <<: [{a: '1', project: other}, {a: '2', b: &b '3'}]\n      project: mine\n      c: *b\n",
-    )
-    assert main(["preview", STACK, "--format", "json"]) == 0
-    (vpc,) = [one for one in json.loads(capsys.readouterr().out)["resources"] if one["type"] == "aws:ec2/vpc:Vpc"]
-    assert {"a": "1", "b": "3", "c": "3", "project": "mine"}.items() <= vpc["inputs"]["tags"].items()
-
-
 @cache
 def shipped_config(stack: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]

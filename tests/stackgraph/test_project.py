@@ -119,3 +119,16 @@ def test_stack_files_may_stand_in_a_folder_beside_the_project(tmp_path):
     (tmp_path / "files" / "Pulumi.dev.yaml").write_text("config: {a: 1}\n")
     found = project(tmp_path / "app", "name: app\nruntime: python\nstackConfigDir: ../files\n")
     assert found.stack_file("dev").data == {"config": {"a": 1}}
+
+
+def test_a_link_inside_the_project_is_followed(tmp_path):
+    (tmp_path / "kept").write_text("config: {a: 1}\n")
+    (tmp_path / "Pulumi.dev.yaml").symlink_to("kept")
+    assert project(tmp_path).stack_file("dev").data == {"config": {"a": 1}}
+
+
+def test_aliases_and_merge_keys_that_stay_small_are_read(tmp_path):
+    text = "config:\n  <<: [{a: 1, d: 0}, {a: 2, b: &b [3]}]\n  c: *b\n  d: 4\n"
+    document = project(tmp_path, dev=text).stack_file("dev")
+    assert document.data == {"config": {"a": 1, "b": [3], "c": [3], "d": 4}}
+    assert document.line(("config", "d")) == 4

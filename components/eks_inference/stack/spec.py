@@ -18,12 +18,9 @@ from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
-from eks_inference.spec import ResourceName, Spec
+from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec
 from eks_inference.storage.spec import FileSystem
 from eks_inference.validation import schema_of
-
-MOST_PARTS = 200
-"""The most pools, and the most servers. 200 pools take a preview two seconds; EKS allows far fewer node groups by default."""
 
 
 class AcceleratorsSpec(Spec):
@@ -43,7 +40,7 @@ class StackSpec(SharedSettings):
         default_factory=lambda: ClusterAddonsSpec(), description="Add-ons that run on the core pool."
     )
     core_pool: ResourceName = Field(default="core", description="The managed, untainted pool that controllers run on.")
-    pools: dict[ResourceName, PoolSpec] = Field(max_length=MOST_PARTS, description="Node pools by name.")
+    pools: dict[ResourceName, PoolSpec] = Field(max_length=MOST_ENTRIES, description="Node pools by name.")
     karpenter: KarpenterSpec = Field(
         default_factory=lambda: KarpenterSpec(),
         description="The Karpenter controller, installed when a pool needs it.",
@@ -54,7 +51,7 @@ class StackSpec(SharedSettings):
     )
     scaling: ScalingSpec = Field(default_factory=lambda: ScalingSpec(), description="Controllers that server autoscalers need.")
     servers: dict[ResourceName, AnyServerSpec] = Field(
-        default_factory=dict, max_length=MOST_PARTS, description="Model servers by name."
+        default_factory=dict, max_length=MOST_ENTRIES, description="Model servers by name."
     )
     observability: ObservabilitySpec = Field(default_factory=lambda: ObservabilitySpec(), description="Metrics and logs.")
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")

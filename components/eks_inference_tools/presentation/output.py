@@ -16,6 +16,19 @@ from typing import Any
 from stackgraph.plain_text import printable
 
 
+class _Unclosable:
+    """A stream that its program cannot close."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
 @contextlib.contextmanager
 def stdout_kept() -> Iterator[None]:
     """Sends what a program prints to standard error, also what it or its child processes write to file descriptor 1."""
@@ -23,7 +36,8 @@ def stdout_kept() -> Iterator[None]:
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        stream: Any = _Unclosable(sys.stderr)
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             yield
     finally:
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -19,6 +19,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._shown = ""
+        self._stream = sys.stderr  # a program that is recorded may put another in its place
 
     def __enter__(self) -> Self:
         return self
@@ -28,12 +29,12 @@ class Progress:
 
     def show(self, line: str) -> None:
         """Replaces the status line; an empty ``line`` clears it."""
-        if sys.stderr.isatty() and line != self._shown:
+        if self._stream.isatty() and line != self._shown:
             room = shutil.get_terminal_size().columns - 1
-            print(f"{_CLEAR}{shorten(text(line), room)}", end="", file=sys.stderr, flush=True)
+            print(f"{_CLEAR}{shorten(text(line), room)}", end="", file=self._stream, flush=True)
             self._shown = line
 
     def keep(self, line: str) -> None:
         """Prints a permanent line."""
         self.show("")
-        print(printable(line, keep="\n"), file=sys.stderr, flush=True)
+        print(printable(line, keep="\n"), file=self._stream, flush=True)
