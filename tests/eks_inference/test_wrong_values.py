@@ -130,7 +130,7 @@ def test_a_spec_of_another_kind_names_both():
 
 
 def test_an_output_in_a_spec_says_where_outputs_go():
-    (fault,) = refused(lambda: StackSettings(region="us-west-2", kms_key_arn=pulumi.Output.from_input("arn:aws:kms:x")))
+    (fault,) = refused(lambda: StackSettings(region="us-west-2", kms_key_arn=WRONG["an Output"]))
     assert "handles such as ExistingVpc and SecretRef take an Output" in fault.hint
 
 
@@ -150,7 +150,7 @@ def test_a_spec_stays_as_it_is_and_its_copy_is_validated():
 def test_a_spec_takes_no_positions_and_reads_json_with_faults():
     assert "name each field: cidr=…" in refused(lambda: NetworkSpec({"zones": 3}))[0].hint  # pyright: ignore[reportCallIssue]
     assert refused(lambda: NetworkSpec.model_validate_json('{"zonez": 3}'))[0].path == ("zonez",)
-    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("not JSON")
+    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("Invalid JSON")
 
 
 # -- components ------------------------------------------------------------------------------------------------------------------

@@ -153,6 +153,8 @@ class Schema:
 
     def _met_inside(self, place: Place, value: dict[str, Any], path: Path) -> Iterator[Demand]:
         for key, inner in place.get("properties", {}).items():
+            if key not in value and "$ref" not in inner and inner.get("default") is None:
+                continue
             inner = self.resolved(inner)
             one = value.get(key, inner.get("default"))
             if "const" not in inner and one is not None:

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.images.spec import InClusterImage, ServerImage
-from eks_inference.pools.spec import InstanceTypeName
+from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.flags import flags
 from eks_inference.serving.spec import (
@@ -77,7 +77,7 @@ class ServerSpec(Spec):
         default=None,
         description="Image that replaces the engine profile's: a reference with tag or digest, or an image built in the cluster.",
     )
-    client_namespaces: dict[str, str] = Field(
+    client_namespaces: dict[LabelKey, LabelValue] = Field(
         default_factory=dict,
         description="Labels of the namespaces whose pods may call the API. Default: all namespaces of the cluster.",
     )

@@ -93,10 +93,10 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
         if test:
             yield LoadTestFacts(test, name, servers[name], ("load_test",))
             yield RequestFacts(name, servers[name], test.input_tokens, test.output_tokens, ("load_test",))
-    if client:
-        name = client.server or spec.servers_with("kserve")[0]
-        answers = TokenCounts(mean=client.output_tokens)
-        yield RequestFacts(name, servers[name], client.input_tokens, answers, ("clients", "triton"))
+    for name in spec.tested_by_triton_client:
+        if client:
+            answers = TokenCounts(mean=client.output_tokens)
+            yield RequestFacts(name, servers[name], client.input_tokens, answers, ("clients", "triton"))
 
 
 def _pool_zones(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ def somebody_answers(stack: StackFacts) -> Iterator[Judgement]:
     asked = {
         "load_test": stack.spec.tested,
         "clients.smoke_test": stack.spec.servers_with("openai") if clients.smoke_test else (),
-        "clients.triton": (clients.triton.server or stack.spec.servers_with("kserve")[0],) if clients.triton else (),
+        "clients.triton": stack.spec.tested_by_triton_client,
     }
     for name, server in stack.spec.servers.items():
         by = [client for client, names in asked.items() if name in names]

@@ -90,6 +90,13 @@ class StackSpec(SharedSettings):
         return tuple(name for name in asked if name in self.servers_with("openai"))
 
     @property
+    def tested_by_triton_client(self) -> tuple[str, ...]:
+        """The name of the server that the Triton client measures, if any."""
+        servers, client = self.servers_with("kserve"), self.clients.triton
+        asked = ((client.server,) if client.server else servers[:1]) if client else ()
+        return tuple(name for name in asked if name in servers)
+
+    @property
     def dashboards(self) -> tuple[str, ...]:
         """Dashboards that have data to show."""
         of_servers = [board for server in self.servers.values() for board in kind_of(server).dashboards]

@@ -18,8 +18,8 @@ from stackgraph.graph.values import at, grouped, items, table, text
 # What Pulumi appends to the name of a resource that has none of its own.
 _AUTO_NAMED = "-1234567"
 
-# Names of roles and bindings are paths: "system:node" is one.
-_PATHS = ("rbac.authorization.k8s.io",)
+# Names of roles, bindings and trust bundles are paths: "system:node" is one.
+_PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")
 
 
 @cache
