@@ -174,12 +174,16 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
         optional_secrets = [f"{project.name}:{name}" for name in CONFIG_SECRETS]
     config = project.config(document, optional_secrets)
     if STACK_KEY in config.secret_keys:
-        message, hint = (
-            "a stack object holds no secrets",
-            f"each is a key of its own: pulumi config set --secret {project.name}:NAME",
+        given = document.data["config"]
+        keys = given.keys() & {STACK_KEY, STACK_KEY.removeprefix(f"{project.name}:")}
+        hint = f"each is a key of its own: pulumi config set --secret {project.name}:NAME"
+        raise ProblemsFound(
+            [
+                document.problem("a stack object holds no secrets", "config", *path, key=format_path(path), hint=hint)
+                for key in sorted(keys)
+                for path in encrypted(given, key)
+            ]
         )
-        paths = encrypted(document.data["config"], STACK_KEY)
-        raise ProblemsFound([document.problem(message, "config", *path, key=format_path(path), hint=hint) for path in paths])
     return StackProgram(project, document, config, debug)
 
 

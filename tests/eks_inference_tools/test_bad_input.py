@@ -353,10 +353,11 @@ def test_a_wrong_region_is_reported_at_its_key(region, clone, capsys):
         assert f"{STACK_FILE}:{line}: aws:region: " in said.out + said.err
 
 
-def test_a_secret_stack_object_is_refused(clone, capsys):
-    (clone / STACK_FILE).write_text("config:\n  aws:region: us-west-2\n  eks-inference:stack: {secure: v1:abc}\n")
+@pytest.mark.parametrize("key", ["eks-inference:stack", "stack"])
+def test_a_secret_stack_object_is_refused(key, clone, capsys):
+    (clone / STACK_FILE).write_text(f"config:\n  aws:region: us-west-2\n  {key}: {{secure: v1:abc}}\n")
     report = refused(capsys)
-    assert f"{STACK_FILE}:3: eks-inference:stack: a stack object holds no secrets" in report
+    assert f"{STACK_FILE}:3: {key}: a stack object holds no secrets" in report
     assert "v1:abc" not in report
 
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from stackgraph.graph.values import leaves, mapped
+from stackgraph.graph.values import mapped
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.yaml_file import Document, read_document, shown_path
 
@@ -86,7 +86,7 @@ class Project:
             placeholder = f"<secret {full}>"
             value = _without_secrets(value, placeholder)
             message, details = "", {}
-            if placeholder in leaves(value):
+            if any(encrypted(given, key)):
                 secret_keys.add(full)
             elif declaration.get("secret") or full in optional_secrets:
                 message = "a secret must be encrypted"
