@@ -79,6 +79,8 @@ def test_the_specs_are_all_there():
     assert len(SPECS) > 50
 
 
+# Validators that meet an Output take it for an object with attributes, which are Outputs too.
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.parametrize("spec", SPECS, ids=named)
 def test_a_wrong_value_of_any_field_is_a_fault_of_that_field(spec: type[Spec]):
     for what, wrong in WRONG.items():

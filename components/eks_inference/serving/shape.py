@@ -20,7 +20,7 @@ from eks_inference.serving.spec import (
     S3CompileCache,
     VolumeCompileCache,
 )
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, Variable
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -88,7 +88,7 @@ class ServerSpec(Spec):
         default_factory=dict,
         description="Further engine flags, without the dashes. They override those of this library.",
     )
-    extra_env: dict[str, str] = Field(
+    extra_env: dict[Variable, str] = Field(
         default_factory=dict,
         description="Further environment variables of the engine. They override those of this library.",
     )

@@ -10,7 +10,7 @@ from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import Helper, Operator, PoolChoice, ServerSpec
 from eks_inference.serving.spec import Argument, EngineName, HubModel
-from eks_inference.spec import Cpu, Memory, ResourceName, Spec
+from eks_inference.spec import Cpu, Memory, ResourceName, Spec, Variable
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
 
 Capability = Literal["IPC_LOCK", "SYS_ADMIN"]
@@ -95,7 +95,9 @@ class RoleSpec(Spec):
     extra_args: dict[Argument, str | int | float | bool] = Field(
         default_factory=dict, description="Additional vLLM flags without the dashes; true and false become --flag and --no-flag."
     )
-    extra_env: dict[str, str] = Field(default_factory=dict, description="Additional environment variables. They take precedence.")
+    extra_env: dict[Variable, str] = Field(
+        default_factory=dict, description="Additional environment variables. They take precedence."
+    )
 
 
 class RouterSpec(Spec):
@@ -171,7 +173,7 @@ class DisaggregatedPairSpec(ServerSpec):
         description="Additional vLLM flags of all servers without the dashes; true and false become --flag and --no-flag. They "
         "take precedence.",
     )
-    extra_env: dict[str, str] = Field(
+    extra_env: dict[Variable, str] = Field(
         default_factory=dict, description="Additional environment variables of all servers. They take precedence."
     )
     prefill: RoleSpec = Field(default_factory=lambda: RoleSpec(), description="Settings of only the prefill server.")
