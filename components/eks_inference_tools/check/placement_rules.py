@@ -97,7 +97,6 @@ def _shown(name: str, amount: Decimal) -> str:
 @rule(
     "K8S013",
     "A device plugin offers every device that pods request.",
-    severity="warning",
     fix="install the device plugin, with tolerations for the taints of its nodes; images of EKS contain only drivers",
     source="awslabs/amazon-eks-ami, accelerated AL2023 images: they contain no Kubernetes plugin",
 )
@@ -119,6 +118,8 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
                 message=f"{pod.title} requests {name}, but nothing offers it on {shapes[0].title}{why}",
                 given=name,
                 allowed=f"a device plugin: {', '.join(OFFERED_BY[name])}",
+                # On a cluster that is there already, somebody else may have installed it.
+                severity=None if facts.clusters else "warning",
                 resource=pod.urn,
             )
 
