@@ -538,12 +538,6 @@ def test_a_plugin_has_to_reach_the_nodes():
     assert not found(graph(cluster(), trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}), chart(NEURON_CHART)), "K8S013")
 
 
-def test_a_plugin_may_be_there_already_only_on_a_cluster_that_is_there_already():
-    pods_and_nodes = (trn2_group(), on_trn2({"aws.amazon.com/neuron": 16}))
-    (made_here,), (there,) = found(graph(cluster(), *pods_and_nodes), "K8S013"), found(graph(*pods_and_nodes), "K8S013")
-    assert (made_here.severity, there.severity) == ("error", "warning")
-
-
 def test_the_chart_of_the_efa_plugin_needs_tolerations():
     made = efa_template()
     nodes = (cluster(), made, trn2_group(made), on_trn2({"vpc.amazonaws.com/efa": 16}))

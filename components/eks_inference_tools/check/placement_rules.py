@@ -118,8 +118,6 @@ def devices_are_offered(facts: GraphFacts) -> Iterator[Judgement]:
                 message=f"{pod.title} requests {name}, but nothing offers it on {shapes[0].title}{why}",
                 given=name,
                 allowed=f"a device plugin: {', '.join(OFFERED_BY[name])}",
-                # On a cluster that is there already, somebody else may have installed it.
-                severity=None if facts.clusters else "warning",
                 resource=pod.urn,
             )
 
