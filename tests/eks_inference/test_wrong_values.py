@@ -1,5 +1,7 @@
 """Wrong values in Python programs: every field of every spec and every argument of every component answers in words of ours."""
 
+import asyncio
+import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import eks_inference
 from another_kind import PlainServerSpec
 from eks_inference import (
     ClusterSpec,
+    ExistingPool,
     HubModel,
     ManagedPoolSpec,
     NetworkSpec,
@@ -23,7 +26,7 @@ from eks_inference import (
     TritonServerSpec,
     VllmServerSpec,
 )
-from eks_inference.component import Component
+from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, format_path
 from eks_inference.serving.kinds import KINDS
 from eks_inference.spec import Spec
@@ -31,9 +34,19 @@ from eks_inference.validation import RENAMED
 
 THEIRS = re.compile(r"pydantic|Input should|validation error|For further information|input_value|type=|object at 0x")
 
+
+def unresolved() -> pulumi.Output[str]:
+    """Returns an Output that a loop of its own holds: other tests leave none behind."""
+    loop = asyncio.new_event_loop()
+    value, known, secret = (loop.create_future() for _ in range(3))
+    for future, result in ((value, "x"), (known, True), (secret, False)):
+        future.set_result(result)
+    return pulumi.Output(set(), value, known, secret)
+
+
 WRONG: dict[str, Any] = {
     "an object": object(),
-    "an Output": pulumi.Output.from_input("x"),
+    "an Output": unresolved(),
     "another spec": ClusterSpec(),
     "a text": "\N{SNOWMAN}",
     "a number": -1.5,
@@ -127,7 +140,7 @@ def test_a_spec_of_another_kind_names_both():
 
 
 def test_an_output_in_a_spec_says_where_outputs_go():
-    (fault,) = refused(lambda: StackSettings(region="us-west-2", kms_key_arn=pulumi.Output.from_input("arn:aws:kms:x")))
+    (fault,) = refused(lambda: StackSettings(region="us-west-2", kms_key_arn=WRONG["an Output"]))
     assert "handles such as ExistingVpc and SecretRef take an Output" in fault.hint
 
 
@@ -201,6 +214,19 @@ def test_a_mapping_as_spec_names_the_nearest_fields(component: type[Component]):
     faults = {fault.path: fault for fault in refused(lambda: component(name="x", spec={"namez": 1}))}
     assert faults["spec", "namez"].allowed == ", ".join(sorted(spec.model_fields))
     assert f"pass {spec.__name__}(…)" in faults["spec",].hint
+
+
+@pytest.mark.parametrize("handle", public(Handle), ids=named)
+def test_a_wrong_field_of_a_handle_is_a_fault_of_that_field(handle: type[Handle]):
+    every = inspect.signature(handle).parameters
+    for what in ("an object", "a number"):
+        faults = refused(lambda what=what: handle(**dict.fromkeys(every, WRONG[what])))
+        assert {fault.path for fault in faults} == {(name,) for name in every}
+
+
+def test_a_text_is_no_list_of_texts():
+    (fault,) = refused(lambda: ExistingPool(pool="core", node_selector={}, instance_types="m5.large"))
+    assert (fault.path, fault.given) == (("instance_types",), "str")
 
 
 def test_options_come_by_name():
