@@ -59,7 +59,7 @@ WRONG: dict[str, Any] = {
 
 
 def public(base: type) -> list[Any]:
-    found = (getattr(eks_inference, name) for name in eks_inference.__all__)
+    found = (getattr(eks_inference, name) for name in dir(eks_inference))
     return sorted({one for one in found if isinstance(one, type) and issubclass(one, base)}, key=lambda one: one.__name__)
 
 
