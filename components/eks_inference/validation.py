@@ -37,7 +37,7 @@ def faults_of(model: type[BaseModel], data: Callable[[], Any]) -> Iterator[None]
     except ValidationError as error:
         problems = error.errors(include_url=False)
         if problems[0]["type"] == "json_invalid":
-            raise SpecError([Fault((), f"not JSON: {problems[0]['ctx']['error']}")]) from None
+            raise SpecError([Fault((), f"not JSON: {problems[0].get('ctx', {}).get('error')}")]) from None
         given, allowed = data(), schema_of(model)
         faults = [_shape_fault(problem, given, allowed) for problem in problems]
         # Without the cause: Python would print the words of pydantic above ours.
