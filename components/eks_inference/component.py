@@ -1,4 +1,4 @@
-"""The base of all components: arguments of a wrong type are faults, before anything is registered."""
+"""The bases of components and handles: arguments of a wrong type are faults, before anything is registered."""
 
 import inspect
 import types
@@ -24,6 +24,19 @@ class Component(pulumi.ComponentResource):
         if faults := list(_argument_faults(cls.__init__, given, named)):
             raise SpecError(faults)
         return super().__new__(cls)
+
+
+class Handle:
+    """The base of handles, which are dataclasses: compares their fields with the annotations.
+
+    Raises ``SpecError`` with every fault.
+    """
+
+    def __post_init__(self) -> None:
+        expected = inspect.signature(type(self)).parameters
+        faults = [fault for name, one in expected.items() for fault in _type_faults((name,), getattr(self, name), one.annotation)]
+        if faults:
+            raise SpecError(faults)
 
 
 @cache
@@ -56,7 +69,7 @@ def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str,
 def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iterator[Fault]:
     if _fits(value, expected):
         return
-    if isinstance(origin := get_origin(expected), type) and isinstance(value, origin):
+    if isinstance(origin := get_origin(expected), type) and isinstance(value, origin) and not isinstance(value, str):
         for key, one, inner in _inside(value, expected):
             yield from _type_faults((*path, key), one, inner)
         return
@@ -98,7 +111,12 @@ def _fits(value: Any, expected: Any) -> bool:
     if _is_protocol(expected):
         return not isinstance(value, pulumi.Output) and not any(_lacking(value, expected))
     if isinstance(origin, type):
-        return isinstance(value, origin) and all(_fits(one, inner) for _, one, inner in _inside(value, expected))
+        # A text is a sequence of texts, but nobody means its letters.
+        return (
+            isinstance(value, origin)
+            and not isinstance(value, str)
+            and all(_fits(one, inner) for _, one, inner in _inside(value, expected))
+        )
     if expected is float:
         return isinstance(value, int | float)
     return isinstance(value, expected) if isinstance(expected, type) else True

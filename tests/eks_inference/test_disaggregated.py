@@ -558,6 +558,14 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that nobody listens on, nor can by chance."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
 def meeting(plan: Path, port: int, seconds: float = 30) -> Path:
     return edited(plan, lambda content: content.update(meeting={"address": "localhost", "port": port, "seconds": seconds}))
 
@@ -680,12 +688,12 @@ def test_when_the_pod_ends_both_servers_end(supervised: subprocess.Popen[str]) -
     assert not [pid for pid in children if alive(pid)]
 
 
-def test_a_container_is_well_when_all_its_servers_are(free_port: int) -> None:
+def test_a_container_is_well_when_all_its_servers_are(silent_port: int) -> None:
     with OpenAIServer() as one, OpenAIServer() as other:
         urls = [f"http://127.0.0.1:{server.port}/health" for server in (one, other)]
         assert run("healthy.py", *urls).returncode == 0
-        done = run("healthy.py", *urls, f"http://127.0.0.1:{free_port}/health")
-        assert (done.returncode, str(free_port) in done.stderr) == (1, True)
+        done = run("healthy.py", *urls, f"http://127.0.0.1:{silent_port}/health")
+        assert (done.returncode, str(silent_port) in done.stderr) == (1, True)
         assert run("healthy.py", f"http://127.0.0.1:{one.port}/nothing").returncode == 1
 
 
@@ -919,15 +927,15 @@ def test_a_server_that_breaks_off_breaks_off_the_stream() -> None:
     assert "broke off" in body
 
 
-def test_a_server_that_is_not_there_is_named(free_port: int) -> None:
+def test_a_server_that_is_not_there_is_named(silent_port: int) -> None:
     with Routed(OpenAIServer(), OpenAIServer()) as routed:
-        routed._router.decode = f"http://127.0.0.1:{free_port}"
+        routed._router.decode = f"http://127.0.0.1:{silent_port}"
         status, body = completion(routed.address)
     assert status == 502
     assert "decode: " in body
 
 
-def test_the_router_is_well_when_both_servers_are(free_port: int) -> None:
+def test_the_router_is_well_when_both_servers_are(silent_port: int) -> None:
     import urllib.error
     import urllib.request
 
@@ -935,7 +943,7 @@ def test_the_router_is_well_when_both_servers_are(free_port: int) -> None:
         with urllib.request.urlopen(f"{routed.address}/health", timeout=30) as response:
             assert json.loads(response.read()) == {"prefill": "ok", "decode": "ok"}
         assert routed.chat.models() == ["llama"]
-        routed._router.prefill = f"http://127.0.0.1:{free_port}"
+        routed._router.prefill = f"http://127.0.0.1:{silent_port}"
         with pytest.raises(urllib.error.HTTPError, match="503") as caught:
             urllib.request.urlopen(f"{routed.address}/health", timeout=30)
     assert "refused" in json.loads(caught.value.read())["prefill"]
@@ -987,8 +995,8 @@ def test_an_answer_that_is_none_fails_whatever_its_status(fault: Any, says: str)
     assert says in done.stderr
 
 
-def test_a_pair_that_never_gets_well_fails(free_port: int) -> None:
-    done = asked(f"http://127.0.0.1:{free_port}", "0.1")
+def test_a_pair_that_never_gets_well_fails(silent_port: int) -> None:
+    done = asked(f"http://127.0.0.1:{silent_port}", "0.1")
     assert (done.returncode, "not well within 0 s" in done.stderr) == (1, True)
 
 

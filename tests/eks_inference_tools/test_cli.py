@@ -1,6 +1,5 @@
 """The command as a person or a script uses it."""
 
-import argparse
 import json
 import os
 import pty
@@ -171,9 +170,8 @@ def test_results_of_load_tests_are_reported(tmp_path):
 
 
 def options_of(command: str) -> list[str]:
-    (commands,) = [one for one in parser([command])._actions if one.choices]
-    assert isinstance(commands, argparse._SubParsersAction)
-    return [option for option in commands.choices[command]._option_string_actions if option.startswith("--")]
+    (commands,) = (one.choices for one in parser([command])._actions if isinstance(one.choices, dict))
+    return [option for option in commands[command]._option_string_actions if option.startswith("--")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -9,11 +9,12 @@ import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.provider import kubernetes_provider
+from eks_inference.component import Handle
 from eks_inference.settings import StackSettings
 
 
 @dataclass(frozen=True)
-class ExistingCluster:
+class ExistingCluster(Handle):
     """An existing cluster that can run pods and has the add-ons its workloads need.
 
     Workloads need ``provider``; pools also need the other values, which ``aws eks describe-cluster`` prints.

@@ -6,9 +6,11 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.component import Handle
+
 
 @dataclass(frozen=True)
-class Subnet:
+class Subnet(Handle):
     """A subnet: the id of its zone (``usw2-az4``, the same in every account, unlike ``us-west-2a``) and its own id."""
 
     zone_id: str
@@ -31,7 +33,7 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingVpc:
+class ExistingVpc(Handle):
     """An existing VPC. Its private subnets need a route out (NAT or endpoints); ``public_subnets`` may be empty."""
 
     vpc_id: pulumi.Input[str]

@@ -7,6 +7,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.cluster.handle import Cluster
+from eks_inference.component import Handle
 
 
 class Metrics(Protocol):
@@ -32,7 +33,7 @@ class Metrics(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingPrometheus:
+class ExistingPrometheus(Handle):
     """A Prometheus that the team already runs, with an operator whose PodMonitor supports ``attachMetadata``.
 
     ``monitor_labels`` must match its ``podMonitorSelector``: by default, kube-prometheus-stack selects

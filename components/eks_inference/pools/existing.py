@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import pulumi
 
 from eks_inference.catalog import instances
+from eks_inference.component import Handle
 from eks_inference.placement import Placement, Taint, place
 
 
 @dataclass(frozen=True)
-class ExistingPool:
+class ExistingPool(Handle):
     """Existing nodes: a node group, a Karpenter NodePool, or any other nodes with a distinguishing label.
 
     ``node_selector`` selects these nodes and no others, ``taints`` are their taints, ``max_nodes`` is their largest number (None:

@@ -12,7 +12,7 @@ from eks_inference.aws import iam, naming
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
-from eks_inference.component import Component
+from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import beside
 from eks_inference.placement import Placement
@@ -34,7 +34,7 @@ class NodeAutoscaler(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingKarpenter:
+class ExistingKarpenter(Handle):
     """An existing Karpenter controller of version 1."""
 
     node_role_name: pulumi.Input[str]

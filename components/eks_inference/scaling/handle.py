@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.component import Handle
 from eks_inference.observability.handle import Metrics
 
 
@@ -47,7 +48,7 @@ class Backend(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingKeda:
+class ExistingKeda(Handle):
     """KEDA 2.12 or later that the team already runs. It must be able to reach Prometheus."""
 
     ready: Sequence[pulumi.Resource] = ()
@@ -55,7 +56,7 @@ class ExistingKeda:
 
 
 @dataclass(frozen=True)
-class ExistingPrometheusAdapter:
+class ExistingPrometheusAdapter(Handle):
     """A prometheus-adapter that the team already runs, with ``scaling.plan.adapter_rules`` and ``recording_rules``."""
 
     ready: Sequence[pulumi.Resource] = ()

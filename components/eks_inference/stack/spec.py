@@ -119,7 +119,8 @@ class StackSpec(SharedSettings):
 
 def stack_schema() -> dict[str, Any]:
     """Returns the JSON schema of a stack object."""
-    return schema_of(StackSpec)  # pyright: ignore[reportArgumentType]  # takes a model for an instance of it
+    # pyright takes the hash of a class for that of its instances.
+    return schema_of(StackSpec)  # pyright: ignore[reportArgumentType]
 
 
 def stack_file_schema() -> dict[str, Any]:

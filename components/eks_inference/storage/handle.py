@@ -6,6 +6,7 @@ from typing import Protocol, Self
 
 import pulumi
 
+from eks_inference.component import Handle
 from eks_inference.storage import plan
 from eks_inference.storage.spec import ExistingStoreSpec
 
@@ -44,7 +45,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingStore:
+class ExistingStore(Handle):
     """An existing file system whose CSI driver is in the cluster.
 
     EFS: driver ``efs.csi.aws.com``, handle ``fs-…`` or, with an access point, ``fs-…::fsap-…``. FSx for Lustre: driver

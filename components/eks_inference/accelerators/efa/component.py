@@ -11,7 +11,7 @@ from eks_inference.accelerators.efa.plan import EFA_PLUGIN_NAME, EFA_RESOURCE, d
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
-from eks_inference.component import Component
+from eks_inference.component import Component, Handle
 
 
 class EfaDevices(Protocol):
@@ -22,7 +22,7 @@ class EfaDevices(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingEfaPlugin:
+class ExistingEfaPlugin(Handle):
     """A device plugin that the team already runs, e.g. from AWS's chart. It must tolerate the taints of accelerator nodes."""
 
     ready: Sequence[pulumi.Resource] = ()

@@ -7,6 +7,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
+from eks_inference.component import Handle
 
 
 class DeviceScheduler(Protocol):
@@ -22,7 +23,7 @@ class DeviceScheduler(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingNeuronScheduler:
+class ExistingNeuronScheduler(Handle):
     """A scheduler with the Neuron extension that the team already runs, e.g. from AWS's chart."""
 
     scheduler_name: str = SCHEDULER_NAME

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.component import Handle
+
 
 class RayOperator(Protocol):
     """A KubeRay operator that watches all namespaces: ``KubeRayOperator`` or ``ExistingKubeRayOperator``."""
@@ -22,7 +24,7 @@ class RayOperator(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingKubeRayOperator:
+class ExistingKubeRayOperator(Handle):
     """A KubeRay operator that the team already runs: 1.4 or newer, with the custom resource definitions of its version."""
 
     namespace: str = "kuberay-operator"

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.component import Handle
+
 
 class LeaderWorkerSets(Protocol):
     """Something that turns LeaderWorkerSets into pods: ``LeaderWorkerSetController`` or ``ExistingLeaderWorkerSets``."""
@@ -15,7 +17,7 @@ class LeaderWorkerSets(Protocol):
 
 
 @dataclass(frozen=True)
-class ExistingLeaderWorkerSets:
+class ExistingLeaderWorkerSets(Handle):
     """A LeaderWorkerSet controller that the team already runs: v0.9.0 or newer."""
 
     ready: Sequence[pulumi.Resource] = ()
