@@ -17,12 +17,17 @@ _DIRECTION = "(north|south)?(east|west)|north|south|central"
 _REGION = re.compile(rf"[a-z]{{2,4}}(-(gov|iso[a-z]?|[a-z]{{2}}))?-({_DIRECTION})-\d")
 """How AWS names regions. New ones need no row of the catalog."""
 
-_APART = ("cn-", "eusc-", "us-gov-", "us-iso", "eu-iso")
+_APART = ("cn-", "us-gov-")
 """Regions of other partitions, which the catalog lacks (AWS General Reference, "ARN format")."""
+
+_OF_UNKNOWN_PARTITIONS = ("eusc-", "us-iso", "eu-iso")
+"""Regions of the sovereign and the isolated partitions: ARNs and service names built here would be wrong there."""
 
 
 def region_fault(region: str, *, in_catalog: bool = False) -> Fault | None:
     """Returns what is wrong with the name of a region. With ``in_catalog`` the region's zones have to be known as well."""
+    if region.startswith(_OF_UNKNOWN_PARTITIONS):
+        return Fault(("region",), "this library does not know the partition of this region", region, ", ".join(regions()))
     is_known = region in regions() or region.startswith(_APART) or not in_catalog
     if _REGION.fullmatch(region) and is_known:
         return None

@@ -124,7 +124,7 @@ Memory = Annotated[
 ]
 
 Quantity = Annotated[
-    str, Field(pattern=r"^\d+(\.\d+)?(m|[kMGT]i?)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")
+    str, Field(pattern=r"^\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?$", description="A Kubernetes quantity: '30', '500m', '110G', '20Gi'.")
 ]
 
 ZoneId = Annotated[
@@ -151,6 +151,9 @@ Variable = Annotated[
     str, Form(r"[-._a-zA-Z][-._a-zA-Z0-9]*", "the name of an environment variable: letters, digits and . _ -, no digit first")
 ]
 """The strict form: Kubernetes takes more since 1.34, but shells and Helm charts do not."""
+
+MOST_PODS = 1000
+"""Most pods of one server: far above what a model server has, and low enough to place them one by one when they are judged."""
 
 VolumeGib = Annotated[int, Field(le=65536)]
 """Most that a gp3 volume can have (EBS user guide, "General Purpose SSD volumes")."""

@@ -106,7 +106,7 @@ class StackProgram:
                 sys.stderr.write(printable("".join(traceback.format_exception(error.__cause__)), keep="\n"))
             if faults := _faults_of_stack_file(error):
                 raise ProgramError(self.problems(faults)) from error
-            if isinstance(error.__cause__, SpecError):
+            if isinstance(error.__cause__, SpecError) and error.__cause__.faults:
                 raise ProgramError(problems_of_program(error.__cause__, self.project.root)) from error
             raise
         for warning in self.config.warnings:

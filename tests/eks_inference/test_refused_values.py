@@ -88,6 +88,9 @@ ARNS: list[Row] = [
     (GPU, "cluster.admins", ["arn:aws:iam::123456789012:role/team/admin"], ""),
 ]
 SIZES: list[Row] = [
+    (GPU, " -> servers.opt.replicas", {"servers": {"opt": {**OPT, "replicas": 10**9}}}, "1000"),
+    (GPU, "pools.gpu.kubelet.systemReserved", {"memory": "524288Ki"}, ""),
+    (GPU, "pools.gpu.kubelet.systemReserved -> pools.gpu.kubelet.systemReserved.memory", {"memory": "5ki"}, "match"),
     (RAY, "load_test.memory", "1", "a bare number as bytes"),
     (RAY, "clients.open_webui.memory", "1", "a bare number as bytes"),
     (RAY, "clients.open_webui.cpu", "0", "above none"),

@@ -403,3 +403,11 @@ def test_what_a_setting_takes_out_of_the_calculation_is_told_as_not_judged(chang
     assert not left_open(judgement for rule in server_rules() for judgement in judged(rule, server()))
     (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, server(**changes)))
     assert left.of.endswith(of)
+
+
+def test_stages_take_gpus_of_the_pod() -> None:
+    rule = next(one for one in server_rules() if one.id == "GPU002")
+    for stages, holds in ((2, True), (4, False)):
+        flags = {"pipeline-parallel-size": stages}
+        subject = gpu_server(tensor_parallel=2, devices=4, arguments=(f"--pipeline-parallel-size={stages}",), extra_args=flags)
+        assert [one.holds for one in judged(rule, subject)] == [True, True, holds]

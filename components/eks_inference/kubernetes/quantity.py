@@ -12,7 +12,7 @@ _SUFFIXES = {
 
 def amount(quantity: str) -> Decimal:
     """Returns a quantity as a number: 0.5 for ``500m``, 110 000 000 000 for ``110G``. Raises ``ValueError`` for other text."""
-    number = quantity.rstrip("mkMGTi")
+    number = quantity.rstrip("mkKMGTi")
     suffix = quantity[len(number) :]
     if suffix not in _SUFFIXES or not number.replace(".", "", 1).isdecimal():
         raise ValueError(f"{quantity!r} is not a quantity")

@@ -23,7 +23,7 @@ Signal = Literal[
 Threshold = Annotated[
     str,
     Field(
-        pattern=r"^(\d+(\.\d+)?(m|[kMGT]i?)?|\d{1,2}(\.\d+)?%)$",
+        pattern=r"^(\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?|\d{1,2}(\.\d+)?%)$",
         description="A quantity, or a share of the whole below 100%: '200Mi', '5%'.",
     ),
 ]

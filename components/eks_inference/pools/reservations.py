@@ -16,7 +16,7 @@ _EVICTION_MIB = 100
 # large types actually lose less.
 _GUEST_MEMORY = 0.925
 
-_AMOUNT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?(%|m|[kMGT]i?)?")
+_AMOUNT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?(%|m|k|[MGT]|[KMGT]i)?")
 
 DAEMONS_CPU_MILLIS = 200
 DAEMONS_MEMORY_MIB = 300

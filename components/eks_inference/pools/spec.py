@@ -13,6 +13,7 @@ from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
 from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated
 
+_MOST_TAINTS = 50
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
@@ -130,6 +131,8 @@ class _PoolBase(Spec):
             reserved = any(prefix == taken or prefix.endswith(f".{taken}") for taken in _RESERVED_PREFIXES)
             if reserved and prefix not in _OWN_PREFIXES:
                 raise ValueError(f"label {key} is reserved: nodes may not set labels under {prefix}")
+        if len(self.extra_taints) > _MOST_TAINTS:
+            raise ValueError(f"extra_taints: {len(self.extra_taints)} given, at most {_MOST_TAINTS} (EKS API, CreateNodegroup)")
         if twice := repeated(f"{taint.key}:{taint.effect}" for taint in (*(self.taints or ()), *self.extra_taints)):
             raise ValueError(f"taints given more than once: {', '.join(twice)}")
         return self

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.spec import Namespace, Spec
+from eks_inference.spec import MOST_PODS, Namespace, Spec
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
 """A stabilization window. Kubernetes allows at most an hour."""
@@ -29,8 +29,8 @@ class Step(Spec):
 
 
 class _Bounds(Spec):
-    min: int = Field(default=1, ge=0, description="Fewest pods.")
-    max: int = Field(ge=1, description="Most pods.")
+    min: int = Field(default=1, ge=0, le=MOST_PODS, description="Fewest pods.")
+    max: int = Field(ge=1, le=MOST_PODS, description="Most pods.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -20,7 +20,7 @@ from eks_inference.serving.spec import (
     S3CompileCache,
     VolumeCompileCache,
 )
-from eks_inference.spec import Cpu, Memory, Namespace, ResourceName, Spec, Variable
+from eks_inference.spec import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -209,7 +209,7 @@ class ReplicatedServerSpec(ServerSpec):
         default=None, ge=1, description="Neuron devices or GPUs of one pod. Default: all of the instance type."
     )
     replicas: int = Field(
-        default=1, ge=0, description="Number of pods. Each holds the whole model; the Service distributes requests."
+        default=1, ge=0, le=MOST_PODS, description="Number of pods. Each holds the whole model; the Service distributes requests."
     )
     autoscaling: AutoscalerSpec | None = Field(
         default=None, description="Autoscaler that sets the number of pods instead of replicas. Default: none."
@@ -217,6 +217,7 @@ class ReplicatedServerSpec(ServerSpec):
     surge: int = Field(
         default=0,
         ge=0,
+        le=MOST_PODS,
         description=(
             "Extra pods during a rollout. 0: a pod terminates before its successor starts. This needs no further devices, but a "
             "server with one replica does not answer until the new pod is up. More: needs free devices or new nodes."

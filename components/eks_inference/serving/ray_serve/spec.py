@@ -10,7 +10,7 @@ from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import CompilingServerSpec, Helper, Operator, PoolChoice
 from eks_inference.serving.spec import EngineName
-from eks_inference.spec import Cpu, Memory, ResourceName, Spec
+from eks_inference.spec import MOST_PODS, Cpu, Memory, ResourceName, Spec
 
 
 class RayHeadSpec(Spec):
@@ -37,7 +37,7 @@ class RayWorkerSpec(Spec):
     shared_memory_gib: int = Field(default=8, ge=3, description="Size of /dev/shm, part of memory. Ray's objects take 2 GiB.")
     initial: int = Field(default=1, ge=0, description="Workers at the start.")
     min: int = Field(default=1, ge=0, description="Minimum number of workers.")
-    max: int = Field(default=3, ge=1, description="Maximum number of workers.")
+    max: int = Field(default=3, ge=1, le=MOST_PODS, description="Maximum number of workers.")
 
     @property
     def shape(self) -> InstanceType:
@@ -64,7 +64,7 @@ class ServeReplicasSpec(Spec):
     """Serve replicas, each one vLLM server. Serve scales them by the requests in flight."""
 
     min: int = Field(default=1, ge=1, description="Minimum number of replicas.")
-    max: int = Field(default=3, ge=1, description="Maximum number of replicas.")
+    max: int = Field(default=3, ge=1, le=MOST_PODS, description="Maximum number of replicas.")
     target_ongoing_requests: float | None = Field(
         default=None,
         gt=0,

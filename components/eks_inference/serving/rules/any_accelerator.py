@@ -15,7 +15,11 @@ ACCELERATORS: dict[Accelerator, str] = {"neuron": "Neuron devices", "nvidia": "N
 
 UNCOUNTED = {
     "cpu-offload-gb": "part of the weights is kept in the memory of the host",
+    "data-parallel-size": "each rank takes GPUs and a copy of the model of its own",
     "enable-lora": "adapters take memory of their own",
+    "kv-cache-memory-bytes": "it replaces the share of memory that the KV cache gets",
+    "nnodes": "the model is split over pods that are not there",
+    "spec-model": "a draft model takes memory of its own",
     "speculative-config": "a draft model takes memory of its own",
     "speculative-model": "a draft model takes memory of its own",
 }

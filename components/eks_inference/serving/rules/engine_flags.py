@@ -17,12 +17,15 @@ _EVERY_ADDRESS = ("0.0.0.0", "::")
 PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "config": "rules do not see what a file sets",
+        "api-server-count": "no API would listen with 0, and the CPU of a pod is for one",
+        "grpc": "probes, metrics and clients speak HTTP to the pod",
         "headless": "no API would listen",
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
         "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
         "ssl-keyfile": "probes, metrics and clients speak HTTP to the pod",
+        "tokens-only": "clients send text, and need answers in text",
         "uds": "probes and the Service need a port, not a socket in the pod",
         "api-key": "a key in a flag can be read in the pod's manifest; use the secret servingApiKey",
     }

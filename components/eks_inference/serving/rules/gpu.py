@@ -48,6 +48,18 @@ def gpus_suffice(server: ServingFacts) -> Iterator[Judgement]:
         given=str(server.tensor_parallel),
         allowed=f"at most {server.devices}",
     )
+    if "pipeline-parallel-size" in server.extra_args and server.engine.standalone:  # Triton: TRI002
+        stages, degree = _stages(server), server.tensor_parallel
+        yield Judgement(
+            holds=degree * stages <= server.devices,
+            path=(*server.at("extra_args"), "pipeline-parallel-size"),
+            working=(
+                f"tensor_parallel {degree} x {stages} stages = {_gpus(degree * stages)}; GPUs of one pod: {server.devices}",
+            ),
+            message=f"a copy of the model takes {_gpus(degree * stages)}, and a pod has {server.devices}",
+            given=str(stages),
+            allowed=f"at most {max(server.devices // max(degree, 1), 1)}",
+        )
 
 
 heads_divide = gpu_rule(
@@ -109,7 +121,7 @@ def engine_is_for_the_gpu(server: ServingFacts) -> Iterator[Judgement]:
 def no_gpu_is_idle(server: ServingFacts) -> Iterator[Judgement]:
     if not 0 < server.devices <= server.instance.devices:
         return
-    per_copy = server.tensor_parallel * int(number(flag(server.arguments, "pipeline-parallel-size"), 1))
+    per_copy = server.tensor_parallel * _stages(server)
     used = server.copies * per_copy
     if used <= server.devices:
         copies = "1 copy" if server.copies == 1 else f"{server.copies} copies"
@@ -157,6 +169,10 @@ engine_knows_the_model = gpu_rule(
 def ports_agree(server: ServingFacts) -> Iterator[Judgement]:
     if server.engine.standalone:
         yield from any_accelerator.ports(server)
+
+
+def _stages(server: ServingFacts) -> int:
+    return int(number(flag(server.arguments, "pipeline-parallel-size"), 1))
 
 
 def _gpus(count: int) -> str:
