@@ -1,6 +1,7 @@
 """Judges one stack by all rules."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,7 @@ def judge(program: StackProgram) -> StackReport:
         verdict = check_spec(spec, region) if spec and region else Verdict((), (), silenced)
     except SpecError as error:
         return StackReport(program, Verdict((), (), silenced), tuple(program.problems(error.faults)), spec)
-    unknown = tuple(program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY)))
+    unknown = tuple(unknown_silences(program, spec, silenced))
     if verdict.faults or unknown:
         return StackReport(program, verdict, unknown, spec)
     try:
@@ -88,6 +89,11 @@ def judge(program: StackProgram) -> StackReport:
     except ProblemsFound as error:
         return StackReport(program, verdict, error.problems, spec)
     return StackReport(program, verdict + check_graph(graph, silenced), spec=spec, graph=graph)
+
+
+def unknown_silences(program: StackProgram, spec: StackSpec | None, silenced: Mapping[str, str]) -> list[Problem]:
+    """The problems with silenced rules that do not exist."""
+    return program.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
 
 
 def problem(program: StackProgram, finding: Finding, graph: "Graph | None") -> Problem:

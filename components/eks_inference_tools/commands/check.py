@@ -58,16 +58,15 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
 
     Raises ``ProblemsFound`` when such a finding stops the stack, as ``check`` does.
     """
-    from eks_inference_tools.check.registry import check_graph, unknown_ids
-    from eks_inference_tools.check.report import problem
-    from eks_inference_tools.program import SILENCED_KEY
+    from eks_inference_tools.check.registry import check_graph
+    from eks_inference_tools.check.report import problem, unknown_silences
     from stackgraph.problems import ProblemsFound
 
     spec = stack.spec()
     silenced = stack.silenced(spec)
     findings = check_graph(graph, silenced).findings
     stopping = [problem(stack, finding, graph) for finding in findings if finding.stops]
-    stopping += stack.problems(unknown_ids(silenced, config_key="" if spec else SILENCED_KEY))
+    stopping += unknown_silences(stack, spec, silenced)
     if stopping:
         raise ProblemsFound(stopping)
     shown = tuple(_warning(problem(stack, finding, graph), finding.summary) for finding in findings if not finding.reason)
