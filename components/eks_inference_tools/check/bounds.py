@@ -1,0 +1,82 @@
+"""What an API takes, as a small part of JSON Schema, compared with recorded inputs, in which any value may be a placeholder."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from stackgraph.graph.tokens import is_token
+from stackgraph.graph.values import text
+
+Path = tuple[str | int, ...]
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list, tuple),
+    "object": (Mapping,),
+}
+
+
+def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any, str]]:
+    """Everything in a value that its schema does not take: where, what was given, what is allowed.
+
+    Knows ``type``, ``enum``, ``pattern``, ``minLength``, ``maxLength``, ``minimum``, ``maximum``, ``minItems``, ``maxItems``,
+    ``properties``, ``required``, ``additionalProperties``, ``propertyNames`` and ``items``, as JSON Schema defines them. What is
+    below a placeholder, or absent from the schema, is not judged.
+    """
+    if is_token(value) or value is None:
+        return
+    kind = schema.get("type")
+    if kind and (not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "boolean")):
+        yield path, value, f"a value of type {kind}"
+        return
+    if isinstance(value, str | int | float):
+        allowed = [words for words, holds in _scalar(value, schema) if not holds]
+        if allowed:
+            yield path, value, ", ".join(allowed)
+    elif isinstance(value, Mapping):
+        yield from _of_mapping(value, schema, path)
+    else:
+        yield from _counted(len(value), schema, "Items", "items", path)
+        for index, item in enumerate(value):
+            yield from faults(item, schema.get("items", {}), (*path, index))
+
+
+def _of_mapping(value: Mapping[Any, Any], schema: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any, str]]:
+    known = schema.get("properties", {})
+    for key in schema.get("required", ()):
+        if value.get(key) is None:
+            yield (*path, key), None, "a value: the key is required"
+    yield from _counted(len(value), schema, "Properties", "keys", path)
+    for key, item in value.items():
+        if key not in known:
+            yield from faults(str(key), schema.get("propertyNames", {}), (*path, str(key)))
+        yield from faults(item, known.get(key) or schema.get("additionalProperties") or {}, (*path, str(key)))
+
+
+def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Each bound of a text or number in words, and whether the value keeps it."""
+    if "enum" in schema:
+        yield f"one of {', '.join(map(text, schema['enum']))}", value in schema["enum"]
+    if isinstance(value, str):
+        yield f"at least {schema.get('minLength')} characters", len(value) >= schema.get("minLength", 0)
+        yield f"at most {schema.get('maxLength')} characters", len(value) <= schema.get("maxLength", len(value))
+        if "pattern" in schema:
+            yield f"the form {schema['pattern']}", _pattern(schema["pattern"]).search(value) is not None
+    else:
+        yield f"at least {schema.get('minimum')}", value >= schema.get("minimum", value)
+        yield f"at most {schema.get('maximum')}", value <= schema.get("maximum", value)
+
+
+def _counted(count: int, schema: Mapping[str, Any], suffix: str, what: str, path: Path) -> Iterator[tuple[Path, Any, str]]:
+    if not schema.get(f"min{suffix}", 0) <= count <= schema.get(f"max{suffix}", count):
+        bounds = (f"{word} {schema[key]}" for word, key in (("at least", f"min{suffix}"), ("at most", f"max{suffix}")) if key in schema)
+        yield path, f"{count} {what}", f"{' and '.join(bounds)} {what}"
+
+
+@cache
+def _pattern(form: str) -> re.Pattern[str]:
+    return re.compile(form)
