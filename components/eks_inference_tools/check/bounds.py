@@ -72,8 +72,9 @@ def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]
 
 
 def _counted(count: int, schema: Mapping[str, Any], suffix: str, what: str, path: Path) -> Iterator[tuple[Path, Any, str]]:
-    if not schema.get(f"min{suffix}", 0) <= count <= schema.get(f"max{suffix}", count):
-        bounds = (f"{word} {schema[key]}" for word, key in (("at least", f"min{suffix}"), ("at most", f"max{suffix}")) if key in schema)
+    least, most = schema.get(f"min{suffix}"), schema.get(f"max{suffix}")
+    if count < (least or 0) or (most is not None and count > most):
+        bounds = (f"{word} {bound}" for word, bound in (("at least", least), ("at most", most)) if bound is not None)
         yield path, f"{count} {what}", f"{' and '.join(bounds)} {what}"
 
 
