@@ -1,4 +1,4 @@
-"""Rules AWS… and K8S… about names, labels and tags: what the services accept (``limits.toml``)."""
+"""Rules AWS… and K8S… about tags, names and labels: what the services accept (``limits.toml``)."""
 
 import re
 import tomllib
@@ -10,13 +10,10 @@ from typing import Any
 from eks_inference.rules import Judgement, Severity, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.objects import group_kind, title_of
-from stackgraph.graph.describe import is_kubernetes_object, short_type
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, grouped, items, table, text
-
-# What Pulumi appends to the name of a resource that has none of its own.
-_AUTO_NAMED = "-1234567"
 
 # Names of roles, bindings and trust bundles are paths: "system:node" is one.
 _PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")
@@ -70,7 +67,8 @@ def _tags(resource: Resource) -> Iterator[Mapping[str, str]]:
 def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str, ...], Severity | None]:
     """Returns what is wrong with the tags of a resource, and how serious it is if not as the rule says."""
     limits, iam = _limits()["tags"], resource.type.startswith("aws:iam/")
-    wrong = [f"{len(tags)} tags, at most {limits['most']}"] if len(tags) > limits["most"] else []
+    most, strict = limits["fewer"].get(resource.type, limits["most"]), resource.type.startswith(tuple(limits["strict"]))
+    wrong = [f"{len(tags)} tags, at most {most}"] if len(tags) > most else []
     odd = []
     for key, value in tags.items():
         if not 0 < len(key) <= limits["longest_key"]:
@@ -83,29 +81,13 @@ def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str,
             wrong.append(f"IAM takes the key {_short(key)} in one case only")
         if not (_usual(key) and _usual(value)):
             odd.append(_short(f"{key}: {value}"))
-    # Other services than IAM take most characters, though not all of them say so.
-    severity = "warning" if odd and not wrong and not iam else None
+    # Other services take most characters, though not all of them say so.
+    severity = "warning" if odd and not wrong and not strict else None
     return (*wrong, *(f"tag {one}: of other characters than {limits['words']}" for one in odd)), severity
 
 
 def _usual(part: str) -> bool:
     return re.fullmatch(_limits()["tags"]["form"], part) is not None
-
-
-@rule(
-    "AWS013",
-    "Names of AWS resources have a length and characters that their service accepts.",
-    fix="shorten what the name is made of: the name of the stack, pool or server, or the key that gives it",
-    source="catalog of limits in check/limits.toml, with the source of each row",
-)
-def names_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
-    for type_, limit in _limits()["aws"].items():
-        for resource in facts.graph.of_type(type_):
-            given = resource.inputs.get(limit["property"])
-            if given is None and limit.get("auto") and resource.inputs.get(f"{limit['property']}Prefix") is None:
-                given = f"{resource.name}{_AUTO_NAMED}"
-            if isinstance(given, str) and not is_token(given) and not is_read(resource):
-                yield _named(resource, f"the name of {short_type(type_)} {resource.name}", given, limit)
 
 
 @rule(

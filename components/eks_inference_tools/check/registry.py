@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "eks_inference_tools.check.aws_rules",
+    "eks_inference_tools.check.aws_value_rules",
     "eks_inference_tools.check.chart_rules",
     "eks_inference_tools.check.cluster_object_rules",
     "eks_inference_tools.check.cluster_rules",

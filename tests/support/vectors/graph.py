@@ -257,6 +257,15 @@ def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFa
     return graph(resource(type_, "made", {"tags": tags}))
 
 
+def inline_policies(*sizes: int) -> list[Resource]:
+    """Returns policies of one role, of so many characters that are no white space."""
+    role = {"property_dependencies": {"role": (urn_of("aws:iam/role:Role", "web"),)}}
+    return [
+        resource("aws:iam/rolePolicy:RolePolicy", f"p{place}", {"role": "<web.name>", "policy": " \n" + "x" * size}, **role)
+        for place, size in enumerate(sizes)
+    ]
+
+
 VECTORS = {
     "AWS012": Vector(
         lambda: tagged({"team": "search", "Name": "a b_c.d:e/f=g+h@i-j"}),
@@ -264,9 +273,19 @@ VECTORS = {
         "51 tags, at most 50",
     ),
     "AWS013": Vector(
-        lambda: graph(resource("aws:iam/role:Role", "r" * 56)),
-        lambda: graph(resource("aws:iam/role:Role", "r" * 57)),
-        "has 65 characters",
+        lambda: graph(resource("aws:s3/bucket:Bucket", "weights")),
+        lambda: graph(resource("aws:s3/bucket:Bucket", "w", {"bucket": "a..b"})),
+        "s3.Bucket w: bucket is not what the API takes",
+    ),
+    "AWS014": Vector(
+        lambda: graph(resource("aws:iam/role:Role", "r" * 56, {"assumeRolePolicy": "{}"})),
+        lambda: graph(resource("aws:iam/role:Role", "r" * 57, {"assumeRolePolicy": "{}"})),
+        "name is not what the API takes",
+    ),
+    "AWS015": Vector(
+        lambda: graph(*inline_policies(5000, 5000)),
+        lambda: graph(*inline_policies(5000, 5241)),
+        "the inline policies of role <web.name> have 10241 characters",
     ),
     "K8S016": Vector(
         lambda: graph(kubernetes("batch/v1:Job", "j" * 63, labels={"app": "a.b_c"})),
