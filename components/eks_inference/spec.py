@@ -135,7 +135,7 @@ ZoneId = Annotated[
 KmsKeyArn = Annotated[
     str,
     Form(
-        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/(mrk-)?[0-9a-f-]+",
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})",
         "the ARN of a KMS key (arn:aws:kms:<region>:<account>:key/<id>), which an alias does not replace",
     ),
 ]

@@ -32,7 +32,7 @@ from golden import assert_golden
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
 
-KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
+KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 ADMIN = "arn:aws:iam::123456789012:role/ci/deployer"
 VIEWER = "arn:aws:iam::123456789012:user/ana"

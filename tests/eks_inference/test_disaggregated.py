@@ -406,7 +406,7 @@ def test_further_ways_to_go_wrong(id_: str, subject: Any, says: str) -> None:
 
 
 def test_a_reservation_stands_in_for_a_placement_group() -> None:
-    assert not broken("DI007", pair(pool(placement="none", capacity_reservation_id="cr-0123")))
+    assert not broken("DI007", pair(pool(placement="none", capacity_reservation_id="cr-0123456789abcdef0")))
 
 
 def test_the_rules_of_all_servers_judge_a_pod_and_not_a_role() -> None:

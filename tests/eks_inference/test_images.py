@@ -33,7 +33,7 @@ from stackgraph.recorder.recording import record
 
 NAME = "llama3-image"
 CORE = placement("m5.2xlarge", pool="core", taints=(Taint("dedicated", "build", "NoSchedule"),))
-KEY = "arn:aws:kms:us-west-2:111122223333:key/0f1e"
+KEY = "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
 SMALL = "FROM public.ecr.aws/docker/library/busybox:1.37.0\n"
 

@@ -22,7 +22,7 @@ from handles import existing_cluster, existing_vpc, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
 
-KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
+KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 NODE_ROLE = "arn:aws:iam::123456789012:role/karpenter-node-role-1234567"
 

@@ -33,7 +33,7 @@ from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
 
-KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
+KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 NEURON = Taint("aws.amazon.com/neuron", "true", "NoSchedule")
 NVIDIA = Taint("nvidia.com/gpu", "true", "NoSchedule")

@@ -87,6 +87,35 @@ ARNS: list[Row] = [
     (GPU, "cluster.admins -> cluster.admins[0]", ["arn:aws:iam::123456789012:role/*"], "the ARN of an IAM role"),
     (GPU, "cluster.admins", ["arn:aws:iam::123456789012:role/team/admin"], ""),
 ]
+# Forms that the models of AWS's API or its documents state.
+TRITON, PAIRED = "servers.triton-server", "servers.llama3-70b"
+EXISTING = {"kind": "existing", "file_system": "efs"}
+IDS: list[Row] = [
+    (GPU, "kms_key_arn", "arn:aws:kms:us-west-2:123456789012:key/0c0e", "the ARN of a KMS key"),
+    (GPU, "kms_key_arn", f"arn:aws:kms:us-west-2:123456789012:key/mrk-{'0' * 32}", ""),
+    (GPU, "pools.gpu.capacity_reservation_id", "cr-1", "should match pattern"),
+    *(
+        (GPU, "pools.gpu.s3_read_buckets -> pools.gpu.s3_read_buckets[0]", [name], "the name of an S3 bucket")
+        for name in ("a..b", "192.168.5.4", "xn--weights", "weights-s3alias", "weights--x-s3", "w", "Weights")
+    ),
+    (GPU, "pools.gpu.s3_read_buckets", ["my.weights-1", "192.168.5.4.weights"], ""),
+    *(
+        (
+            GPU,
+            f"{TRITON}.model -> {TRITON}.model.uri",
+            {"kind": "s3", "uri": uri, "id": "m"},
+            "s3://<bucket>/<folder>",
+        )
+        for uri in ("s3://a..b/x", "s3://weights-s3alias/x", "s3://192.168.5.4/x")
+    ),
+    (GPU, "observability.fluent_bit.log_group", "aws/logs", "not beginning with aws/"),
+    (GPU, "observability.fluent_bit.log_group", "/aws/logs", ""),
+    (GPU, "pools.gpu.placement -> pools.gpu.placement.name", {"name": "é"}, "should match pattern"),
+    *(
+        (PAIR, f"{PAIRED}.store -> {PAIRED}.store.file_system_id", {**EXISTING, "file_system_id": name}, "should match pattern")
+        for name in ("fs-1", "fs-0123456G")
+    ),
+]
 SIZES: list[Row] = [
     (GPU, " -> servers.opt.replicas", {"servers": {"opt": {**OPT, "replicas": 10**9}}}, "1000"),
     (GPU, "pools.gpu.kubelet.systemReserved", {"memory": "524288Ki"}, ""),
@@ -149,7 +178,9 @@ TOGETHER: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", [*TOGETHER, *NAMES, *ADDRESSES, *ARNS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown)
+@pytest.mark.parametrize(
+    "row", [*TOGETHER, *NAMES, *ADDRESSES, *ARNS, *IDS, *SIZES, *HOST_PATHS, *NAMESPACES, *KUBELET], ids=shown
+)
 def test_a_value_that_cannot_work_is_refused_at_its_key(row: Row):
     stack, keys, value, says = row
     key, _, reported = keys.partition(" -> ")

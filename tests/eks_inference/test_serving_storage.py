@@ -65,7 +65,7 @@ def test_compiled_graphs_stay_in_s3_unless_said_otherwise() -> None:
 
 
 def test_what_a_server_may_do_in_aws() -> None:
-    graph = from_(S3, settings={"kms_key_arn": "arn:aws:kms:us-west-2:111122223333:key/0f1e"})
+    graph = from_(S3, settings={"kms_key_arn": "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"})
     (policy,) = graph.of_type(ROLE_POLICY)
     assert_golden("serving/worker-policy.json", json.dumps(json.loads(policy.inputs["policy"]), indent=2))
 
@@ -127,7 +127,7 @@ def test_the_bucket_refuses_requests_without_tls() -> None:
 
 
 def test_a_protected_stack_keeps_the_bucket_and_its_key_encrypts_it() -> None:
-    key = "arn:aws:kms:us-west-2:111122223333:key/0f1e"
+    key = "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"
     graph = served(settings={"protect": True, "kms_key_arn": key, "tags": {"team": "x"}})
     (bucket,) = graph.of_type("aws:s3/bucket:Bucket")
     assert bucket.inputs["forceDestroy"] is False

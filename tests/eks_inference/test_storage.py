@@ -31,7 +31,7 @@ from stackgraph.recorder.recording import record
 from stackgraph.views.manifests import manifest
 from vectors.storage import LLAMA_70B_GIB, LLAMA_405B_GIB, lustre
 
-KEY = "arn:aws:kms:us-west-2:111122223333:key/0f1e"
+KEY = "arn:aws:kms:us-west-2:111122223333:key/12345678-1234-1234-1234-123456789012"
 ADDONS: dict[FileSystem, str] = {"efs": "aws-efs-csi-driver", "fsx_lustre": "aws-fsx-csi-driver"}
 
 
@@ -78,31 +78,31 @@ def test_scratch_storage_has_no_choice_of_throughput() -> None:
         parsed(kind="fsx_lustre", deployment="scratch", throughput_mb_per_tib=250)
 
 
-LUSTRE_FACTS = {"dns_name": "fs-0a.fsx.us-west-2.amazonaws.com", "mount_name": "abcdef", "size_gib": 1200}
+LUSTRE_FACTS = {"dns_name": "fs-01234567.fsx.us-west-2.amazonaws.com", "mount_name": "abcdef", "size_gib": 1200}
 
 
 @pytest.mark.parametrize(
     ("given_spec", "fault"),
     [
         ({"file_system": "fsx_lustre"}, "needs dns_name, mount_name, size_gib"),
-        ({"file_system": "fsx_lustre", "access_point_id": "fsap-0", **LUSTRE_FACTS}, "access_point_id is for EFS"),
+        ({"file_system": "fsx_lustre", "access_point_id": "fsap-01234567", **LUSTRE_FACTS}, "access_point_id is for EFS"),
         ({"file_system": "efs", "mount_name": "abcdef"}, "mount_name: only for FSx for Lustre"),
     ],
 )
 def test_a_file_system_that_is_there_is_described_as_its_driver_asks(given_spec: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
-        parsed(kind="existing", file_system_id="fs-0a", **given_spec)
+        parsed(kind="existing", file_system_id="fs-01234567", **given_spec)
 
 
 def test_handles_of_file_systems_that_are_there() -> None:
     efs = ExistingStore.described(
-        ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-0a", access_point_id="fsap-0b")
+        ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-01234567", access_point_id="fsap-01234567")
     )
-    assert (efs.driver, efs.volume_handle, efs.volume_attributes) == ("efs.csi.aws.com", "fs-0a::fsap-0b", {})
-    spec = parsed(kind="existing", file_system="fsx_lustre", file_system_id="fs-0a", zone_id="usw2-az4", **LUSTRE_FACTS)
+    assert (efs.driver, efs.volume_handle, efs.volume_attributes) == ("efs.csi.aws.com", "fs-01234567::fsap-01234567", {})
+    spec = parsed(kind="existing", file_system="fsx_lustre", file_system_id="fs-01234567", zone_id="usw2-az4", **LUSTRE_FACTS)
     assert isinstance(spec, ExistingStoreSpec)
     fsx = ExistingStore.described(spec)
-    assert (fsx.driver, fsx.volume_handle, fsx.size_gib, fsx.zone_id) == ("fsx.csi.aws.com", "fs-0a", 1200, "usw2-az4")
+    assert (fsx.driver, fsx.volume_handle, fsx.size_gib, fsx.zone_id) == ("fsx.csi.aws.com", "fs-01234567", 1200, "usw2-az4")
     assert fsx.volume_attributes == {"dnsname": LUSTRE_FACTS["dns_name"], "mountname": "abcdef"}
     assert fsx.mount_options == ("flock",)
 
@@ -125,8 +125,8 @@ def test_every_zone_gets_its_first_subnet_and_one_only(subnets: list[tuple[str, 
         (EfsStoreSpec(), None),
         (LustreStoreSpec(kind="fsx_lustre"), "usw2-az4"),
         (LustreStoreSpec(kind="fsx_lustre", zone_id="usw2-az1"), "usw2-az1"),
-        (ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-0"), None),
-        (ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-0", zone_id="usw2-az1"), "usw2-az1"),
+        (ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-01234567"), None),
+        (ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-01234567", zone_id="usw2-az1"), "usw2-az1"),
     ],
 )
 def test_the_zone_is_the_specs_or_else_the_pools(spec: StoreSpec, zone: str | None) -> None:
@@ -180,7 +180,7 @@ def test_efs_needs_a_private_subnet_somewhere() -> None:
 
 
 def test_the_network_of_an_existing_file_system_is_the_teams_affair() -> None:
-    there = ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-0", zone_id="use2-az6")
+    there = ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-01234567", zone_id="use2-az6")
     assert broken(store_facts(there, network_zone_ids=("use2-az1",), pools={})) == []
 
 
@@ -339,11 +339,11 @@ def test_it_is_taken_down_from_the_claim_to_the_file_system(spec: StoreSpec) -> 
 
 
 def test_a_file_system_that_is_there_is_only_mounted() -> None:
-    there = ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-0a")
+    there = ExistingStoreSpec(kind="existing", file_system="efs", file_system_id="fs-01234567")
     graph = the_store(there)
     assert {resource.type for resource in graph.resources if resource.type.startswith("aws:")} == {"aws:eks/addon:Addon"}
     volume = graph.named("models-volume")
-    assert volume.inputs["spec"]["csi"] == {"driver": "efs.csi.aws.com", "volumeHandle": "fs-0a"}
+    assert volume.inputs["spec"]["csi"] == {"driver": "efs.csi.aws.com", "volumeHandle": "fs-01234567"}
     (driver,) = graph.of_type("aws:eks/addon:Addon")
     assert stands_on(graph, volume, driver)
 

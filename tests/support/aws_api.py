@@ -1,8 +1,8 @@
 """What AWS's API takes for each property that our graphs set: the models of botocore as JSON Schema.
 
-``aws_operations.toml`` says which request a resource becomes. botocore's models (``service-2.json``) are what AWS publishes for its
-SDKs; constraints.txt pins them. A model's pattern is for the whole text, anchored or not, as the services compare it: otherwise
-IAM's ``[\\w+=,.@-]+`` would take every text that has one such character.
+``aws_operations.toml`` says which request a resource becomes. botocore's models (``service-2.json``) are what AWS publishes for
+its SDKs; constraints.txt pins them. A model's pattern is for the whole text, anchored or not, as the services compare it:
+otherwise IAM's ``[\\w+=,.@-]+`` would take every text that has one such character.
 """
 
 import re
@@ -139,10 +139,7 @@ class Derived:
     def _below(self, values: list[Any], shape: Shape | None, path: str, step: str, *, always: bool) -> Schema:
         inside = f"{path}{step}" if step == "[]" else f"{path}.{step}".removeprefix(".")
         member, outside = self.row.get("members", {}).get(inside), inside in self.row.get("outside", {})
-        if member:
-            below = self._member(member)
-        else:
-            below = shape.member(step) if shape and not outside else None
+        below = self._member(member) if member else shape.member(step) if shape and not outside else None
         if below is None and not outside and shape is not None and f"{inside}[]" not in self.row.get("members", {}):
             self.unplaced.append(f"{self.type}: {inside}")
         return self._schema(values, below, inside, always=always)
@@ -214,7 +211,10 @@ def recorded_inputs(graphs: Iterable[Graph]) -> dict[str, list[Mapping[str, Any]
 
 
 def derived(inputs: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Derived]:
-    """What each type of the table becomes, for the properties that the inputs set. Raises ``LookupError`` for what the table lacks."""
+    """What each type of the table becomes, for the properties that the inputs set.
+
+    Raises ``LookupError`` for what the table lacks.
+    """
     missing, found = sorted(inputs.keys() - TABLE["types"].keys()), {}
     for type_, row in TABLE["types"].items():
         unnamed = dict.fromkeys(row.get("named", {}), UNKNOWN)

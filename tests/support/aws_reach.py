@@ -18,11 +18,12 @@ REASONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 INTRODUCTION = """\
 # Bounds of AWS
 
-What AWS's API takes of each property that a stack file or a program with our components reaches, and who judges it before anything
-is created. A test makes this page from recorded graphs and fails where a property has neither a bound, nor a rule, nor a reason.
+What AWS takes of each property that a stack file reaches, and who judges it before anything is created. A test makes this page
+from recorded graphs and fails where a property has neither a bound, nor a rule, nor a reason.
 
-A property counts as reached when two resources of its type differ in it, over the shipped stacks and a set of stacks that together
-use every option of the stack file. `[]` is an item of a list, `*` a value of a map and `~` its name. Tags are judged by AWS012.
+A stack file reaches a property in which two resources of a type differ, over the shipped stacks and a set of stacks that
+together use every option. `[]` is an item of a list, `*` a value of a map and `~` its name. AWS012 judges tags, AWS015 the size
+of policies.
 
 - [AWS014](rules.md): stated by the model of the service's API, as botocore carries it. A pattern is for the whole text.
 - [AWS013](rules.md): stated by the service's documents only.

@@ -1,12 +1,12 @@
 """Settings of metrics and logs."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
 from eks_inference.cluster.spec import AddonVersion
-from eks_inference.spec import Namespace, Spec, VolumeGib
+from eks_inference.spec import Form, Namespace, Spec, VolumeGib
 
 
 class CloudWatchSpec(Spec):
@@ -64,6 +64,14 @@ class PrometheusSpec(Spec):
     )
 
 
+LogGroupName = Annotated[
+    str,
+    # CloudWatch Logs takes 512 characters and # too, but the name is also the value of the tag Name.
+    Field(max_length=256),
+    Form(r"(?!aws/)[A-Za-z0-9_./-]+", "the name of a log group: letters, digits and _ . / -, not beginning with aws/"),
+]
+
+
 class FluentBitSpec(Spec):
     """Container logs of all nodes in one CloudWatch log group, sent by Fluent Bit: one stream per container.
 
@@ -72,11 +80,8 @@ class FluentBitSpec(Spec):
     """
 
     namespace: Namespace = Field(default="fluent-bit", description="Namespace of Fluent Bit; created here.")
-    log_group: str | None = Field(
+    log_group: LogGroupName | None = Field(
         default=None,
-        # CloudWatch Logs takes 512 characters and # too, but the name is also the value of the tag Name.
-        pattern=r"^[A-Za-z0-9_./-]+$",
-        max_length=256,
         description="The log group; created and deleted with the stack. Default: /aws/eks/<cluster>/workload.",
     )
     retention_days: RetentionDays = Field(default=7, description="Retention of log lines. The source system's: 1.")

@@ -18,7 +18,16 @@ _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 LabelKey = Annotated[str, Field(pattern=rf"^({_PREFIX}/)?{_NAME}$")]
 LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
-BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+# Source: S3 user guide, "General purpose bucket naming rules". In a URI, a slash ends the name.
+BUCKET = (
+    r"(?!xn--|sthree-|amzn-s3-demo-|\d+(\.\d+){3}(/|$))(?![^/]*(\.\.|(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)(/|$)))"
+    r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+)
+BUCKET_WORDS = (
+    "3 to 63 lower-case letters, digits, hyphens and single dots, neither an address nor with a reserved beginning or end "
+    "(xn--, sthree-, amzn-s3-demo-; -s3alias, --ol-s3, .mrap, --x-s3, --table-s3)"
+)
+BucketName = Annotated[str, Form(BUCKET, f"the name of an S3 bucket: {BUCKET_WORDS}")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
 
 KeyPairName = Annotated[str, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
@@ -173,7 +182,7 @@ class EfaSpec(Spec):
 class ExistingPlacementGroup(Spec):
     """An existing placement group, for example one created together with a reservation."""
 
-    name: str = Field(min_length=1, max_length=255, description="Name of the placement group.")
+    name: str = Field(min_length=1, max_length=255, pattern=r"^[ -~]+$", description="Name of the placement group, in ASCII.")
 
 
 def _placement_form(given: Any) -> str:
@@ -200,7 +209,7 @@ class ManagedPoolSpec(_PoolBase):
     )
     capacity_reservation_id: str | None = Field(
         default=None,
-        pattern=r"^cr-[0-9a-f]+$",
+        pattern=r"^cr-[0-9a-f]{8,17}$",
         description="Start nodes only in this capacity reservation; required for a capacity block.",
     )
     capacity_reservation_group_arn: str | None = Field(

@@ -7,8 +7,8 @@ from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import is_gated
-from eks_inference.pools.spec import BucketName
-from eks_inference.spec import ResourceName, Spec, VolumeGib
+from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
+from eks_inference.spec import Form, ResourceName, Spec, VolumeGib
 
 
 def _known_engine(name: str) -> str:
@@ -60,8 +60,9 @@ class S3Model(Spec):
     """
 
     kind: Literal["s3"] = Field(description="From S3.")
-    uri: str = Field(
-        pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()-]+)+$",
+    uri: Annotated[
+        str, Form(rf"s3://{BUCKET}(/[A-Za-z0-9!_.'()-]+)+", f"s3://<bucket>/<folder>, with a bucket of {BUCKET_WORDS}")
+    ] = Field(
         description="Folder with the files, without a trailing slash, e.g. s3://models/llama-3-8b-instruct/v1.",
     )
     id: Annotated[str, _SERVED_NAME]

@@ -74,14 +74,16 @@ class ExistingStoreSpec(Spec):
 
     kind: Literal["existing"] = Field(description="An existing file system.")
     file_system: FileSystem = Field(description="Kind of file system.")
-    file_system_id: str = Field(pattern=r"^fs-[0-9a-f]+$", description="Its id.")
+    file_system_id: str = Field(pattern=r"^fs-[0-9a-f]{8,40}$", description="Its id.")
     access_point_id: str | None = Field(
         default=None,
-        pattern=r"^fsap-[0-9a-f]+$",
+        pattern=r"^fsap-[0-9a-f]{8,40}$",
         description="EFS: access point for mounting, with a user that can write. Default: the file system's root.",
     )
-    dns_name: str | None = Field(default=None, pattern=r"^fs-[0-9a-z.-]+$", description="FSx for Lustre: its DNS name.")
-    mount_name: str | None = Field(default=None, pattern=r"^[0-9a-z]+$", description="FSx for Lustre: its mount name.")
+    dns_name: str | None = Field(
+        default=None, pattern=r"^fs-[0-9a-f]{8,40}\.[0-9a-z.-]+$", description="FSx for Lustre: its DNS name."
+    )
+    mount_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,8}$", description="FSx for Lustre: its mount name.")
     size_gib: int | None = Field(default=None, ge=1, description="FSx for Lustre: its size.")
     zone_id: ZoneId | None = Field(default=None, description="Its zone, if it is in only one.")
 

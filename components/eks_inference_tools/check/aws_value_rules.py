@@ -24,7 +24,7 @@ _SUFFIX = "-1234567"
 def stated() -> Mapping[str, Any]:
     """By type of resource: ``api``, its operations; ``schema``, what they take; ``named``, the property that Pulumi names.
 
-    ``named`` maps to what the provider puts between the resource's name and Pulumi's suffix. Tests derive all of it from botocore.
+    ``named`` maps to what the provider puts between the resource's name and Pulumi's suffix. A test derives it all from botocore.
     """
     return _read("aws_bounds.json", json.loads)
 

@@ -20,7 +20,8 @@ _PATHS = ("certificates.k8s.io", "rbac.authorization.k8s.io")
 
 
 @cache
-def _limits() -> Mapping[str, Any]:
+def limits() -> Mapping[str, Any]:
+    """The tables of ``limits.toml``."""
     return tomllib.loads(files("eks_inference_tools.check").joinpath("limits.toml").read_text("utf-8"))
 
 
@@ -28,7 +29,7 @@ def _limits() -> Mapping[str, Any]:
     "AWS012",
     "Tags are within the limits of AWS.",
     fix="remove, shorten or rename the tag; tags of the whole stack stand in the key tags of the stack file",
-    source=_limits()["tags"]["source"],
+    source=limits()["tags"]["source"],
 )
 def tags_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
     # The tags of a stack are on all of its resources, and one finding for each would bury the others.
@@ -41,7 +42,7 @@ def tags_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
         yield Judgement(
             holds=not wrong,
             path=(),
-            working=(f"{where}: at most {max(len(tags) for _, tags in found)} tags of {_limits()['tags']['most']}",),
+            working=(f"{where}: at most {max(len(tags) for _, tags in found)} tags of {limits()['tags']['most']}",),
             message=f"{where}: {'; '.join(wrong)}",
             given=", ".join(_short(f"{key}: {value}") for key, value in list(tags.items())[:5]),
             severity=severity,
@@ -66,15 +67,15 @@ def _tags(resource: Resource) -> Iterator[Mapping[str, str]]:
 
 def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str, ...], Severity | None]:
     """Returns what is wrong with the tags of a resource, and how serious it is if not as the rule says."""
-    limits, iam = _limits()["tags"], resource.type.startswith("aws:iam/")
-    most, strict = limits["fewer"].get(resource.type, limits["most"]), resource.type.startswith(tuple(limits["strict"]))
+    known, iam = limits()["tags"], resource.type.startswith("aws:iam/")
+    most, strict = known["fewer"].get(resource.type, known["most"]), resource.type.startswith(tuple(known["strict"]))
     wrong = [f"{len(tags)} tags, at most {most}"] if len(tags) > most else []
     odd = []
     for key, value in tags.items():
-        if not 0 < len(key) <= limits["longest_key"]:
-            wrong.append(f"the key {_short(key)!r} has {len(key)} characters, of 1 to {limits['longest_key']}")
-        if len(value) > limits["longest_value"]:
-            wrong.append(f"the value of tag {_short(key)} has {len(value)} characters, of at most {limits['longest_value']}")
+        if not 0 < len(key) <= known["longest_key"]:
+            wrong.append(f"the key {_short(key)!r} has {len(key)} characters, of 1 to {known['longest_key']}")
+        if len(value) > known["longest_value"]:
+            wrong.append(f"the value of tag {_short(key)} has {len(value)} characters, of at most {known['longest_value']}")
         if key.lower().startswith("aws:"):
             wrong.append(f"the key {_short(key)} begins with aws:, which is reserved")
         if iam and sum(key.lower() == other.lower() for other in tags) > 1:
@@ -83,11 +84,11 @@ def _wrong_tags(resource: Resource, tags: Mapping[str, str]) -> tuple[tuple[str,
             odd.append(_short(f"{key}: {value}"))
     # Other services take most characters, though not all of them say so.
     severity = "warning" if odd and not wrong and not strict else None
-    return (*wrong, *(f"tag {one}: of other characters than {limits['words']}" for one in odd)), severity
+    return (*wrong, *(f"tag {one}: of other characters than {known['words']}" for one in odd)), severity
 
 
 def _usual(part: str) -> bool:
-    return re.fullmatch(_limits()["tags"]["form"], part) is not None
+    return re.fullmatch(limits()["tags"]["form"], part) is not None
 
 
 @rule(
@@ -97,19 +98,19 @@ def _usual(part: str) -> bool:
     source="catalog of limits in check/limits.toml, with the source of each row",
 )
 def objects_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
-    limits = _limits()
+    known = limits()
     for resource in facts.graph.resources:
         if not is_kubernetes_object(resource):
             continue
         group, kind = group_kind(resource)
-        own = limits["kubernetes"].get(kind) if group in ("core", "batch") else None
+        own = known["kubernetes"].get(kind) if group in ("core", "batch") else None
         name = at(resource.inputs, "metadata", "name")
         if group not in _PATHS and isinstance(name, str) and not is_token(name):
-            yield _named(resource, f"the name of {title_of(resource)}", name, own or limits["kubernetes"]["other"])
+            yield _named(resource, f"the name of {title_of(resource)}", name, own or known["kubernetes"]["other"])
         for labels in (at(resource.inputs, "metadata", "labels"), at(resource.inputs, "spec", "template", "metadata", "labels")):
             for key, value in table(labels).items():
-                if isinstance(value, str) and not is_token(value) and not _fits(value, limits["labels"]):
-                    yield _named(resource, f"label {text(key)} of {title_of(resource)}", value, limits["labels"])
+                if isinstance(value, str) and not is_token(value) and not _fits(value, known["labels"]):
+                    yield _named(resource, f"label {text(key)} of {title_of(resource)}", value, known["labels"])
 
 
 def _fits(name: str, limit: Mapping[str, Any]) -> bool:

@@ -29,8 +29,8 @@ VECTORS = {
         "another Kubernetes version",
     ),
     "POO004": Vector(
-        lambda: managed(capacity_reservation_id="cr-0123"),
-        lambda: managed(capacity_reservation_id="cr-0123", placement={"name": "mine"}),
+        lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
+        lambda: managed(capacity_reservation_id="cr-0123456789abcdef0", placement={"name": "mine"}),
         "InsufficientInstanceCapacity",
     ),
     "POO005": Vector(
