@@ -107,13 +107,21 @@ def test_tags_are_judged_as_the_services_want_them():
 def test_a_value_outside_of_each_bound_is_found(graphs):
     """In recorded resources that have the property."""
     by_type = grouped((one.type, one) for graph in graphs for one in graph.resources)
+    both = ((values_are_taken, stated()), (values_are_documented, documented()))
+    rows = [(rule, type_, row) for rule, table in both for type_, row in table.items()]
     values = [
         (rule, type_, path, value)
-        for rule, rows in ((values_are_taken, stated()), (values_are_documented, documented()))
-        for type_, row in rows.items()
+        for rule, type_, row in rows
         for path, schema in bounds_in(row.get("schema", {}))
         for value in outside(schema)
     ]
+    values += [
+        (rule, type_, f"{path}.{key}".removeprefix("."), None)
+        for rule, type_, row in rows
+        for path, schema in bounds_in(row.get("schema", {}))
+        for key in schema.get("required", ())
+    ]
+    assert len(values) > 200
     for rule, type_, path, value in values:
         nameless = Resource(urn="", type=type_, name="x")
         found = [made for one in (*by_type.get(type_, ()), nameless) if (made := planted(one.inputs, steps(path), value))]
@@ -154,22 +162,20 @@ def outside(schema: Schema) -> Iterator[Any]:
         yield ["x"] * (schema["maxItems"] + 1)
 
 
-def planted(inputs: Mapping[str, Any], path: list[str], value: Any) -> tuple[dict[str, Any], list[str | int]] | None:
+def planted(inputs: Mapping[str, Any], path: list[str], value: Any) -> tuple[dict[str, Any], list[Any]] | None:
     """The inputs with another value at a path, and that path with its indexes and names; None if they have no such place."""
-    changed, where = copy.deepcopy(dict(inputs)), []
+    changed = copy.deepcopy(dict(inputs))
     place: Any = changed
+    where: list[Any] = []
     for step in path:
-        if step in ("[]", "*", "~") and not place:
+        if where:
+            place = place[where[-1]] if isinstance(place, list) else place.get(where[-1])
+        if type(place) not in (dict, list) or (step in ("[]", "*", "~") and not place):
             return None
-        key = 0 if step == "[]" else next(iter(place)) if step in ("*", "~") else step
-        where.append(key)
-        if len(where) < len(path):
-            place = place.get(key) if isinstance(place, dict) else place[key]
-            if not isinstance(place, dict | list):
-                return None
+        where.append(0 if step == "[]" else next(iter(place)) if step in ("*", "~") else step)
     if path[-1] == "~":
+        place[value] = place.pop(where[-1])
         where[-1] = value
-        place[value] = place.pop(next(iter(place)))
     else:
         place[where[-1]] = value
     return changed, where

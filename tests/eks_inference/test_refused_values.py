@@ -108,6 +108,15 @@ IDS: list[Row] = [
         )
         for uri in ("s3://a..b/x", "s3://weights-s3alias/x", "s3://192.168.5.4/x")
     ),
+    *(
+        (GPU, "pools.gpu.ami -> pools.gpu.ami.name", {"kind": "ssm_parameter", "name": name}, "should match pattern")
+        for name in ("team/image", "/team//image", "/a" * 16)
+    ),
+    *(
+        (GPU, "pools.gpu.ami", {"kind": "ssm_parameter", "name": name}, "belong to AWS")
+        for name in ("awsImage", "SSM-image", "/aws/x")
+    ),
+    *((GPU, "pools.gpu.ami", {"kind": "ssm_parameter", "name": name}, "") for name in ("image", "/a" * 15, "/team/awsImage")),
     (GPU, "observability.fluent_bit.log_group", "aws/logs", "not beginning with aws/"),
     (GPU, "observability.fluent_bit.log_group", "/aws/logs", ""),
     (GPU, "pools.gpu.placement -> pools.gpu.placement.name", {"name": "é"}, "should match pattern"),

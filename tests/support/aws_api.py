@@ -251,6 +251,6 @@ def tag_bounds(type_: str) -> tuple[Schema, Schema]:
         return {}, {}
     if tags.content["type"] == "map":
         return _names(tags), bounds(Shape(service, tags.content["value"]["shape"]))
-    tag = tags.member("[]")
-    found = [tag.member(name) if tag else None for name in ("key", "value")]
-    return tuple(bounds(one) if one else {} for one in found)
+    tag = tags.member("[]") or tags
+    key, value = tag.member("key"), tag.member("value")
+    return bounds(key) if key else {}, bounds(value) if value else {}

@@ -34,12 +34,19 @@ class SsmParameterAmi(Spec):
     """
 
     kind: Literal["ssm_parameter"]
-    name: str = Field(pattern=r"^[A-Za-z0-9_./-]+$", description="Parameter name; not under /aws/.")
+    # Source: Systems Manager API, PutParameter (Name); user guide, "Creating Parameter Store parameters": names that fail.
+    name: str = Field(
+        pattern=r"^([A-Za-z0-9_.-]+|(/[A-Za-z0-9_.-]+){1,15}|aws/.*)$",
+        max_length=1011,
+        description="Parameter name; a path begins with a slash and has up to 15 levels. Not under /aws/.",
+    )
 
     @model_validator(mode="after")
     def _own_parameter(self) -> Self:
-        if self.name.startswith(("/aws/", "aws/")):
-            raise ValueError(f"given: {self.name}; parameters under /aws/ belong to AWS: use {{kind: release}}")
+        if re.match(r"aws|ssm|/(aws|ssm)/", self.name, re.IGNORECASE):
+            raise ValueError(
+                f"given: {self.name}; names that begin with aws or ssm, and parameters under /aws/, belong to AWS: use {{kind: release}}"
+            )
         return self
 
 
