@@ -43,6 +43,8 @@ silenced:
 A program without a stack object does the same, for the rules about resources, with the configuration key
 `eks-inference:silenced`.
 
+[bounds-aws.md](bounds-aws.md) lists what AWS takes of each property that a stack file reaches, and who judges it.
+
 | id | severity | meaning | what to do | source |
 |---|---|---|---|---|"""
 

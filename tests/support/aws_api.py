@@ -133,8 +133,8 @@ class Derived:
         """Notes what a place holds. Names of other resources in a text are not what a user gives."""
         known = {_PLACEHOLDER.sub("", text(one)) for one in values if isinstance(one, str | int | float) and not is_token(one)}
         self.values[path] |= known | {f"{len(one)} items" for one in values if isinstance(one, list | tuple)}
-        if known and not always:
-            self.values[path].add("(absent)")
+        if known and (not always or any(map(is_token, values))):
+            self.values[path].add("(absent, or of another resource)")
 
     def _below(self, values: list[Any], shape: Shape | None, path: str, step: str, *, always: bool) -> Schema:
         inside = f"{path}{step}" if step == "[]" else f"{path}.{step}".removeprefix(".")

@@ -45,7 +45,8 @@ class SsmParameterAmi(Spec):
     def _own_parameter(self) -> Self:
         if re.match(r"aws|ssm|/(aws|ssm)/", self.name, re.IGNORECASE):
             raise ValueError(
-                f"given: {self.name}; names that begin with aws or ssm, and parameters under /aws/, belong to AWS: use {{kind: release}}"
+                f"given: {self.name}; names that begin with aws or ssm, and parameters under /aws/, belong to AWS: "
+                "use {kind: release}"
             )
         return self
 
