@@ -257,6 +257,12 @@ def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFa
     return graph(resource(type_, "made", {"tags": tags}))
 
 
+ISOLATED = (
+    resource("aws:ec2/vpc:Vpc", "net"),
+    resource("aws:ec2/vpcEndpoint:VpcEndpoint", "s3", {"serviceName": "com.amazonaws.us-west-2.s3"}),
+)
+"""A network without a route to the internet."""
+
 VECTORS = {
     "AWS012": Vector(
         lambda: tagged({"team": "search", "Name": "a b_c.d:e/f=g+h@i-j"}),
@@ -377,6 +383,11 @@ VECTORS = {
             resource(NAMESPACE, "a", {"metadata": {"name": "x"}}), resource(NAMESPACE, "b", {"metadata": {"name": "x"}})
         ),
         "Namespace x is declared by a and b",
+    ),
+    "NET006": Vector(
+        lambda: graph(*ISOLATED, server(image="registry.corp.example/vllm:1")),
+        lambda: graph(*ISOLATED, server(image="vllm/vllm:1")),
+        "docker.io is on the internet, and the nodes have no way there",
     ),
     "K8S017": Vector(
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "true"}])),
