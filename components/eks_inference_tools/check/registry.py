@@ -26,6 +26,7 @@ _MODULES = (
     "eks_inference_tools.check.placement_rules",
     "eks_inference_tools.check.pod_rules",
     "eks_inference_tools.check.secret_rules",
+    "eks_inference_tools.check.support_rules",
 )
 
 

@@ -448,6 +448,11 @@ VECTORS = {
         lambda: graph(resource(BUCKET, "weights"), public_access_block(blockPublicPolicy=False)),
         "bucket weights can be open to the public: blockPublicPolicy off",
     ),
+    "EKS004": Vector(
+        lambda: graph(cluster()),
+        lambda: graph(resource("aws:eks/cluster:Cluster", "cluster", {"version": "1.33"})),
+        "standard support of Kubernetes 1.33 ended on 2026-07-29",
+    ),
     "AWS004": Vector(
         lambda: graph(cluster(), node_group()),
         lambda: graph(cluster(), node_group(releaseVersion="1.34.2-20251217")),
