@@ -1,7 +1,8 @@
 """Which properties of AWS resources a user reaches, what bounds them, and who judges that: the table of docs/bounds-aws.md.
 
 A user reaches a property whose value, or whose number of items, differs between two resources of its type in the recorded graphs.
-``aws_reach.toml`` says who judges what neither the API's models nor the documents bound, or why nobody has to.
+``aws_reach.toml`` says who judges what neither the API's models nor the documents bound, or why nobody has to; of properties that
+no request has, ``aws_operations.toml`` does.
 """
 
 import tomllib
@@ -52,7 +53,8 @@ def rows(types: Mapping[str, Derived]) -> Iterator[Row]:
             written = node(documented().get(type_, {}).get("schema", {}), path)
             judges = [rule for rule, bound in (("AWS014", stated), ("AWS013", written)) if in_words(bound)]
             bound = "; ".join(filter(None, map(in_words, (stated, written))))
-            yield Row(type_, path, bound or "none stated", ", ".join(judges) or REASONS.get(type_, {}).get(path, ""))
+            reason = one.row.get("outside", {}).get(path) or REASONS.get(type_, {}).get(path, "")
+            yield Row(type_, path, bound or "none stated", ", ".join(judges) or reason)
 
 
 def node(schema: Schema, path: str) -> Schema:
