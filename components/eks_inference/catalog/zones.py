@@ -39,6 +39,16 @@ def zone_ids(region: str, family: str) -> tuple[str, ...]:
     return tuple(offered.get(family, [] if accelerated else offered["zones"]))
 
 
+def region_of_zone(zone_id: str) -> str:
+    """The region of a zone (``usw2-az4``): ``us-west-2``. Empty for a zone of no known region."""
+    return _regions_by_prefix().get(zone_id.partition("-az")[0], "")
+
+
+@cache
+def _regions_by_prefix() -> Mapping[str, str]:
+    return {zone.partition("-az")[0]: region for region in regions() for zone in region_zone_ids(region)[:1]}
+
+
 @cache
 def _family_is_accelerated() -> Mapping[str, bool]:
     return {one.family: one.accelerator is not None for one in instance_types().values()}

@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.provider import kubernetes_provider
 from eks_inference.component import Handle
+from eks_inference.network.handle import Network
 from eks_inference.settings import StackSettings
 
 
@@ -31,6 +32,8 @@ class ExistingCluster(Handle):
     security_group_id: pulumi.Input[str]
     service_cidr: str = "172.20.0.0/16"
     ready: Sequence[pulumi.Resource] = ()
+    network: Network | None = None
+    """Its VPC; None: not said, so that its pools may be in any."""
 
     @classmethod
     def from_eks(
@@ -42,6 +45,7 @@ class ExistingCluster(Handle):
         settings: StackSettings,
         service_cidr: str = "172.20.0.0/16",
         ready: Sequence[pulumi.Resource] = (),
+        network: Network | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
         """Returns the handle of a pulumi-eks cluster of the same program, with a new explicit provider.
@@ -62,4 +66,5 @@ class ExistingCluster(Handle):
             security_group_id=cluster.eks_cluster.vpc_config.cluster_security_group_id,
             service_cidr=service_cidr,
             ready=(cluster, *ready),
+            network=network,
         )

@@ -39,6 +39,8 @@ class ExistingKarpenter(Handle):
 
     node_role_name: pulumi.Input[str]
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
 
 
 class Karpenter(Component):
