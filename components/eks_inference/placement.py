@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError, did_you_mean
-from eks_inference.wiring import Home
+from eks_inference.wiring import ANYWHERE, Home
 
 if TYPE_CHECKING:  # specs and plans use taints and labels but must not import pulumi
     import pulumi
@@ -77,7 +77,7 @@ class Placement:
     """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False
     """Whether nodes come only from a capacity reservation or capacity block."""
-    home: Home = Home()
+    home: Home = ANYWHERE
     """The cluster of the pool. Empty: unknown."""
 
     def tolerations(self) -> list[dict[str, str]]:

@@ -1,6 +1,6 @@
 """Where handles belong: cluster, network and region. What one component gets must belong together.
 
-Only what a program says is compared: a handle that does not say where it belongs goes anywhere. Rules about graphs judge the rest.
+Only what a program says is compared: a handle that does not say where it belongs goes anywhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,12 +26,15 @@ class Home:
     region: str = ""
 
 
+ANYWHERE = Home()
+
+
 def home_of(handle: Any) -> Home:
     """Returns where a handle, a component or a placement belongs."""
     if isinstance(handle, StackSettings):
         return Home(region=handle.region)
     if type(handle).__module__.partition(".")[0] == "pulumi":  # an Output has every attribute
-        return Home()
+        return ANYWHERE
     own = getattr(handle, "home", None)
     known = own if isinstance(own, Home) else joined(map(home_of, _parts(handle)))
     if hasattr(handle, "vpc_id"):
@@ -49,7 +52,7 @@ def joined(homes: Iterable[Home]) -> Home:
 
 
 def strangers(arguments: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yields a fault for each argument that belongs elsewhere than ``settings``, else ``cluster``, else the first that belongs."""
+    """Yields a fault for each argument that belongs elsewhere than ``settings``, else ``cluster``, else the first that says."""
     leading = [name for name in ("settings", "cluster") if name in arguments]
     handles = [one for name in dict.fromkeys((*leading, *arguments)) for one in _handles((name,), arguments[name])]
     homes = [(path, handle, home_of(handle)) for path, handle in handles]
@@ -93,11 +96,10 @@ def _handles(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _same_network(one: Any, other: Any) -> bool:
-    """Whether two handles may be of the same VPC: an id that a deployment decides can be any, unless it is of a VPC of ours."""
-    ids = one.vpc_id, other.vpc_id
-    if all(isinstance(id_, str) for id_ in ids) or (_name(one) and _name(other)):
-        return ids[0] is ids[1] or (isinstance(ids[0], str) and ids[0] == ids[1])
-    return True
+    """Whether two handles may be of the same VPC. An id that only a deployment knows may be any, unless it is of a ``Vpc``."""
+    if one.vpc_id is other.vpc_id or not all(isinstance(each.vpc_id, str) or _name(each) for each in (one, other)):
+        return True
+    return isinstance(one.vpc_id, str) and one.vpc_id == other.vpc_id
 
 
 def _same(one: str, other: str) -> bool:
