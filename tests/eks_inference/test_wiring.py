@@ -166,7 +166,7 @@ def wrong(component: Any, arguments: Mapping[str, Any]) -> list[Fault]:
 
 
 def crossed(here: World, there: World, *, other_region: bool) -> Iterator[str]:
-    """Gives every parameter in turn a handle of another cluster; yields where nothing was refused, or what was refused wrongly."""
+    """Gives every parameter in turn a handle of another cluster; yields what was not refused, or wrongly."""
     for component in public(Component):
         every = asked(component.__init__)
 
@@ -219,5 +219,5 @@ def test_what_may_be_shared_is_taken():
 
 
 def test_every_handle_can_say_its_cluster():
-    apart = {"ExistingVpc", "Subnet", "SecretRef", "ExistingCluster"}
+    apart = {"ExistingVpc", "Subnet", "ExistingCluster"}
     assert {one.__name__ for one in public(Handle) if "cluster" not in one.__dataclass_fields__} == apart
