@@ -121,7 +121,7 @@ NAMES: list[Row] = [
     (RAY, "load_test.extra_env -> load_test.extra_env.A=B", {"A=B": "x"}, "the name of an environment variable"),
     (RAY, "clients.open_webui.extra_env -> clients.open_webui.extra_env.", {"": "x"}, "the name of an environment variable"),
     (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 characters"),
-    (GPU, "servers.triton-server.client_namespaces.team", "a b", "should match pattern"),
+    (GPU, "servers.triton-server.client_namespaces.team", "a b", "has a wrong form"),
     (GPU, "servers.triton-server.client_namespaces.team", "a", ""),
     (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
     (GPU, "pools.gpu.extra_labels -> pools.gpu", {"team": ""}, "no label with an empty value: team"),

@@ -789,7 +789,7 @@ def test_names_of_the_longest_server_are_legal() -> None:
         ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
         ({"port": 80}, "greater than or equal to 1024"),
         ({"autoscaling": {"kind": "hpa", "max": 2}}, "keda"),
-        ({"extra_args": {"--dtype": "float16"}}, "String should match pattern"),
+        ({"extra_args": {"--dtype": "float16"}}, "has a wrong form"),
         ({"block_size": 4096}, "unknown key"),
     ],
 )

@@ -44,7 +44,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ),
         ('Vpc("net", {"zonez": 2}, settings=SETTINGS)', 0, "Vpc 'net': spec.zonez: unknown key"),
         ('def make(name):\n    Vpc(name, settings=SETTINGS)\nmake("one")', 1, "Vpc 'one': spec: this argument is required"),
-        ("NetworkSpec.model_validate({'zones': 'x'})", 0, "NetworkSpec: zones: should be a valid integer"),
+        ("NetworkSpec.model_validate({'zones': 'x'})", 0, "NetworkSpec: zones: should be an integer"),
         (
             'pools = {"core": ManagedPoolSpec(instance_types=["m5.large"], size=2)}\n'
             'InferencePlatform(StackSpec(name="x", pools=pools), region="us-wst-2")',
