@@ -55,20 +55,20 @@ class _Validator:
     def __init__(self, model: type[BaseModel], validator: Any) -> None:
         self._model, self._validator = model, validator
 
-    def validate_python(self, given: Any, **options: Any) -> Any:
+    def validate_python(self, data: Any, **options: Any) -> Any:
         cls = self._model
-        with faults_of(cls, lambda: given):
-            return self._validator.validate_python(given, **options)
+        with faults_of(cls, lambda: data):
+            return self._validator.validate_python(data, **options)
 
-    def validate_json(self, given: str | bytes | bytearray, **options: Any) -> Any:
+    def validate_json(self, data: str | bytes | bytearray, **options: Any) -> Any:
         cls = self._model
-        with faults_of(cls, lambda: json.loads(given)):
-            return self._validator.validate_json(given, **options)
+        with faults_of(cls, lambda: json.loads(data)):
+            return self._validator.validate_json(data, **options)
 
-    def validate_strings(self, given: Any, **options: Any) -> Any:
+    def validate_strings(self, data: Any, **options: Any) -> Any:
         cls = self._model
-        with faults_of(cls, lambda: given):
-            return self._validator.validate_strings(given, **options)
+        with faults_of(cls, lambda: data):
+            return self._validator.validate_strings(data, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._validator, name)

@@ -33,11 +33,11 @@ def home_of(handle: Any) -> Home:
     """Returns where a handle, a component or a placement belongs."""
     if isinstance(handle, StackSettings):
         return Home(region=handle.region)
-    if type(handle).__module__.partition(".")[0] == "pulumi":  # an Output has every attribute
+    if type(handle).__module__.startswith("pulumi"):  # an Output has every attribute; resources of SDKs are no handles
         return ANYWHERE
     own = getattr(handle, "home", None)
     known = own if isinstance(own, Home) else joined(map(home_of, _parts(handle)))
-    if hasattr(handle, "vpc_id"):
+    if hasattr(handle, "vpc_id") and hasattr(handle, "private_subnets"):
         zones = [subnet.zone_id for subnet in handle.private_subnets[:1]]
         return Home(network=handle, region=known.region or region_of_zone(next(iter(zones), "")))
     if isinstance(settings := getattr(handle, "settings", None), StackSettings) and hasattr(handle, "certificate_authority"):

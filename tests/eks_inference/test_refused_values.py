@@ -120,7 +120,7 @@ NAMES: list[Row] = [
     (GPU, "mirrors", {"public.ecr.aws": "reg.corp:5000/a_b/c", "https://ray-project.github.io": "https://reg.corp/charts"}, ""),
     (RAY, "load_test.extra_env -> load_test.extra_env.A=B", {"A=B": "x"}, "the name of an environment variable"),
     (RAY, "clients.open_webui.extra_env -> clients.open_webui.extra_env.", {"": "x"}, "the name of an environment variable"),
-    (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 characters"),
+    (GPU, "observability.fluent_bit.log_group", "x" * 257, "256 or fewer characters"),
     (GPU, "servers.triton-server.client_namespaces.team", "a b", "has a wrong form"),
     (GPU, "servers.triton-server.client_namespaces.team", "a", ""),
     (GPU, "pools.gpu.ssh_key_name", "", "the name of an EC2 key pair"),
