@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Literal, Protocol, Self, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi.runtime import get_root_resource
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
 from eks_inference.placement import Placement
@@ -26,10 +28,28 @@ class Component(pulumi.ComponentResource):
     """The cluster, network and region of its arguments."""
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
-        home = _home_of_arguments(cls, cls.__init__, given, named)
+        arguments = _compared(cls.__init__, given, named)
         made = super().__new__(cls)
-        made.home = home
+        made.home = joined(map(home_of, arguments.values()))
+        made._claim(arguments.get("name"), arguments.get("opts"))
         return made
+
+    def _claim(self, name: Any, opts: pulumi.ResourceOptions | None) -> None:
+        """Raises ``SpecError`` when another component has the same URN: name, type and types of parents.
+
+        Pulumi would say so later, of an object inside, and without a line of the program.
+        """
+        parent = opts.parent if opts else None
+        self._lineage: tuple[Any, ...] = (*getattr(parent, "_lineage", (parent,)), type(self))
+        if name is None or (root := get_root_resource()) is None:
+            return
+        ours = _components.setdefault(root, {})
+        # A constructor that raises registers nothing.
+        if getattr(ours.get((name, self._lineage)), "_name", None):
+            message = f"another {type(self).__name__} of the program has this name"
+            hint = "give one of them another name, or build each in a program of its own: Pulumi's URN holds no names of parents"
+            raise SpecError([Fault((), message, given=name, hint=hint)])
+        ours[name, self._lineage] = self
 
     if not TYPE_CHECKING:  # type checkers read the constructor itself
 
@@ -37,6 +57,10 @@ class Component(pulumi.ComponentResource):
             super().__init_subclass__(**options)
             if isinstance(constructor := vars(cls).get("__init__"), types.FunctionType):
                 cls.__init__ = _Constructor(constructor)
+
+
+_components: WeakKeyDictionary[pulumi.Resource, dict[tuple[Any, ...], Component]] = WeakKeyDictionary()
+"""The components of each program, by name and lineage. A program is known by its stack resource."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +77,10 @@ class _Constructor:
         if made is None:
             return self.function
         constructor = self.function.__get__(made)
-        return constructor if type(made).__init__ is self.function else partial(self._compared, made)
+        return constructor if type(made).__init__ is self.function else partial(self._called, made)
 
-    def _compared(self, made: Component, *given: Any, **named: Any) -> None:
-        made.home = _home_of_arguments(type(made), self.function, given, named)
+    def _called(self, made: Component, *given: Any, **named: Any) -> None:
+        made.home = joined(map(home_of, _compared(self.function, given, named).values()))
         self.function(made, *given, **named)
 
 
@@ -74,8 +98,8 @@ class Handle:
             raise SpecError(faults)
 
 
-def _home_of_arguments(cls: type, constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Home:
-    """Returns where the arguments of a constructor belong. Raises ``SpecError`` with every fault of them."""
+def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the arguments of a constructor by name. Raises ``SpecError`` with every fault of them."""
     parameters = _signature(constructor).parameters
     arguments = dict(zip(parameters, given, strict=False)) | dict(named)
     faults = list(_argument_faults(constructor, given, named))
@@ -83,7 +107,7 @@ def _home_of_arguments(cls: type, constructor: Any, given: Sequence[Any], named:
     faults += strangers({name: value for name, value in arguments.items() if name not in wrong})
     if faults:
         raise SpecError(faults)
-    return joined(map(home_of, arguments.values()))
+    return arguments
 
 
 @cache

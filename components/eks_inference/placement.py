@@ -77,7 +77,7 @@ class Placement:
     """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False
     """Whether nodes come only from a capacity reservation or capacity block."""
-    home: Home = ANYWHERE
+    home: Home = field(default=ANYWHERE, compare=False)
     """The cluster of the pool. Empty: unknown."""
 
     def tolerations(self) -> list[dict[str, str]]:

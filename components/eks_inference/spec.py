@@ -83,10 +83,6 @@ class Spec(BaseModel, metaclass=_FrozenModels):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
-    def __pydantic_on_complete__(cls) -> None:
-        cls.__pydantic_validator__ = cast(SchemaValidator, _Validator(cls, cls.__pydantic_validator__))
-
-    @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
         """Returns a spec, which is validated like any other: components rely on it."""
         return cls(**values)
@@ -95,9 +91,12 @@ class Spec(BaseModel, metaclass=_FrozenModels):
     def model_rebuild(cls, *, _parent_namespace_depth: int = 2, **options: Any) -> bool | None:
         token = _of_specs.set(True)
         try:
-            return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
+            done = super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
         finally:
             _of_specs.reset(token)
+        if done:
+            cls.__pydantic_validator__ = cast(SchemaValidator, _Validator(cls, cls.__pydantic_validator__))
+        return done
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -133,6 +132,11 @@ class Spec(BaseModel, metaclass=_FrozenModels):
         def __delattr__(self, name: str) -> None:
             with faults_of(type(self), lambda: {name: None}):
                 super().__delattr__(name)
+
+        @classmethod
+        def parse_raw(cls, b: str | bytes, **_: Any) -> Self:
+            """``model_validate_json`` under the name that pydantic deprecates."""
+            return cls.model_validate_json(b)
 
         def copy(self, **changes: Any) -> Self:
             """``model_copy`` under the name that pydantic deprecates."""

@@ -7,7 +7,7 @@ one reference; other rows have a pin for each minor version (``"1.35"``).
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.catalog.tables import find, rows, table, version_numbers
+from eks_inference.catalog.tables import NotInCatalogError, find, rows, table, version_numbers
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _minor(version: str) -> str:
 def _of_minor(section: str, name: str, kubernetes_version: str | None) -> str:
     pins = rows(_row(section, name))
     if kubernetes_version not in pins:
-        raise KeyError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; available: {', '.join(pins)}")
+        raise NotInCatalogError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; available: {', '.join(pins)}")
     return pins[kubernetes_version]
 
 

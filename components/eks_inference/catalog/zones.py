@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference.catalog.tables import rows, table
+from eks_inference.catalog.tables import NotInCatalogError, rows, table
 
 
 @cache
@@ -34,7 +34,9 @@ def zone_ids(region: str, family: str) -> tuple[str, ...]:
     """
     accelerated = _family_is_accelerated().get(family)
     if accelerated is None:
-        raise KeyError(f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}")
+        raise NotInCatalogError(
+            f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}"
+        )
     offered = _region(region)
     return tuple(offered.get(family, [] if accelerated else offered["zones"]))
 
@@ -61,5 +63,5 @@ def _regions() -> Mapping[str, Mapping[str, list[str]]]:
 
 def _region(region: str) -> Mapping[str, list[str]]:
     if region not in _regions():
-        raise KeyError(f"region '{region}' is not in the catalog; known: {', '.join(regions())}")
+        raise NotInCatalogError(f"region '{region}' is not in the catalog; known: {', '.join(regions())}")
     return _regions()[region]
