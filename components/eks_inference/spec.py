@@ -124,6 +124,8 @@ class Spec(BaseModel, metaclass=_FrozenModels):
         return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **(update or {})})
 
     if not TYPE_CHECKING:  # type checkers know that specs are frozen
+        # The default changes nothing, but pydantic would then write the schema of a spec in place of a reference to it.
+        __get_pydantic_json_schema__ = None
 
         def __setattr__(self, name: str, value: Any) -> None:
             with faults_of(type(self), lambda: {name: value}):
