@@ -88,7 +88,7 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
 
 
 _WORDS = {
-    "json_invalid": "Invalid JSON: {error}",
+    "json_invalid": "is no JSON: {error}",
     "json_type": "should be JSON",
     "literal_error": "should be {expected}",
     "enum": "should be {expected}",
