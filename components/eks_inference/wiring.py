@@ -48,7 +48,11 @@ def home_of(handle: Any) -> Home:
 def joined(homes: Iterable[Home]) -> Home:
     """Returns what is known of any, the first before the others."""
     every = tuple(homes)
-    return Home(*(next((found for one in every if (found := getattr(one, field.name))), field.default) for field in fields(Home)))
+    return Home(
+        cluster=next((one.cluster for one in every if one.cluster), ""),
+        network=next((one.network for one in every if one.network is not None), None),
+        region=next((one.region for one in every if one.region), ""),
+    )
 
 
 def strangers(arguments: Mapping[str, Any]) -> Iterator[Fault]:

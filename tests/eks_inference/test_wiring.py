@@ -1,6 +1,7 @@
 """A component takes only what belongs to one cluster, network and region: every parameter of every component is crossed."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -27,6 +28,8 @@ from eks_inference import (
     ExistingStore,
     ExistingVpc,
     FileSystemDriver,
+    FluentBit,
+    FluentBitSpec,
     HubModel,
     Karpenter,
     KarpenterSpec,
@@ -58,6 +61,7 @@ from eks_inference import (
 )
 from eks_inference.component import Component, Handle, _members
 from eks_inference.faults import Fault
+from handles import existing_cluster
 from stackgraph.recorder.recording import record
 
 World = Mapping[str, tuple[Any, ...]]
@@ -221,3 +225,31 @@ def test_what_may_be_shared_is_taken():
 def test_every_handle_can_say_its_cluster():
     apart = {"ExistingVpc", "Subnet", "ExistingCluster"}
     assert {one.__name__ for one in public(Handle) if "cluster" not in one.__dataclass_fields__} == apart
+
+
+@pytest.mark.parametrize(
+    ("addons", "lacks"),
+    [
+        (None, set()),
+        ((), {"eks-pod-identity-agent", "aws-ebs-csi-driver"}),
+        (("aws-ebs-csi-driver",), {"eks-pod-identity-agent"}),
+        (("eks-pod-identity-agent", "aws-ebs-csi-driver"), set()),
+    ],
+)
+def test_an_existing_cluster_lacks_the_addons_that_it_does_not_name(addons: tuple[str, ...] | None, lacks: set[str]):
+    missed: set[str] = set()
+
+    def program() -> None:
+        cluster = replace(existing_cluster(), addons=addons)
+        core = ExistingPool("core", {"team": "x"}, ["m5.2xlarge"]).placement()
+        for make in (
+            lambda: FluentBit("logs", FluentBitSpec(), cluster=cluster),
+            lambda: PrometheusStack("metrics", PrometheusSpec(), cluster=cluster, placement=core),
+        ):
+            try:
+                make()
+            except SpecError as error:
+                missed.update(fault.allowed for fault in error.faults)
+
+    record(program)
+    assert missed == lacks

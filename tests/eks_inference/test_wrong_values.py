@@ -36,7 +36,7 @@ from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, format_path
 from eks_inference.serving.kinds import KINDS
 from eks_inference.spec import Spec
-from eks_inference.validation import RENAMED, _shape_fault, schema_of
+from eks_inference.validation import RENAMED, _shape_fault
 from stackgraph.recorder.recording import record
 
 THEIRS = re.compile(
@@ -189,7 +189,7 @@ def test_every_type_of_error_has_words_of_ours(error: Any):
         "ctx": error["example_context"] or {},
         "msg": error["example_message_python"],
     }
-    fault = _shape_fault(problem, {"zones": "x"}, schema_of(NetworkSpec))
+    fault = _shape_fault(problem, {"zones": "x"}, NetworkSpec.model_json_schema())
     assert fault.message
     assert fault.message != problem["msg"]
     ours = fault.message.replace(str(problem["ctx"].get("error")), "")

