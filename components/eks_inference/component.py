@@ -4,8 +4,21 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Literal, Protocol, Self, Union, get_args, get_origin
+from functools import cache, partial, wraps
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 from weakref import WeakKeyDictionary
 
 import pulumi
@@ -96,6 +109,20 @@ class Handle:
         faults = [fault for name, one in expected.items() for fault in _type_faults((name,), values[name], one.annotation)]
         if faults := faults or list(strangers(values)):
             raise SpecError(faults)
+
+
+P, T = ParamSpec("P"), TypeVar("T")
+
+
+def comparing(method: Callable[P, T]) -> Callable[P, T]:
+    """A method that compares its arguments like a constructor. Raises ``SpecError`` with every fault of them."""
+
+    @wraps(method)
+    def compared(*given: P.args, **named: P.kwargs) -> T:
+        _compared(method, given[1:], named)
+        return method(*given, **named)
+
+    return compared
 
 
 def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:

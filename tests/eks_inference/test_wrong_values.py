@@ -377,3 +377,23 @@ def test_none_is_taken_where_it_is_the_default(component: Any):
 
 def test_none_is_the_same_as_nothing_in_a_subclass():
     record(lambda: OwnArguments("net", cast(Any, None)))
+
+
+METHODS = [
+    (one, name) for one in (*public(Handle), *COMPONENTS) for name in vars(one) if callable(getattr(one, name)) and name[0] != "_"
+]
+
+
+@pytest.mark.parametrize(("cls", "method"), METHODS, ids=lambda one: getattr(one, "__name__", one))
+def test_a_wrong_argument_of_a_public_method_is_a_fault(cls: Any, method: str):
+    """Class methods only have faults of arguments; the others are called on what the tests of wiring make."""
+    function = getattr(cls, method)
+    if inspect.ismethod(function) and (required := [*inspect.signature(function).parameters][0:1]) != ["opts"]:
+        assert {fault.path[0] for fault in refused(lambda: function(3))} >= {*required}
+
+
+def test_a_pool_says_what_it_has():
+    pool = ExistingPool("core", {"team": "x"}, ["m5.large", "m5.xlarge"])
+    for wrong in ("m5.larg", None, 3):
+        assert refused(lambda wrong=wrong: pool.placement(cast(Any, wrong)))[0].allowed == "m5.large, m5.xlarge"
+    assert refused(lambda: ExistingPool("core", {}, ["m5.larg"]))[0].path == ("instance_types", 0)

@@ -9,7 +9,7 @@ import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.provider import kubernetes_provider
-from eks_inference.component import Handle
+from eks_inference.component import Handle, comparing
 from eks_inference.network.handle import Network
 from eks_inference.settings import StackSettings
 
@@ -38,6 +38,7 @@ class ExistingCluster(Handle):
     """EKS names of its add-ons, however they were installed: ``eks-pod-identity-agent``. None: not said, so none is missed."""
 
     @classmethod
+    @comparing
     def from_eks(
         cls,
         cluster: eks.Cluster,
