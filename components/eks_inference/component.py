@@ -11,11 +11,11 @@ from typing import (
     Any,
     ForwardRef,
     Literal,
-    ParamSpec,
     Protocol,
     Self,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
 )
@@ -111,18 +111,18 @@ class Handle:
             raise SpecError(faults)
 
 
-P, T = ParamSpec("P"), TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def comparing(method: Callable[P, T]) -> Callable[P, T]:
+def comparing(method: Method) -> Method:
     """A method that compares its arguments like a constructor. Raises ``SpecError`` with every fault of them."""
 
     @wraps(method)
-    def compared(*given: P.args, **named: P.kwargs) -> T:
+    def compared(*given: Any, **named: Any) -> Any:
         _compared(method, given[1:], named)
         return method(*given, **named)
 
-    return compared
+    return cast(Method, compared)
 
 
 def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
