@@ -17,7 +17,9 @@ from typing import Any
 
 import pulumi
 import pytest
+import router as router_script
 import yaml
+from exchange import events, first_tokens, further_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,6 @@ from eks_inference.faults import SpecError
 from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
-from eks_inference.serving.disaggregated.assets import router as router_script
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
@@ -890,8 +891,8 @@ def test_whatever_the_pieces_every_answer_comes_whole_and_ends_once(answers: lis
         further.append([text(index, part, "stop" if number == len(parts) - 1 else None) for number, part in enumerate(parts)])
     mixed = [event for row in further for event in row]
     got = [
-        *router_script.first_tokens(Events(*first), seen),  # pyright: ignore[reportArgumentType]
-        *router_script.further_tokens(Events(*mixed), seen),  # pyright: ignore[reportArgumentType]
+        *first_tokens(events(Events(*first)), seen),
+        *further_tokens(events(Events(*mixed)), seen),
     ]
     for index, pieces in enumerate(answers):
         mine = [choice for event in got for choice in event["choices"] if choice["index"] == index]

@@ -211,22 +211,60 @@ class VllmMetrics(Component):
         self.register_outputs({"namespace": server.namespace})
 
 
+class RouterMetrics(Component):
+    """Makes Prometheus scrape the router of a prefill and decode pair, at the port ``http`` of pods with ``pod_labels``.
+
+    The metrics (``pair_router_...``) count requests and the slots of the servers; the label ``server`` is the pair's name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        pod_labels: Mapping[str, str],
+        port: int,
+        metrics: Metrics,
+        after: Sequence[pulumi.Resource],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("eks-inference:index:RouterMetrics", name, {"namespace": namespace}, opts)
+        policy = _let_in(
+            name, namespace, [port], metrics=metrics, after=after, parent=self, policy="router-metrics", selector=pod_labels
+        )
+        monitor = k8s.apiextensions.CustomResource(
+            f"{name}-pods",
+            **plan.pod_monitor(
+                "router",
+                namespace,
+                labels=metrics.monitor_labels,
+                selector=pod_labels,
+                endpoints=[plan.router_endpoint()],
+            ),
+            opts=on_cluster(metrics.cluster, self, *metrics.ready, *after),
+        )
+        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
+        self.register_outputs({"namespace": namespace})
+
+
 def _let_in(
     name: str,
     space: str,
     ports: Sequence[int],
     *,
+    policy: str = "metrics",
+    selector: Mapping[str, str] | None = None,
     metrics: Metrics,
     after: Sequence[pulumi.Resource],
     parent: pulumi.Resource,
 ) -> k8s.networking.v1.NetworkPolicy:
-    """Creates a NetworkPolicy that opens these ports of all pods in a server's namespace to Prometheus."""
+    """Creates a NetworkPolicy that opens these ports in a server's namespace to Prometheus; without ``selector`` of all pods."""
     return k8s.networking.v1.NetworkPolicy(
         f"{name}-policy",
         **network_policy(
-            "metrics",
+            policy,
             space,
-            selector={},
+            selector=selector or {},
             ingress=[allow_from(namespace(metrics.namespace), tcp=ports)],
             egress=None,
         ),

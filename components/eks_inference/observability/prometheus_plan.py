@@ -282,6 +282,12 @@ def vllm_endpoints(ports: Sequence[str], metric_names: Mapping[str, str]) -> lis
     ]
 
 
+def router_endpoint() -> dict[str, Any]:
+    """Returns the endpoint of the router of a pair."""
+    labels = [_target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")]
+    return {"port": "http", "path": "/metrics", "relabelings": labels}
+
+
 def node_labels() -> list[dict[str, Any]]:
     """Returns relabelings that add a pod's node and its instance type, for ``pod_monitor(..., with_nodes=True)``."""
     return [

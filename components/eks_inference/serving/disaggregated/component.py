@@ -13,7 +13,7 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Metrics
-from eks_inference.observability.prometheus import VllmMetrics
+from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import component
@@ -130,7 +130,17 @@ class DisaggregatedPair(Component):
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id, "artifact": self.artifact_key})
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
-        """Makes Prometheus scrape the servers of the pair."""
+        """Makes Prometheus scrape the servers of the pair, and the router."""
+        if self._spec.serving == "pair":
+            RouterMetrics(
+                f"{name}-router",
+                namespace=self.namespace,
+                pod_labels=parts.labels(self._name, "router"),
+                port=API_PORT,
+                metrics=metrics,
+                after=self.foundation,
+                opts=opts,
+            )
         return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
     def _servers(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
