@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import pytest
 import router as script
 from exchange import Asked, placeholder
 
+from conftest import ROOT
 from openai_server import OpenAIServer
 from pair_engine import PairEngine
 
@@ -228,7 +230,8 @@ def test_the_metrics_are_prometheus_text_at_the_routers_port() -> None:
         connection.close()
     samples = [line.split()[0] for line in lines if not line.startswith("#")]
     assert {line.split()[2] for line in lines if line.startswith("# TYPE")} == {*samples}
-    assert len(samples) == 8
+    documented = tomllib.loads((ROOT / "tests" / "documented_metrics.toml").read_text())["pair_router"]
+    assert sorted(samples) == sorted([*documented["gauges"], *documented["counters"]])
 
 
 # -- liveness --------------------------------------------------------------------------------------------------------------------
@@ -259,7 +262,8 @@ def test_a_prefill_that_is_not_there_is_not_alive_and_decode_is_judged_by_its_ow
     with PairEngine() as engine:
         prefill, decode = engine.urls
         assert alive.main("m", "5", "http://127.0.0.1:9", decode) == 1
-        assert alive.main("m", "5", prefill, "http://127.0.0.1:9") == 0
+        assert alive.main("m", "5", prefill, "http://127.0.0.1:9") == 1, "in the same pod there is one probe"
+        assert alive.main("m", "5", prefill, "http://localhost:9") == 0
 
 
 @pytest.mark.parametrize(("fault", "key", "code"), [("http_500", None, 1), (None, "k", 0)])

@@ -38,7 +38,7 @@ class DisaggregatedPair(Component):
     Security level: ``workloads.POD_SECURITY``; NetworkPolicies open only API and metrics) and the claim of ``store``. Then it
     creates in turn the Job that downloads the model, the Job that compiles it into a folder named by a hash of all inputs, the
     Job that tests EFA, the servers (one instance: a Deployment of one pod with both; two: a LeaderWorkerSet), the router, which
-    is ready when both servers are healthy, and a Job that asks two questions. ``pulumi up`` waits for each; the first compilation
+    is ready when both servers are healthy, and a Job that asks questions. ``pulumi up`` waits for each; the first compilation
     takes hours.
 
     ``placement`` is one instance type of a managed pool with EFA. The compile Job runs on ``compile_placement``, or else on the

@@ -50,7 +50,7 @@ _SETTLE_SECONDS = 300  # for volumes and the check of the artifact
 
 _ALIVE_PERIOD_SECONDS = 120  # between completions that show that the pair answers
 _ALIVE_SECONDS_PER_TOKEN = 0.1  # of the longest answer, which a completion may wait for; slower than any pair decodes
-_ALIVE_HEALTH_SECONDS = 180  # for the health checks before the completion
+_ALIVE_HEALTH_SECONDS = 300  # for the health checks before the completion
 
 
 def server_labels(name: str) -> dict[str, str]:

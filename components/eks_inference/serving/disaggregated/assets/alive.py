@@ -3,7 +3,7 @@
     alive.py MODEL SECONDS PREFILL_URL DECODE_URL
 
 The engine's /health stays 200 while every slot waits for a transfer that never comes. A completion takes a slot, so it waits as
-long as the answers under way: SECONDS has to be more. A decode that is not there is judged by its own probe. Standard library
+long as the answers under way: SECONDS has to be more. A decode on another host has a probe of its own. Standard library
 only: it runs in the engine's image.
 """
 
@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from urllib.parse import urlsplit
 
 _HEALTH_SECONDS = 5
 _HEALTH_PAUSES = (0, 30, 30, 30, 30)  # seconds, before each try
@@ -39,9 +40,10 @@ def ask(url: str, model: str, request_id: str, end: float) -> None:
 
 
 def main(model: str, seconds: str, prefill: str, decode: str) -> int:
-    if not healthy(prefill, _HEALTH_PAUSES):
+    here = urlsplit(prefill).hostname == urlsplit(decode).hostname
+    if not healthy(prefill, _HEALTH_PAUSES) or (here and not healthy(decode, _HEALTH_PAUSES)):
         return 1
-    if not healthy(decode):
+    if not here and not healthy(decode):
         return 0
     end, request_id = time.monotonic() + float(seconds), f"cmpl-alive-{uuid.uuid4()}"
     for url in (prefill, decode):
