@@ -125,6 +125,30 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "POO007",
+    "Instance types without on-demand capacity come from a reservation or a capacity block.",
+    fix="set capacity_reservation_id; for a capacity block also capacity_type: capacity_block",
+    source="public records of on-demand requests, copied in catalog/instances.toml; EC2 user guide, Capacity Blocks for ML",
+)
+def scarce_types_are_reserved(pool: PoolFacts) -> Iterator[Judgement]:
+    instances = pool.spec.instances()
+    scarce = [instance.name for instance in instances if instance.needs_reservation]
+    if not scarce:
+        return
+    reserved = isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved
+    named = ", ".join(scarce)
+    yield Judgement(
+        # A pool with other types still starts nodes.
+        holds=reserved or len(scarce) < len(instances),
+        path=pool.at("capacity_reservation_id"),
+        working=(f"{named}: on demand only InsufficientInstanceCapacity; reservation: {'given' if reserved else 'none'}",),
+        message=f"EC2 has had no on-demand capacity of {named}: the node group would fail to create",
+        given="none",
+        allowed="the id of a reservation or a capacity block (cr-…)",
+    )
+
+
+@rule(
     "EFA001",
     "Every instance type of a pool with EFA has the requested interfaces.",
     fix="choose an instance type with EFA, request fewer interfaces, or omit efa",

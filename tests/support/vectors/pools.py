@@ -38,6 +38,11 @@ VECTORS = {
         lambda: managed(kubelet={"maxPods": 5}),
         "0 pods of trn2.48xlarge remain",
     ),
+    "POO007": Vector(
+        lambda: managed(capacity_reservation_id="cr-0123"),
+        managed,
+        "no on-demand capacity of trn2.48xlarge",
+    ),
     "EFA001": Vector(managed, lambda: managed(instance_types=["inf2.48xlarge"]), "inf2.48xlarge has no EFA interfaces"),
     "EFA002": Vector(managed, lambda: managed(zone_ids=["use2-az3", "use2-az1"]), "must be in one zone"),
     "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "uses 16 addresses before its first pod"),
