@@ -568,7 +568,8 @@ FAKE_VLLM = """\
 
         def do_GET(self):
             artifacts = os.environ.get("NEURON_COMPILED_ARTIFACTS", "")
-            self.answer(200, {{"path": self.path, "folder": os.getcwd(), "artifacts": artifacts}})
+            compiler = os.environ["BASE_COMPILE_WORK_DIR"]
+            self.answer(200, {{"path": self.path, "folder": os.getcwd(), "artifacts": artifacts, "compiler": compiler}})
 
         def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -616,8 +617,10 @@ def running_engine(fake_vllm: None) -> Any:
 def test_the_engine_runs_in_a_folder_of_its_own_and_leaves_nothing_behind(running_engine: vllm_engine.Engine) -> None:
     other = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30"))
     other.start()
-    folders = {fetch(engine.url)["folder"] for engine in (running_engine, other)}
+    seen = [fetch(engine.url) for engine in (running_engine, other)]
+    folders = {each["folder"] for each in seen}
     assert len(folders) == 2
+    assert [each["compiler"] for each in seen] == [f"{each['folder']}/compiler/" for each in seen]
     other.stop()
     other.stop()
     assert sum(Path(folder).exists() for folder in folders) == 1

@@ -35,6 +35,7 @@ from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement, Taint
 from eks_inference.pools.reservations import allocatable
 from eks_inference.serving import deployment as equal_pods
+from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import cold_start_seconds
@@ -186,7 +187,18 @@ def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() 
         "--max-model-len": "4096",
         "--max-num-seqs": "24",
     }
-    assert line[11:] == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
+    *engine, template = line[11:]
+    assert engine == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
+    # vLLM opens it as a file first, and takes it as a template only with characters of Jinja in it.
+    assert template.startswith("--chat-template={%")
+    assert "\n" not in template
+
+
+def test_a_chat_template_is_for_repositories_that_may_have_none_and_the_users_wins() -> None:
+    own = container(pod(served(extra_args={"chat-template": "/mine.jinja"})))["args"]
+    assert flag(own, "chat-template") == "/mine.jinja"
+    other = container(pod(served(model={"id": "NousResearch/Llama-2-13b-hf"})))["args"]
+    assert flag(other, "chat-template") is None
 
 
 # -- devices and their nodes ----------------------------------------------------------------------------------------------------
@@ -851,7 +863,9 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, built, own, shared = (yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml")
+    together, longer, options, built, own, shared = (
+        yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
+    )
 
     graph = recorded_with({"servers": {**together["servers"], "llama2-b": None, "llama2-c": None}}, STACK)
     (manifest,) = servers_of(graph).values()
@@ -862,6 +876,16 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
     assert "--max-model-len 8192 --max-num-seqs 12" in " ".join(words)
     with pytest.raises(ProgramError, match=r"NEU008.*21\.78"):
         recorded_with(longer | {"servers": {"llama2-a": longer["servers"]["llama2-a"] | {"max_num_seqs": 24}}}, STACK)
+
+    # Of the shipped file the other servers keep theirs.
+    configs = {
+        name: json.loads(flag(container(pod_of(each))["args"], "additional-config") or "")["override_neuron_config"]
+        for name, each in servers_of(recorded_with(options, STACK)).items()
+    }
+    assert configs["llama2-a"] == configs["llama2-b"] | dict.fromkeys(
+        ("fused_qkv", "async_mode", "sequence_parallel_enabled"), True
+    )
+    assert configs["llama2-b"]["token_generation_buckets"][-1] == 4096
 
     graph = recorded_with(built, STACK)
     (build,) = graph.of_type("eks-inference:index:ImageBuild")

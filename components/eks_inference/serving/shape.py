@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
+from eks_inference.catalog.models import chat_template
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
@@ -15,6 +16,7 @@ from eks_inference.serving.spec import (
     Argument,
     CompileCache,
     EngineName,
+    HubModel,
     ModelSource,
     NoCompileCache,
     S3CompileCache,
@@ -172,9 +174,10 @@ class CompilingServerSpec(ServerSpec):
 
     @property
     def engine_flags(self) -> list[str]:
-        """Flags of the engine profile, then those of the user. vLLM takes the last of duplicate flags."""
+        """Flags of the engine profile and the model, then those of the user. vLLM takes the last of duplicate flags."""
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
-        return [*ours, *flags(self.extra_args)]
+        template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
+        return [*ours, *flags({"chat-template": template} if template else {}), *flags(self.extra_args)]
 
     @property
     def compiling_pods(self) -> int:
