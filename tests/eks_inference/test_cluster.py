@@ -398,10 +398,10 @@ def test_settings_that_are_absent_leave_nothing_behind() -> None:
     assert arguments["providerCredentialOpts"] == {}, "pulumi-eks wants it next to an explicit AWS provider"
 
 
-def test_the_control_plane_outlives_neither_its_role_nor_its_routes() -> None:
+def test_the_control_plane_waits_for_its_role_and_for_no_route() -> None:
     graph = the_cluster()
     assert waits_for(graph, "chat-control-plane", "chat-service-policy")
-    assert waits_for(graph, "chat-control-plane", "network-route")
+    assert not waits_for(graph, "chat-control-plane", "network-route")
 
 
 @pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1"])
@@ -456,7 +456,7 @@ def test_addons_with_pods_wait_for_nodes(addon: str) -> None:
 def test_teardown_runs_from_workloads_to_the_control_plane() -> None:
     graph = the_whole_cluster()
     chain = ["workload", "chat-addons-storage-class", "chat-addons-aws-ebs-csi-driver", "core-pool", "chat-vpc-cni"]
-    chain += ["chat-control-plane", "network-route"]
+    chain += ["chat-control-plane"]
     for later, earlier in itertools.pairwise(chain):
         assert waits_for(graph, later, earlier), f"{later} would outlive {earlier}"
     assert waits_for(graph, "workload", "chat-addons-coredns")

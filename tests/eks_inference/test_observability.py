@@ -184,10 +184,10 @@ def test_the_longest_stack_name_still_makes_a_legal_role_name() -> None:
 # -- order and place ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_addon_comes_after_dns_and_storage_and_goes_before_them() -> None:
+def test_the_addon_comes_after_dns_and_goes_before_it() -> None:
     graph = the_observability_on_addons()
     waits_for = {graph.by_urn[urn].name for urn in graph.named("c-cloudwatch-addon").dependencies}
-    assert {"c-addons-coredns", "c-addons-storage-class"} <= waits_for
+    assert "c-addons-coredns" in waits_for
 
 
 def test_the_agents_have_their_permissions_before_they_start_and_until_they_end() -> None:

@@ -28,7 +28,8 @@ class EksCluster(Component):
     ``name`` is also the name of the cluster in AWS. The component is itself a ``Cluster``, on which pools are built. Components
     with pods need DNS and therefore build on ``ClusterAddons``.
 
-    The control plane's network interfaces are in the private subnets; nodes and load balancers may use others. Raises
+    The control plane's network interfaces are in the private subnets; nodes and load balancers may use others. It does not wait
+    for ``network.ready``: only nodes need the way out, and a NAT gateway takes two minutes. Raises
     ``SpecError`` when the private subnets are in fewer than two zones. pulumi-eks creates only the control plane; it needs the
     ``aws`` command on PATH, even for a preview.
     """
@@ -67,6 +68,7 @@ class EksCluster(Component):
             )
             for addon in plan.addons_before_pools(spec).values()
         )
+        self.pods_ready = self.ready
         self.kubeconfig_command = plan.kubeconfig_command(name, settings.region, settings.profile)
         self.register_outputs(
             {
@@ -140,7 +142,7 @@ class EksCluster(Component):
             kube_proxy_addon_options=eks.KubeProxyAddonOptionsArgs(enabled=False),
             coredns_addon_options=eks.CoreDnsAddonOptionsArgs(enabled=False),
             tags={**settings.tags, "Name": name},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy, *network.ready]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
 
 
@@ -229,6 +231,7 @@ class ClusterAddons(Component):
             reclaim_policy=manifest["reclaimPolicy"],
             opts=on_cluster(cluster, self, storage_driver),
         )
-        # DNS and volumes; no pod needs metrics-server to start. The storage class implies its driver.
+        # No pod needs metrics-server to start. The storage class implies its driver.
+        self.pods_ready: tuple[pulumi.Resource, ...] = (coredns,)
         self.ready: tuple[pulumi.Resource, ...] = (coredns, storage_class)
         self.register_outputs({"storageClass": plan.STORAGE_CLASS})

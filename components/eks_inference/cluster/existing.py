@@ -32,6 +32,11 @@ class ExistingCluster(Handle):
     service_cidr: str = "172.20.0.0/16"
     ready: Sequence[pulumi.Resource] = ()
 
+    @property
+    def pods_ready(self) -> Sequence[pulumi.Resource]:
+        """The same as ``ready``: nothing says which of them are about volumes."""
+        return self.ready
+
     @classmethod
     def from_eks(
         cls,

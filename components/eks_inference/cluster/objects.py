@@ -21,7 +21,8 @@ def on_cluster(
 ) -> pulumi.ResourceOptions:
     """Returns options for a Kubernetes object: a child of ``parent`` on the cluster's provider that depends on ``after``.
 
-    The first object of a component depends on ``*cluster.ready``, the others on that object.
+    The first object of a component depends on ``*cluster.pods_ready``, the others on that object; claims of volumes on
+    ``*cluster.ready``.
     """
     return pulumi.ResourceOptions(
         parent=parent,
@@ -40,7 +41,7 @@ def namespace_object(
     return k8s.core.v1.Namespace(
         resource_name,
         metadata={"name": namespace, "labels": enforce(level)},
-        opts=on_cluster(cluster, parent, *cluster.ready),
+        opts=on_cluster(cluster, parent, *cluster.pods_ready),
     )
 
 

@@ -87,6 +87,6 @@ def pod_identity(
         service_account=service_account,
         role_arn=role.arn,
         tags={**cluster.settings.tags, "Name": f"{name}-identity"},
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.ready]),
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.pods_ready]),
     )
     return [*permissions, association]

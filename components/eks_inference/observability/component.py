@@ -50,7 +50,7 @@ class CloudWatchObservability(Component):
             plan.cloudwatch_addon(spec, cluster.version),
             cluster=cluster,
             pod_identity_associations=[{"role_arn": role.arn, "service_account": plan.CLOUDWATCH_SERVICE_ACCOUNT}],
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready, *permissions]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.pods_ready, *permissions]),
         )
         self.ready: Sequence[pulumi.Resource] = (addon,)
         self.register_outputs(

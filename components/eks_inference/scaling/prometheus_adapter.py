@@ -89,7 +89,7 @@ class PrometheusAdapter(Component):
             namespace=metrics.namespace,
             values=beside(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values),
             cluster=cluster,
-            opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.ready, *placement.ready),
+            opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.pods_ready, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": metrics.namespace})

@@ -104,7 +104,7 @@ class DisaggregatedPair(Component):
             for what, manifest in front.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
-            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.ready)
+            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.pods_ready)
         )
 
         base, script_placement = [claim, *guards], router_placement or placement
