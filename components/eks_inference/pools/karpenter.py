@@ -103,7 +103,7 @@ class Karpenter(Component):
                 plan.chart_values(
                     cluster=cluster.name,
                     queue_name=self.queue_name,
-                    replicas=spec.replicas,
+                    spec=spec,
                     placement=placement,
                     settings=settings,
                 ),

@@ -21,6 +21,7 @@ LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
 
+GracePeriod = Annotated[str, Field(pattern=r"^(\d+[smh])+$", description="'600s', '2h' or '1h30m'.")]
 KeyPairName = Annotated[str, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
 
 
@@ -238,7 +239,8 @@ class ManagedPoolSpec(_PoolBase):
     max_unavailable: int = Field(default=1, ge=1, le=100, description="Nodes that an update replaces at a time.")
     node_repair: bool = Field(
         default=False,
-        description="Let EKS replace unhealthy nodes. Off by default: there may be no capacity to replace an accelerator node.",
+        description="Let EKS replace unhealthy nodes, or restart them. Off by default: there may be no capacity to replace an "
+        "accelerator node, and the add-on eks-node-monitoring-agent, which a stack then gets, is known for false alarms.",
     )
 
     def instances(self) -> tuple[InstanceType, ...]:
@@ -301,6 +303,11 @@ class KarpenterPoolSpec(_PoolBase):
     expire_after: NodeLifetime = Field(
         default="720h", description="Age at which Karpenter drains and replaces a node; at least an hour."
     )
+    termination_grace_period: GracePeriod | None = Field(
+        default="2h",
+        description="Time that pods and disruption budgets may hold up the end of a node, after which Karpenter ends it all the "
+        "same; also nodes with an outdated image are replaced then. null: they may hold it up without end.",
+    )
     weight: int | None = Field(
         default=None, ge=1, le=100, description="Priority among the pools that fit a pod; higher comes first."
     )
@@ -326,6 +333,12 @@ class KarpenterSpec(Spec):
 
     replicas: int = Field(default=2, ge=1, le=2, description="Controller pods, each on its own node of the core pool.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that Karpenter's nodes may read.")
+    node_repair: bool = Field(
+        default=False,
+        description="Let Karpenter replace unhealthy nodes of all its pools (feature gate NodeRepair, alpha): 10 minutes after "
+        "an accelerator has failed, 30 minutes after anything else has, without regard to disruption budgets. Off by default for "
+        "the reasons given at node_repair of managed pools.",
+    )
     values: dict[str, Any] = Field(
         default_factory=dict,
         description="Values of the karpenter chart, beside ours; only what is below image or resources replaces ours.",

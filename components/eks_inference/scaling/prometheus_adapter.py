@@ -78,7 +78,7 @@ class PrometheusAdapter(Component):
             metadata={
                 "name": "eks-inference-scaling",
                 "namespace": metrics.namespace,
-                "labels": dict(metrics.monitor_labels),
+                **({"labels": dict(metrics.monitor_labels)} if metrics.monitor_labels else {}),
             },
             spec=plan.recording_rules(),
             opts=inside,
