@@ -28,7 +28,8 @@ class EksCluster(Component):
     ``name`` is also the name of the cluster in AWS. The component is itself a ``Cluster``, on which pools are built. Components
     with pods need DNS and therefore build on ``ClusterAddons``.
 
-    The control plane's network interfaces are in the private subnets; nodes and load balancers may use others. It does not wait
+    The control plane's network interfaces are in the private subnets of the first two zones that accept them, because EKS never
+    changes these zones; nodes and load balancers may use others. It does not wait
     for ``network.ready``: only nodes need the way out, and a NAT gateway takes two minutes. Raises
     ``SpecError`` when the private subnets are in fewer than two zones. pulumi-eks creates only the control plane; it needs the
     ``aws`` command on PATH, even for a preview.

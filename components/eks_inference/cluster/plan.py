@@ -63,7 +63,10 @@ def kubeconfig_command(name: str, region: str, profile: str | None = None) -> st
 
 
 def control_plane_zones(zone_ids: Sequence[str]) -> tuple[str, ...]:
-    """Returns the zones that accept a control plane; some zones accept only nodes.
+    """Returns the zones of the control plane: the first two that accept one; some zones accept only nodes.
+
+    Two are enough, and EKS never changes the set of zones that a control plane was made with (aws/containers-roadmap#2258): with
+    all zones of the network, none could be added later.
 
     Raises ``SpecError`` when fewer than two remain (EKS user guide, "Subnet requirements for clusters").
     """
@@ -76,7 +79,7 @@ def control_plane_zones(zone_ids: Sequence[str]) -> tuple[str, ...]:
             hint=f"EKS accepts no control-plane subnets in {', '.join(sorted(zones.refused_by_control_plane()))}",
         )
         raise SpecError([fault])
-    return usable
+    return usable[:2]
 
 
 # -- access ---------------------------------------------------------------------------------------------------------------------

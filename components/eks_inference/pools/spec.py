@@ -112,7 +112,11 @@ class _PoolBase(Spec):
         description="Network hops that responses of the instance metadata service may take. 1: pods cannot get the node's "
         "credentials, except pods on the host network. 2: pods can read instance metadata.",
     )
-    zone_ids: Distinct[ZoneId] = Field(default=(), description="Zones to start nodes in. Default: all zones of the network.")
+    zone_ids: Distinct[ZoneId] = Field(
+        default=(),
+        description="Zones to start nodes in. Default: all zones of the network; of a managed pool with accelerators its first "
+        "two, as far as they offer the instance type, so that a zone that is added to the network replaces none of its nodes.",
+    )
 
     def instances(self) -> tuple[InstanceType, ...]:
         """Returns the instance types of the catalog that this pool can start."""
