@@ -8,6 +8,7 @@ import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam
+from eks_inference.aws.log_group import log_group
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
@@ -82,7 +83,7 @@ class EksCluster(Component):
         )
 
     def _control_plane(self, spec: ClusterSpec, network: Network, zones: Collection[str]) -> eks.Cluster:
-        """Creates the control plane and its role.
+        """Creates the control plane, its role and its log group.
 
         pulumi-eks would create a role without permissions boundary, whose name may exceed IAM's limit of 64 characters.
         """
@@ -102,6 +103,11 @@ class EksCluster(Component):
             role=role.name,
             policy_arn=iam.managed_policy_arn("AmazonEKSClusterPolicy", settings.partition),
             opts=pulumi.ResourceOptions(parent=self),
+        )
+        logs = (
+            [log_group(f"{name}-logs", f"/aws/eks/{name}/cluster", spec.log_retention_days, settings=settings, parent=self)]
+            if spec.log_types
+            else []
         )
         return eks.Cluster(
             f"{name}-control-plane",
@@ -143,7 +149,7 @@ class EksCluster(Component):
             kube_proxy_addon_options=eks.KubeProxyAddonOptionsArgs(enabled=False),
             coredns_addon_options=eks.CoreDnsAddonOptionsArgs(enabled=False),
             tags={**settings.tags, "Name": name},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy, *logs]),
         )
 
 

@@ -294,7 +294,11 @@ class KarpenterPoolSpec(_PoolBase):
     instance_types: Distinct[InstanceTypeName] = Field(default=(), description="Instance types; or set instance_families.")
     instance_families: Distinct[InstanceFamily] = Field(default=(), description="Instance families; or set instance_types.")
     capacity_types: Distinct[Literal["on_demand", "spot"]] = Field(
-        default=("on_demand",), min_length=1, description="Purchase options; Karpenter prefers spot where both are given."
+        default=("on_demand",),
+        min_length=1,
+        description="Purchase options; Karpenter prefers spot where both are given. An account that never had spot instances "
+        "needs EC2's service-linked role for them, or Karpenter starts none without a word: "
+        "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`.",
     )
     ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")
     cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")

@@ -78,7 +78,7 @@ class RayServeVllm(Component):
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self._announce(name, spec)
 
-        namespace, inside = component.own_namespace(name, self.namespace, cluster, self)
+        namespace, inside = component.own_namespace(name, self.namespace, cluster, self, delete_before_replace=True)
         script = k8s.core.v1.ConfigMap(
             f"{name}-script",
             metadata={"name": plan.SCRIPT_CONFIG_MAP, "namespace": self.namespace},
