@@ -99,7 +99,7 @@ def _authentication_mode(cluster: Resource) -> str:
 
 
 @rule(
-    "EKS004",
+    "EKS005",
     "A cluster that repairs nodes runs the agent that sees failed accelerators.",
     severity="warning",
     fix=f"install the add-on {_MONITOR} on the cluster, or turn node repair off",
