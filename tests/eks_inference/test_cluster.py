@@ -398,6 +398,14 @@ def test_settings_that_are_absent_leave_nothing_behind() -> None:
     assert arguments["providerCredentialOpts"] == {}, "pulumi-eks wants it next to an explicit AWS provider"
 
 
+def test_the_logs_of_the_control_plane_have_an_end() -> None:
+    graph = the_cluster(log_retention_days=7)
+    (group,) = graph.of_type("aws:cloudwatch/logGroup:LogGroup")
+    assert (group.inputs["name"], group.inputs["retentionInDays"]) == ("/aws/eks/chat/cluster", 7)
+    assert waits_for(graph, "chat-control-plane", group.name), "EKS would make the group, and another one after its deletion"
+    assert not the_cluster(log_types=[]).of_type("aws:cloudwatch/logGroup:LogGroup")
+
+
 def test_the_control_plane_waits_for_its_role_and_for_no_route() -> None:
     graph = the_cluster()
     assert waits_for(graph, "chat-control-plane", "chat-service-policy")
@@ -423,8 +431,8 @@ def test_the_longest_cluster_name_still_makes_a_legal_role_name() -> None:
 
 
 def test_nothing_is_protected_twice() -> None:
-    """EKS itself refuses deletion; a protected resource would be inherited by all its children."""
-    assert not [resource.name for resource in the_whole_cluster().resources if resource.options.get("protect")]
+    """EKS itself refuses deletion of the cluster; a protected resource would be inherited by all its children."""
+    assert [one.name for one in the_whole_cluster().resources if one.options.get("protect")] == ["chat-logs"]
 
 
 # -- add-ons --------------------------------------------------------------------------------------------------------------------
@@ -494,7 +502,7 @@ def test_tags_reach_every_aws_resource_and_every_volume() -> None:
     graph = the_whole_cluster()
     untaggable = {"aws:iam/rolePolicyAttachment:RolePolicyAttachment", "aws:iam/rolePolicy:RolePolicy"}
     ours = [r for r in graph.resources if r.package in ("aws", "eks") and r.name.startswith("chat") and r.type not in untaggable]
-    assert len(ours) == 9
+    assert len(ours) == 10
     for resource in ours:
         assert FULL.tags.items() <= resource.inputs["tags"].items(), resource.name
         assert resource.inputs["tags"]["Name"], resource.name
