@@ -98,7 +98,8 @@ def test_a_zone_more_replaces_no_accelerators_and_leaves_the_control_plane_alone
     diff = compare(recorded("inf2-llama2"), recorded_with({"network": {"zones": 3}}, "inf2-llama2"))
     replaced = [change.resource.name for change in diff.of_kind("replace") if change.resource.type == NODE_GROUP]
     assert replaced == ["inf2-llama2-core-nodes"]
-    assert diff.by_urn[diff.head.of_type("eks:index:Cluster")[0].urn].kind == "same"
+    (cluster,) = recorded("inf2-llama2").of_type("eks:index:Cluster")
+    assert diff.by_urn[cluster.urn].kind == "same"
 
 
 def test_a_cluster_does_not_move_to_another_network():
