@@ -202,7 +202,11 @@ def test_everything_is_a_child_of_the_component() -> None:
     component = graph.named("c-cloudwatch")
     assert component.type == "eks-inference:index:CloudWatchObservability"
     children = {resource.name for resource in graph.resources if resource.parent == component.urn}
-    assert children == {"c-cloudwatch-role", "c-cloudwatch-policy", "c-cloudwatch-addon"}
+    logs = {f"c-cloudwatch-{kind}-logs" for kind in ("application", "dataplane", "host", "performance")}
+    guard = {"c-cloudwatch-credentials", "c-cloudwatch-credentials-binding"}
+    assert children == {"c-cloudwatch-role", "c-cloudwatch-policy", "c-cloudwatch-addon"} | logs | guard
+    addon = graph.named("c-cloudwatch-addon")
+    assert all(graph.named(name).urn in addon.dependencies for name in logs), "the agents would make groups without retention"
 
 
 def test_the_component_shows_what_the_user_wrote() -> None:
