@@ -14,6 +14,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam, naming
 from eks_inference.cluster import plan
+from eks_inference.cluster.addon import POD_IDENTITY_AGENT, require_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 
@@ -40,6 +41,7 @@ def pod_role(
     ``role_name`` defaults to ``<name>-role``. For EKS add-ons, which associate service account and role themselves; our own pods
     need ``pod_identity``.
     """
+    require_addon(cluster, POD_IDENTITY_AGENT, f"the role of {namespace}/{service_account}")
     settings = cluster.settings
     role_name = role_name or f"{name}-role"
     role = aws.iam.Role(
