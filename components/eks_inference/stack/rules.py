@@ -241,7 +241,7 @@ def node_groups_within_the_quota(stack: StackFacts) -> Iterator[Judgement]:
 
 
 @rule(
-    "POO007",
+    "POO008",
     "A pool whose pods have volumes keeps a node in each of its zones.",
     severity="warning",
     fix="raise the pool's size to the number of its zones, or name fewer: zone_ids of the pool, or zones of the network",

@@ -14,7 +14,7 @@ from stackgraph.graph.values import at, table, text
 
 
 @rule(
-    "K8S019",
+    "K8S021",
     "A disruption budget lets a drain take a pod.",
     severity="warning",
     fix="set maxUnavailable: 1, or a minAvailable below the number of pods; a group of one pod needs no budget",

@@ -397,7 +397,7 @@ VECTORS = {
         "has no exact version",
     ),
     "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
-    "K8S019": Vector(
+    "K8S021": Vector(
         lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable=1), budget("other", maxUnavailable="50%")),
         lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable="100%")),
         "PodDisruptionBudget app/server lets no pod of Deployment app/server go: minAvailable 100% of 2",

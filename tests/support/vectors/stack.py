@@ -79,7 +79,7 @@ VECTORS = {
         "facebook/opt-350m is on the Hub, which nothing in the network reaches",
     ),
     "POO006": Vector(lambda: crowded(58), lambda: crowded(59), "m5.xlarge has addresses for 58 pods"),
-    "POO007": Vector(
+    "POO008": Vector(
         lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2")),
         lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2", "usw2-az3")),
         "the volume of Prometheus has no node",
