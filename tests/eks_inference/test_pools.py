@@ -2,10 +2,12 @@
 
 import base64
 import email
+import itertools
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +22,9 @@ from catalog_rows import VERSIONS
 from eks_inference.aws import iam, naming
 from eks_inference.catalog import versions, zones
 from eks_inference.catalog.instances import instance_type, instance_types
+from eks_inference.cluster.plan import control_plane_zones
 from eks_inference.faults import SpecError
+from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import plan
@@ -184,6 +188,35 @@ def test_karpenter_names_a_release_by_its_date():
 def test_zones_the_network_lacks_are_named():
     with pytest.raises(SpecError, match=r"given: usw2-az3; allowed: usw2-az1, usw2-az2"):
         plan.pool_zones(managed(zone_ids=["usw2-az2", "usw2-az3"]), ["usw2-az1", "usw2-az2", "usw2-az2"], "us-west-2")
+
+
+def test_a_group_with_accelerators_stays_in_two_zones_that_offer_its_type():
+    where = ("usw2-az4", "usw2-az1", "usw2-az2", "usw2-az3")
+    assert plan.pool_zones(managed("inf2.48xlarge"), where, "us-west-2") == ("usw2-az4", "usw2-az1")
+    assert plan.pool_zones(managed("g4dn.xlarge"), where, "us-west-2") == ("usw2-az1",), "az4 does not offer it"
+    assert plan.pool_zones(managed("m5.xlarge"), where, "us-west-2") == where
+    assert plan.pool_zones(managed("g4dn.xlarge", zone_ids=where[1:]), where, "us-west-2") == where[1:]
+    assert plan.pool_zones(managed("g4dn.xlarge"), where, "xx-none-1") == where[:2]
+
+
+@given(st.data())
+def test_a_zone_that_is_added_replaces_no_group_with_accelerators_and_moves_no_control_plane(data: st.DataObject):
+    region = data.draw(st.sampled_from(sorted(zones.regions())))
+    some = ("inf2.48xlarge", "trn1.32xlarge", "g5.xlarge", "g4dn.xlarge", "p5.48xlarge", "m5.xlarge")
+    wanted = data.draw(st.lists(st.sampled_from(some), unique=True))
+    types = [name for name in wanted if zones.zone_ids(region, instance_type(name).family)]
+    families = [instance_type(name).family for name in types]
+    grown = []
+    for count in range(2, len(zones.region_zone_ids(region)) + 1):
+        with suppress(SpecError):
+            grown.append(choose_zones(region, families, count))
+    for before, after in itertools.pairwise(grown):
+        assert after[: len(before)] == before
+        assert control_plane_zones(after) == control_plane_zones(before)
+        for name in types:
+            if instance_type(name).accelerator:
+                spec = managed(name)
+                assert plan.pool_zones(spec, after, region) == plan.pool_zones(spec, before, region)
 
 
 # -- what pods can use of a node -------------------------------------------------------------------------------------------------

@@ -569,21 +569,12 @@ def test_pods_meet_restricted_and_write_nowhere_but_on_their_volumes() -> None:
     assert {env(graph)["HOME"], container(pod(graph))["workingDir"], "/tmp", "/dev/shm"} <= set(writable)
 
 
-@pytest.mark.parametrize(
-    ("keys", "budget"),
-    [
-        ({}, {"minAvailable": 1}),
-        ({"replicas": 3}, {"minAvailable": 3}),
-        ({"replicas": 3, "evictions": "allowed"}, {"maxUnavailable": 1}),
-        ({"autoscaling": {"kind": "keda", "min": 2, "max": 4}}, {"minAvailable": 2}),
-        ({"replicas": 0}, {"maxUnavailable": 1}),
-    ],
-)
-def test_what_a_drain_may_take(keys: dict, budget: dict) -> None:
+@pytest.mark.parametrize("keys", [{}, {"replicas": 3}, {"autoscaling": {"kind": "keda", "min": 2, "max": 4}}])
+def test_a_drain_takes_one_pod_at_a_time(keys: dict) -> None:
     graph = served(**keys)
     (found,) = of_kind(graph, "PodDisruptionBudget")
     selector = found.inputs["spec"]["selector"]
-    assert found.inputs["spec"] == {**budget, "selector": selector}
+    assert found.inputs["spec"] == {"maxUnavailable": 1, "selector": selector}
     assert selector == deployment(graph).inputs["spec"]["selector"]
 
 
@@ -792,7 +783,8 @@ def test_names_of_the_longest_server_are_legal() -> None:
     name = "a" * equal_pods.MAX_NAME_LENGTH
     graph = served(name=name, model=S3_MODEL, token=lambda: "x")
     for resource in kubernetes(graph):
-        assert len(resource.inputs["metadata"]["name"]) <= 63
+        is_policy = "ValidatingAdmissionPolicy" in resource.type
+        assert len(resource.inputs["metadata"]["name"]) <= (253 if is_policy else 63)
 
 
 @pytest.mark.parametrize(

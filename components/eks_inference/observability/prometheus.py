@@ -24,9 +24,9 @@ class PrometheusStack(Component):
     """Prometheus with its operator, Grafana, kube-state-metrics and node exporters, from the chart kube-prometheus-stack.
 
     Prometheus selects every PodMonitor, ServiceMonitor and Probe of the cluster. The component adds to the chart: Grafana
-    ``dashboards`` (default: all of ``prometheus_plan.DASHBOARDS``), recording and alerting rules, and a PodMonitor for KubeRay
-    operators in any namespace. Everything except the node exporters runs on the nodes of ``placement`` (the core pool).
-    ``cluster`` must have the storage class gp3.
+    ``dashboards`` (default: all of ``prometheus_plan.DASHBOARDS``), recording and alerting rules, and PodMonitors for KubeRay
+    operators and Karpenter in any namespace. Everything except the node exporters runs on the nodes of ``placement`` (the core
+    pool). ``cluster`` must have the storage class gp3.
 
     There are two namespaces: ``<namespace>`` with Pod Security "restricted", and ``<namespace>-nodes`` with "privileged", because
     node exporters measure the node's network, processes and file system. A NetworkPolicy closes the first to other namespaces,
@@ -118,12 +118,12 @@ class PrometheusStack(Component):
                 *placement.ready,
             ),
         )
-        custom_resources = self._rules_and_kuberay(name, spec, on_cluster(cluster, self, release))
+        custom_resources = self._rules_and_monitors(name, spec, on_cluster(cluster, self, release))
         self.ready: Sequence[pulumi.Resource] = (release, *custom_resources)
         self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
 
-    def _rules_and_kuberay(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
-        """Creates the library's recording and alerting rules, and a PodMonitor for KubeRay operators."""
+    def _rules_and_monitors(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
+        """Creates the library's recording and alerting rules, and PodMonitors for KubeRay operators and Karpenter."""
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
             **plan.PROMETHEUS_RULE,
@@ -131,20 +131,19 @@ class PrometheusStack(Component):
             spec=plan.rules(),
             opts=opts,
         )
-        kuberay = k8s.apiextensions.CustomResource(
-            f"{name}-kuberay",
-            **plan.pod_monitor(
-                "kuberay-operator",
-                spec.namespace,
-                labels={},
-                selector={APP_LABEL: "kuberay-operator"},
-                # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.
-                endpoints=[{"port": "http", "honorLabels": True}],
-                any_namespace=True,
-            ),
-            opts=opts,
-        )
-        return rules, kuberay
+        # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.
+        ports = {"kuberay-operator": {"port": "http", "honorLabels": True}, "karpenter": {"port": "http-metrics"}}
+        monitors = [
+            k8s.apiextensions.CustomResource(
+                f"{name}-{controller.removesuffix('-operator')}",
+                **plan.pod_monitor(
+                    controller, spec.namespace, labels={}, selector={APP_LABEL: controller}, endpoints=[port], any_namespace=True
+                ),
+                opts=opts,
+            )
+            for controller, port in ports.items()
+        ]
+        return rules, *monitors
 
 
 class ServerMetrics(Component):

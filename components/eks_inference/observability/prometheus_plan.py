@@ -212,7 +212,8 @@ def pod_monitor(
     return {
         "api_version": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        # The API server drops an empty map, and every later preview would show it as new.
+        "metadata": {"name": name, "namespace": namespace, **({"labels": dict(labels)} if labels else {})},
         "spec": {
             **({"namespaceSelector": {"any": True}} if any_namespace else {}),
             **({"attachMetadata": {"node": True}} if with_nodes else {}),

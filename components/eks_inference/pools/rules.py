@@ -251,6 +251,25 @@ def limits_hold_a_node(pool: PoolFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "KAR004",
+    "Nodes that Karpenter replaces by age come to an end.",
+    severity="warning",
+    fix="set termination_grace_period, or expire_after: Never",
+    source="Karpenter documentation, Disruption: without terminationGracePeriod, disruption budgets block drains for ever",
+)
+def nodes_end(pool: PoolFacts) -> Iterator[Judgement]:
+    if isinstance(pool.spec, KarpenterPoolSpec) and pool.spec.expire_after != "Never":
+        yield Judgement(
+            holds=pool.spec.termination_grace_period is not None,
+            path=pool.at("termination_grace_period"),
+            working=(f"after {pool.spec.expire_after}, then {pool.spec.termination_grace_period or 'any time'} to drain",),
+            message="a pod or a disruption budget can hold up the end of an old node for ever",
+            given="null",
+            allowed="a time such as 2h",
+        )
+
+
+@rule(
     "KAR002",
     "Karpenter does not move model servers to consolidate nodes.",
     severity="warning",

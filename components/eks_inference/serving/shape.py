@@ -237,14 +237,6 @@ class ReplicatedServerSpec(ServerSpec):
         ge=60,
         description="Time for a pod to download, compile and load. Default: the engine profile's budget.",
     )
-    evictions: Literal["refused", "allowed"] = Field(
-        default="refused",
-        description=(
-            "Whether a node drain may evict pods. refused: never below replicas (or the autoscaler's min), which blocks the "
-            "replacement of a node until somebody deletes the pod or sets allowed. allowed: one pod at a time. Node failures and "
-            "spot interruptions ignore this."
-        ),
-    )
 
     @property
     def fewest(self) -> int:

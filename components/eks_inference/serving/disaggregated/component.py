@@ -94,7 +94,9 @@ class DisaggregatedPair(Component):
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
 
-        self._namespace, inside = component.own_namespace(name, self.namespace, cluster, self, workloads.POD_SECURITY)
+        self._namespace, inside = component.own_namespace(
+            name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True
+        )
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=inside)
         policies = {**front.network_policies(name, spec), **jobs.network_policies(name, spec)}
@@ -104,7 +106,7 @@ class DisaggregatedPair(Component):
             for what, manifest in front.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
-            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.ready)
+            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.pods_ready)
         )
 
         base, script_placement = [claim, *guards], router_placement or placement
