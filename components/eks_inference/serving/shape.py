@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.flags import flags
+from eks_inference.serving.flags import flags, spelt_out
 from eks_inference.serving.spec import (
     Argument,
     CompileCache,
@@ -84,9 +85,10 @@ class ServerSpec(Spec):
     metrics_namespaces: tuple[ResourceName, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
-    extra_args: Mapping[Argument, JsonValue] = Field(
+    extra_args: Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)] = Field(
         default_factory=dict,
-        description="Further engine flags, without the dashes. They override those of this library.",
+        description="Further engine flags, without the dashes. They override those of this library. A part of an object may be "
+        "given as flag.key.",
     )
     extra_env: dict[Variable, str] = Field(
         default_factory=dict,
@@ -174,7 +176,8 @@ class CompilingServerSpec(ServerSpec):
     def engine_flags(self) -> list[str]:
         """Flags of the engine profile, then those of the user. vLLM takes the last of duplicate flags."""
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
-        return [*ours, *flags(self.extra_args)]
+        release = vllm_releases().get(self.profile.vllm)
+        return [*ours, *flags(self.extra_args, release.several if release else ())]
 
     @property
     def compiling_pods(self) -> int:
