@@ -455,6 +455,7 @@ def test_a_quantization_of_unknown_size_is_told_as_not_judged() -> None:
     ("changes", "of"),
     [
         ({"image": "registry.example/team/vllm:ours"}, "registry.example/team/vllm:ours"),
+        ({"image": "docker.io/vllm/vllm-openai:nightly-1b2d"}, "docker.io/vllm/vllm-openai:nightly-1b2d"),
         ({"extra_args": {"speculative-config": {"method": "ngram"}}}, "with --speculative-config"),
         ({"extra_args": {"enable-lora": True}}, "with --enable-lora"),
     ],
