@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
-from unittest.mock import patch
 
 
 class Ended(SystemExit):
@@ -41,13 +40,18 @@ def process_kept() -> Iterator[None]:
     for name, ends in _ENDS.items():
         if hasattr(os, name):
             replaced[name] = _raising(name, getattr(os, name), ends, here)
-    with contextlib.ExitStack() as stack:
-        # os takes its functions from a module of the platform, which programs may call too.
-        for module in (os, sys.modules.get("posix", os)):
-            stack.enter_context(patch.multiple(module, **replaced))
-        raise_signal = _raising("raise_signal", signal.raise_signal, lambda *_: True, here)
-        stack.enter_context(patch.object(signal, "raise_signal", raise_signal))
+    # os takes its functions from a module of the platform, which programs may call too.
+    places = [(module, name) for module in (os, sys.modules.get("posix", os)) for name in replaced]
+    replaced["raise_signal"] = _raising("raise_signal", signal.raise_signal, lambda *_: True, here)
+    places.append((signal, "raise_signal"))
+    originals = [getattr(module, name) for module, name in places]
+    for module, name in places:
+        setattr(module, name, replaced[name])
+    try:
         yield
+    finally:
+        for (module, name), original in zip(places, originals, strict=True):
+            setattr(module, name, original)
 
 
 def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], here: int) -> Callable[..., Any]:
