@@ -396,7 +396,7 @@ def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str)
     for urn, key in keys.items():
         part: Any = spec
         for step in key:
-            part = part[step] if isinstance(part, dict) else getattr(part, step)
+            part = part[step] if isinstance(part, dict) else getattr(part, str(step))
         assert part is not None, urn
     # Nothing asks for these: other parts need them.
     needed = ("EfaPlugin", "FileSystemDriver", "LeaderWorkerSetController", "InferencePlatform", "Stack", "providers")
