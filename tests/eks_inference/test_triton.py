@@ -663,7 +663,7 @@ def test_a_key_of_a_newer_release_says_which_engine_has_it() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "holds"),
     [
-        ("revision", None, True),  # str | None in vLLM 0.27.1; seed is an int
+        ("code-revision", None, True),  # str | None in vLLM 0.27.1; seed is an int
         ("seed", None, False),
         ("seed", "7", False),
         ("seed", False, False),
