@@ -29,6 +29,7 @@ from eks_inference.network.spec import NetworkSpec
 from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
+from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.reservations import Allocatable, allocatable
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
@@ -253,6 +254,33 @@ def test_something_is_left_of_every_node_and_something_is_kept_back(instance: An
     room = allocatable(instance)
     assert 0 < room.cpu_millis < instance.vcpus * 1000
     assert 0 < room.memory_mib < instance.memory_mib
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"podPidsLimit": -1, "evictionMaxPodGracePeriod": -1, "registryPullQPS": 0, "registryBurst": 0}, ""),
+        ({"evictionHard": {"nodefs.available": "100%"}, "shutdownGracePeriod": "0", "maxParallelImagePulls": 1}, ""),
+        ({"evictionSoft": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1.5h30s"}}, ""),
+        ({"podPidsLimit": 0}, "at least 100, or -1 for no limit"),
+        ({"podPidsLimit": -2}, "podPidsLimit"),
+        ({"registryBurst": 0}, "lets no image be pulled"),
+        ({"evictionHard": {"memory.available": "101%"}}, "memory.available"),
+        ({"evictionMaxPodGracePeriod": -2}, "evictionMaxPodGracePeriod"),
+    ],
+)
+def test_settings_of_the_kubelet_are_those_that_it_takes(settings: dict[str, Any], complaint: str):
+    if complaint:
+        with pytest.raises(SpecError, match=complaint):
+            KubeletSpec.model_validate(settings)
+    else:
+        assert KubeletSpec.model_validate(settings).settings() == settings
+
+
+def test_a_threshold_of_the_whole_memory_reserves_nothing():
+    small = instance_type("inf2.xlarge")
+    off, zero = (allocatable(small, {"evictionHard": {"memory.available": share}}) for share in ("100%", "0"))
+    assert off == zero
 
 
 def test_settings_of_the_kubelet_replace_what_is_reserved_one_by_one():

@@ -284,6 +284,7 @@ def test_idle_workers_outlive_a_lull() -> None:
         ({"image": "registry.example/vllm"}, "give a tag other than latest, or a digest"),
         ({"image": "registry.example:5000/vllm"}, "give a tag other than latest, or a digest"),
         ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
+        ({"image": "docker.io/vllm/vllm-openai:nightly"}, "may change under a running server"),
         ({"image": "registry.example/vllm@sha256:abc"}, "has no sha256 digest"),
         ({"head": {"image": "registry.example/vllm:latest"}}, "may change under a running server"),
         ({"worker": {"instance_type": "g5.xlarge"}}, r"g5\.xlarge has no Neuron devices"),

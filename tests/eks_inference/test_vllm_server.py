@@ -418,6 +418,38 @@ def cache_place(spec: VllmServerSpec) -> str:
     return plan.environment(spec, NEURON.instance_type)["NEURON_COMPILE_CACHE_URL"]
 
 
+def test_flags_are_read_as_vllm_reads_them() -> None:
+    spec = spec_of(
+        extra_args={
+            "max_num_batched_tokens": 8192,
+            "kv-transfer-config.kv_connector": "NixlConnector",
+            "kv_transfer-config.kv_connector_extra_config.port": 1,
+            "served-model-name": ["a", "b"],
+        }
+    )
+    assert spec.extra_args == {
+        "max-num-batched-tokens": 8192,
+        "kv-transfer-config": {"kv_connector": "NixlConnector", "kv_connector_extra_config": {"port": 1}},
+        "served-model-name": ["a", "b"],
+    }
+    assert spec.engine_flags[-3:] == ["--served-model-name", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"max-num-seqs": 1, "max_num_seqs": 2},
+        {"kv-transfer-config": {"kv_role": "kv_both"}, "kv-transfer-config.kv_role": "kv_both"},
+        {"kv-transfer-config.kv_role": "kv_both", "kv-transfer-config": {}},
+        {"a.b": 1, "a.b.c": 2},
+        {"a.b": 1, "a.b.": 2},
+    ],
+)
+def test_a_flag_given_twice_is_refused(twice: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="given twice"):
+        spec_of(extra_args=twice)
+
+
 @given(st.sampled_from(["max_num_seqs", "max_model_len", "tensor_parallel", "image", "engine", "extra_args", "model"]))
 def test_what_the_compiler_sees_decides_the_folder(key: str) -> None:
     changed = {
