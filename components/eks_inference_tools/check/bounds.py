@@ -10,6 +10,9 @@ from stackgraph.graph.values import text
 
 Path = tuple[str | int, ...]
 
+# Inside a longer text: "<net-vpc.id>-logs".
+_PLACEHOLDER = re.compile(r"<[^<>\s]+\.[^<>\s]+>|<unknown>|\[secret\]")
+
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -24,10 +27,10 @@ def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[t
     """Everything in a value that its schema does not take: where, what was given, what is allowed.
 
     Knows ``type``, ``enum``, ``pattern``, ``minLength``, ``maxLength``, ``minimum``, ``maximum``, ``minItems``, ``maxItems``,
-    ``properties``, ``required``, ``additionalProperties``, ``propertyNames`` and ``items``, as JSON Schema defines them. What is
-    below a placeholder, or absent from the schema, is not judged.
+    ``properties``, ``required``, ``additionalProperties``, ``propertyNames`` and ``items``, as JSON Schema defines them.
+    ``description`` says a pattern in words. What is below a placeholder, or absent from the schema, is not judged.
     """
-    if is_token(value) or value is None:
+    if not schema or value is None or is_token(value):
         return
     kind = schema.get("type")
     if kind and (not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "boolean")):
@@ -39,7 +42,7 @@ def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[t
             yield path, value, ", ".join(allowed)
     elif isinstance(value, Mapping):
         yield from _of_mapping(value, schema, path)
-    else:
+    elif isinstance(value, list | tuple):
         yield from _counted(len(value), schema, "Items", "items", path)
         for index, item in enumerate(value):
             yield from faults(item, schema.get("items", {}), (*path, index))
@@ -59,14 +62,18 @@ def _of_mapping(value: Mapping[Any, Any], schema: Mapping[str, Any], path: Path)
 
 def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Each bound of a text or number in words, and whether the value keeps it."""
+    if isinstance(value, str):
+        known = _PLACEHOLDER.sub("", value)
+        yield f"at most {schema.get('maxLength')} characters", len(known) <= schema.get("maxLength", len(known))
+        if known != value:
+            return
+        yield f"at least {schema.get('minLength')} characters", len(value) >= schema.get("minLength", 0)
+        if "pattern" in schema:
+            words = schema.get("description") or f"the form {schema['pattern']}"
+            yield words, _pattern(schema["pattern"]).search(value) is not None
     if "enum" in schema:
         yield f"one of {', '.join(map(text, schema['enum']))}", value in schema["enum"]
-    if isinstance(value, str):
-        yield f"at least {schema.get('minLength')} characters", len(value) >= schema.get("minLength", 0)
-        yield f"at most {schema.get('maxLength')} characters", len(value) <= schema.get("maxLength", len(value))
-        if "pattern" in schema:
-            yield f"the form {schema['pattern']}", _pattern(schema["pattern"]).search(value) is not None
-    else:
+    if not isinstance(value, str):
         yield f"at least {schema.get('minimum')}", value >= schema.get("minimum", value)
         yield f"at most {schema.get('maximum')}", value <= schema.get("maximum", value)
 
@@ -78,6 +85,11 @@ def _counted(count: int, schema: Mapping[str, Any], suffix: str, what: str, path
         yield path, f"{count} {what}", f"{' and '.join(bounds)} {what}"
 
 
+# Parts of a pattern: an escaped character, a class of characters, the end of the text.
+_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
+
+
 @cache
 def _pattern(form: str) -> re.Pattern[str]:
-    return re.compile(form)
+    """A pattern as JSON Schema means it: ``\\w`` and the like are ASCII, and no line break follows the end of the text."""
+    return re.compile(_PART.sub(lambda part: r"\Z" if part[0] == "$" else part[0], form), re.ASCII)
