@@ -11,9 +11,8 @@ from pulumi import _types
 from pydantic import BaseModel, Field
 
 import covering
-from conftest import ROOT
 from covering import Example
-from eks_inference.kubernetes.secrets import CONFIG_SECRETS
+from covering_graphs import covering_graphs, recorded
 from eks_inference.spec import KmsKeyArn, Spec
 from eks_inference.stack import reading
 from eks_inference.stack.check import check_spec
@@ -22,8 +21,6 @@ from eks_inference_tools.check.registry import check_graph
 from schema_walk import SET, Schema
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.lazy_sdk import lazy_sdks
-from stackgraph.recorder.project import find_project
-from stackgraph.recorder.recording import record
 from stackgraph.recorder.symbols import resource_class
 from stackgraph.views.manifests import render_manifests
 from stackgraph.views.tree import render_tree
@@ -39,18 +36,8 @@ SAMPLE = 4
 
 
 @pytest.fixture(scope="module")
-def graphs() -> dict[str, Graph]:
-    """The graph of every stack of the set. With odd ones every secret is configured."""
-    examples = covering.covering_set()
-    with lazy_sdks():
-        return {one.name: recorded(one, secrets=bool(place % 2)) for place, one in enumerate(examples)}
-
-
-def recorded(example: Example, *, secrets: bool) -> Graph:
-    project = find_project(ROOT)
-    keys = [f"{project.name}:{key}" for key in (CONFIG_SECRETS if secrets else ["huggingFaceToken"])]
-    config = {"aws:region": example.region, "eks-inference:stack": json.dumps(example.stack), **dict.fromkeys(keys, "secret")}
-    return record(project.main, project=project.name, stack=example.name, config=config, secret_keys=keys, root=project.root)
+def graphs() -> Mapping[str, Graph]:
+    return covering_graphs()
 
 
 # -- the set covers --------------------------------------------------------------------------------------------------------------

@@ -76,4 +76,5 @@ def test_a_line_break_after_the_end_is_not_part_of_a_text(form: str, value: str)
 
 
 def test_words_for_a_pattern():
-    assert [words for *_, words in faults("B", {"pattern": "^[a-z]+$", "description": "lower-case letters"})] == ["lower-case letters"]
+    lower = {"pattern": "^[a-z]+$", "description": "lower-case letters"}
+    assert [words for *_, words in faults("B", lower)] == ["lower-case letters"]
