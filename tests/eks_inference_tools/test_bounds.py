@@ -69,7 +69,7 @@ def test_what_is_taken(value: Any):
         ({"name": "ab", "step": "5"}, ("step",), "the form ^[0-9]+%$"),
         ({"name": "ab", "ports": [{"port": 1.5}]}, ("ports", 0, "port"), "a value of type integer"),
         ({"name": "ab", "ports": [{"prot": 1}]}, ("ports", 0, "prot"), "a known field, such as port"),
-        ({"name": "ab", "ports": [{"xyz": None}]}, ("ports", 0, "xyz"), "a known field"),
+        ({"name": "ab", "ports": [{"xyz": 1, "abc": None}]}, ("ports", 0, "xyz"), "a known field"),
         ({"name": "ab", "ports": [{"port": 1}, {"port": 1}]}, ("ports", 1), "one item with this port and protocol"),
         ({"name": "ab", "labels": {"a": "x", "b": "x"}}, ("labels",), "at most 1 keys"),
     ],

@@ -79,7 +79,7 @@ def _of_mapping(value: Mapping[Any, Any], schema: Mapping[str, Any], path: Path)
     yield from _counted(len(value), schema, "Properties", "keys", path)
     others = schema.get("additionalProperties")
     for key, item in value.items():
-        if key not in known and others is False:
+        if key not in known and others is False and item is not None:
             nearest = get_close_matches(str(key), known, n=1)
             yield (*path, str(key)), item, f"a known field{f', such as {nearest[0]}' if nearest else ''}"
             continue
@@ -100,7 +100,7 @@ def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]
             words = schema.get("description") or f"the form {schema['pattern']}"
             yield words, _pattern(schema["pattern"]).search(value) is not None
     if "enum" in schema:
-        yield f"one of {', '.join(map(text, schema['enum']))}", value in schema["enum"]
+        yield f"one of {', '.join(text(one) for one in schema['enum'] if one != '')}", value in schema["enum"]
     if not isinstance(value, str):
         yield f"at least {schema.get('minimum')}", value >= schema.get("minimum", value)
         yield f"at most {schema.get('maximum')}", value <= schema.get("maximum", value)

@@ -19,6 +19,7 @@ _MODULES = (
     "eks_inference_tools.check.cluster_rules",
     "eks_inference_tools.check.door_rules",
     "eks_inference_tools.check.efa_rules",
+    "eks_inference_tools.check.kubernetes_bounds_rules",
     "eks_inference_tools.check.limit_rules",
     "eks_inference_tools.check.neuron_rules",
     "eks_inference_tools.check.node_group_rules",
