@@ -737,11 +737,10 @@ def test_tags_that_reach_resources_through_others_count():
     assert found(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "gpu", {"spec": {"tags": {"aws:x": "y"}}})), "AWS012")
 
 
-def test_names_and_labels_that_are_no_names():
+def test_names_that_are_no_names():
     assert found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "Weights"})), "AWS013")
     assert not found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "<a.b>"})), "AWS013")
     assert not found(graph(resource("aws:iam/role:Role", "r" * 70, {"namePrefix": "x"})), "AWS013")
-    assert "label app of Deployment" in messages(graph(kubernetes("apps/v1:Deployment", "x", labels={"app": "l" * 64})), "K8S016")
     assert found(graph(kubernetes("core/v1:Service", "1x")), "K8S016")
     assert not found(graph(kubernetes("rbac.authorization.k8s.io/v1:ClusterRole", "system:x")), "K8S016")
 
