@@ -215,7 +215,9 @@ def _bare(schema: Schema) -> dict[str, Any]:
 
 
 def _or_empty(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of a field that may be left out: to Kubernetes, an empty text is none."""
+    """Of a text that may be left out: to Kubernetes, an empty one is none."""
+    if schema.get("type") != "string":
+        return schema
     if "enum" in schema:
         return schema | {"enum": [*schema["enum"], *({""} - {*schema["enum"]})]}
     return schema | {"pattern": f"^$|{schema['pattern']}"} if "pattern" in schema else schema
