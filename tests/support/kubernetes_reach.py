@@ -1,7 +1,7 @@
 """What of the recorded Kubernetes objects a user can reach, and what bounds it: the rows of ``docs/bounds-kubernetes.md``.
 
-A user can reach a property whose value differs between two recorded objects of a kind. Pods are one section whatever makes them, and so
-is the metadata of all objects.
+A user can reach a property whose value differs between two recorded objects of a kind. Pods are one section whatever makes them,
+and so is the metadata of all objects.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

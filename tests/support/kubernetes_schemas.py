@@ -1,10 +1,10 @@
 """Derives what the API server takes of the objects in recorded graphs: ``check/kubernetes_bounds.json``.
 
-Sources are the OpenAPI documents of the pinned API server, the custom resource definitions of the pinned charts, our schemas of KubeRay
-and LeaderWorkerSet, and ``kubernetes_bounds.toml``: what the API server refuses beyond its own schemas.
+Sources are the OpenAPI documents of the pinned API server, the custom resource definitions of the pinned charts, our schemas of
+KubeRay and LeaderWorkerSet, and ``kubernetes_bounds.toml``: what the API server refuses beyond its own schemas.
 
-A schema is whole where a recorded object sets the mapping that it describes, and empty elsewhere: other programs set these fields,
-and no graph of ours shows that a bound would be right there.
+A schema is whole where a recorded object sets the mapping that it describes, and empty elsewhere: other programs set these
+fields, and no graph of ours shows that a bound would be right there.
 """
 
 import json
@@ -21,7 +21,6 @@ from eks_inference_tools.simulate.control_plane.api import Api
 from eks_inference_tools.simulate.control_plane.toolchain import definition_sources
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
-from stackgraph.graph.tokens import is_token
 from stackgraph.views.manifests import manifest
 
 Schema = Mapping[str, Any]
@@ -49,7 +48,7 @@ _KEPT = frozenset(
 )
 
 
-def bounds(graphs: Iterable[Graph], kubernetes: Mapping[str, Schema], definitions: Iterable[Schema]) -> dict[str, Any]:
+def derived(graphs: Iterable[Graph], kubernetes: Mapping[str, Schema], definitions: Iterable[Schema]) -> dict[str, Any]:
     """The contents of ``kubernetes_bounds.json``.
 
     ``kubernetes`` are the API server's own schemas by full name (``schemas_of``), ``definitions`` the projects' CRDs.
@@ -134,7 +133,7 @@ class _Derivation:
         kinds = {place: self._kind(place) for place in sorted(self._used)}
         named = (name for name in self._seen if isinstance(name, str) and self._types[name].get("properties"))
         types = {_short(name): self._whole(self._types[name], name=_short(name)) for name in named}
-        return {"kinds": kinds, "types": {name: schema for name, schema in sorted(types.items())}}
+        return {"kinds": kinds, "types": dict(sorted(types.items()))}
 
     def _kind(self, place: str) -> dict[str, Any]:
         schema, source = self._kinds[place]
@@ -174,7 +173,9 @@ class _Derivation:
         needed = {key for key in schema.get("required", ()) if properties[key].get("default") in (None, {}, "", 0)}
         needed = (needed | {*_BY_HAND["required"].get(name, ())}) - {*_BY_HAND["optional"].get(name, ())}
         found["properties"] = {
-            key: self._kept(properties[key], f"{path}.{key}".strip("."), forms.get(key), optional=bool(name) and key not in needed)
+            key: self._kept(
+                properties[key], f"{path}.{key}".strip("."), forms.get(key), optional=bool(name) and key not in needed
+            )
             for key in sorted(properties)
         }
         if needed:

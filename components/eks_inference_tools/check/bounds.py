@@ -29,8 +29,8 @@ def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[t
 
     Knows ``type``, ``enum``, ``pattern``, ``minLength``, ``maxLength``, ``minimum``, ``maximum``, ``minItems``, ``maxItems``,
     ``properties``, ``required``, ``additionalProperties``, ``propertyNames`` and ``items``, as JSON Schema defines them, and
-    ``x-kubernetes-list-map-keys``, which no two items share. ``description`` says a pattern in words. What is below a placeholder,
-    or absent from the schema, is not judged.
+    ``x-kubernetes-list-map-keys``, which no two items share. ``description`` says a pattern in words. What is below a
+    placeholder, or absent from the schema, is not judged.
     """
     if not schema or value is None or is_token(value):
         return

@@ -12,8 +12,8 @@ from eks_inference_tools.check.bounds import faults
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.objects import title_of
 from stackgraph.graph.describe import is_kubernetes_object
+from stackgraph.graph.tokens import redacted
 from stackgraph.graph.values import text
-from stackgraph.views.manifests import manifest
 
 _LONGEST = 60
 
@@ -46,9 +46,8 @@ def objects_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
         # A patch names a few fields of an object that exists.
         if not is_kubernetes_object(resource) or resource.type.endswith("Patch"):
             continue
-        item = manifest(resource)
-        kind = bounds().get(f"{text(item['apiVersion'])}/{text(item['kind'])}")
-        found = list(faults(item, kind["schema"])) if kind else []
+        kind = bounds().get(resource.type.removeprefix("kubernetes:").removeprefix("core/").replace(":", "/"))
+        found = list(faults(redacted(resource.type, resource.inputs), kind["schema"])) if kind else []
         for path, given, allowed in found:
             yield Judgement(
                 holds=False,
@@ -64,5 +63,7 @@ def objects_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
 
 
 def _short(given: Any) -> str:
-    shown = "nothing" if given is None else text(given) if isinstance(given, str | int | float) else json.dumps(given, default=str)
+    if given is None:
+        return "nothing"
+    shown = text(given) if isinstance(given, str | int | float) else json.dumps(given, default=str)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
