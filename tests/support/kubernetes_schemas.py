@@ -164,18 +164,18 @@ class _Derivation:
         return found
 
     def _whole(self, schema: Schema, path: str = "", name: str = "") -> dict[str, Any]:
-        """A schema of a mapping with all of its fields. ``name`` is that of a type of Kubernetes itself."""
+        """A schema of a mapping with all of its fields. ``name`` is that of the type."""
+        built_in = "." in name
         found = self._bounded(schema, path)
         properties, forms = schema["properties"], _BY_HAND["types"].get(name, {})
         if unknown := forms.keys() - properties:
             raise AssertionError(f"kubernetes_bounds.toml: {name} has no {', '.join(sorted(unknown))}")
-        # What has a default is filled in. Kubernetes gives an empty one to everything that Go always serializes.
-        needed = {key for key in schema.get("required", ()) if properties[key].get("default") in (None, {}, "", 0)}
+        # What has a default is filled in. Kubernetes gives an empty one to all of its own that Go always serializes.
+        absent = (None, {}, "", 0) if built_in else (None,)
+        needed = {key for key in schema.get("required", ()) if properties[key].get("default") in absent}
         needed = (needed | {*_BY_HAND["required"].get(name, ())}) - {*_BY_HAND["optional"].get(name, ())}
         found["properties"] = {
-            key: self._kept(
-                properties[key], f"{path}.{key}".strip("."), forms.get(key), optional=bool(name) and key not in needed
-            )
+            key: self._kept(properties[key], f"{path}.{key}".strip("."), forms.get(key), optional=built_in and key not in needed)
             for key in sorted(properties)
         }
         if needed:
