@@ -146,7 +146,7 @@ class InferencePlatform(Component):
         filled = {pool: pool_spec for pool, pool_spec in spec.pools.items() if isinstance(pool_spec, KarpenterPoolSpec)}
         if filled:
             with faults_under("karpenter"):
-                karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, **self._on_core)
+                karpenter = Karpenter(f"{name}-karpenter", spec.karpenter, network=self.network, **self._on_core)
             for pool, pool_spec in filled.items():
                 with faults_under("pools", pool):
                     self.pools[pool] = KarpenterPool(

@@ -152,6 +152,21 @@ def test_a_parameter_cannot_name_the_image():
     assert "ami" in refusal_of(lambda: pool_spec(ami={"kind": "ssm_parameter", "name": "/golden/neuron"}))
 
 
+def test_without_internet_karpenter_asks_neither_iam_nor_the_price_list():
+    def build() -> None:
+        around = Surroundings()
+        network = replace(around.network, isolated=True)
+        karpenter = Karpenter("karpenter", KarpenterSpec(), cluster=around.cluster, placement=around.core, network=network)
+        around.pool("inf2", pool_spec(), karpenter)
+
+    graph = record(build, project="p", stack="s", config={"aws:region": "us-west-2"})
+    assert the(graph, "InstanceProfile").inputs["role"] == "<karpenter-node-role.name>"
+    node_class = the(graph, "EC2NodeClass").inputs["spec"]
+    assert node_class["instanceProfile"] == "<karpenter-node-profile.name>"
+    assert "role" not in node_class, "Karpenter would make an instance profile itself"
+    assert graph.named("karpenter-release").inputs["values"]["settings"]["isolatedVPC"] is True
+
+
 # -- the controller's permissions ------------------------------------------------------------------------------------------------
 
 

@@ -207,10 +207,6 @@ def test_the_users_values_are_merged_over_what_the_stack_does_not_rely_on() -> N
 # -- mirrors --------------------------------------------------------------------------------------------------------------------
 
 
-def test_without_mirrors_the_charts_own_images_stand() -> None:
-    assert "image" not in values()["prometheus"]["prometheusSpec"]
-
-
 def test_each_image_goes_to_the_mirror_of_its_registry() -> None:
     mirrors = {"quay.io": "reg.example/quay", "docker.io": "hub.example", "registry.k8s.io": "reg.example/k8s"}
     chart = values(mirrors=mirrors)
@@ -223,7 +219,8 @@ def test_each_image_goes_to_the_mirror_of_its_registry() -> None:
         "registry": "reg.example",
         "repository": "k8s/kube-state-metrics/kube-state-metrics",
     }
-    assert "image" not in chart["prometheusOperator"]["admissionWebhooks"]["patch"], "ghcr.io has no mirror here"
+    unmirrored = chart["prometheusOperator"]["admissionWebhooks"]["patch"]["image"]
+    assert unmirrored == {"registry": "ghcr.io", "repository": "jkroepke/kube-webhook-certgen"}
     assert chart["prometheusOperator"]["prometheusConfigReloader"]["resources"], "what stood beside the image stays"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eks_inference.catalog import tables
 
-VERSIONS: tuple[str, ...] = tuple(tables.table("versions.toml")["kubernetes"]["supported"])
+VERSIONS: tuple[str, ...] = tuple(tables.rows(tables.table("versions.toml")["kubernetes"]))
 
 
 def _forget() -> None:

@@ -5,6 +5,7 @@ one reference; other rows have a pin for each minor version (``"1.35"``).
 """
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from eks_inference.catalog.tables import find, rows, table, version_numbers
@@ -26,6 +27,19 @@ class Chart:
         if not reference.startswith("oci://"):
             return self.name, reference
         return (reference if self.reference.startswith("oci://") else f"{reference.rstrip('/')}/{self.name}"), None
+
+
+@dataclass(frozen=True)
+class Support:
+    """The last days of standard and of extended support for a Kubernetes version in EKS."""
+
+    standard: date
+    extended: date
+
+
+def support(kubernetes_version: str) -> Support:
+    """Returns when support of a Kubernetes minor version ends. Raises ``KeyError`` if the catalog does not have the version."""
+    return Support(**_row("kubernetes", kubernetes_version))
 
 
 def chart(name: str) -> Chart:

@@ -49,6 +49,7 @@ class Vpc(Component):
         self._prefix = name
         self._tags = settings.tags
         self.cidr = spec.cidr
+        self.isolated = spec.nat == "none"
         plans = plan_subnets(spec.cidr, zone_ids, public=spec.public_subnets)
 
         vpc = aws.ec2.Vpc(

@@ -27,6 +27,11 @@ class Network(Protocol):
     @property
     def public_subnets(self) -> Sequence[Subnet]: ...
     @property
+    def isolated(self) -> bool:
+        """Whether the private subnets have no route to the internet, so that nodes reach only endpoints of the VPC."""
+        ...
+
+    @property
     def ready(self) -> Sequence[pulumi.Resource]:
         """Resources that must exist before a node can reach the internet, and must outlive it: routes and their associations."""
         ...
@@ -34,9 +39,13 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class ExistingVpc(Handle):
-    """An existing VPC. Its private subnets need a route out (NAT or endpoints); ``public_subnets`` may be empty."""
+    """An existing VPC. Its private subnets need a route out: to the internet, or ``isolated``, only to endpoints and mirrors.
+
+    ``public_subnets`` may be empty.
+    """
 
     vpc_id: pulumi.Input[str]
     private_subnets: Sequence[Subnet]
     public_subnets: Sequence[Subnet] = ()
+    isolated: bool = False
     ready: Sequence[pulumi.Resource] = ()

@@ -8,7 +8,21 @@ from eks_inference.aws.logs import RetentionDays
 from eks_inference.network.plan import LARGEST_VPC, MIN_ZONES, SMALLEST_VPC, vpc_range
 from eks_inference.spec import Spec, ZoneId, distinct
 
-Endpoint = Literal["ec2", "ecr", "eks", "eks-auth", "elasticloadbalancing", "logs", "monitoring", "s3", "sqs", "ssm", "sts"]
+Endpoint = Literal[
+    "ec2",
+    "ecr",
+    "eks",
+    "eks-auth",
+    "elasticfilesystem",
+    "elasticloadbalancing",
+    "fsx",
+    "logs",
+    "monitoring",
+    "s3",
+    "sqs",
+    "ssm",
+    "sts",
+]
 """A service with an endpoint in the VPC. ``s3`` is a gateway endpoint, free of charge; the others are interface endpoints, billed
 per zone and hour. ``ecr`` stands for two services (``ecr.api``, ``ecr.dkr``)."""
 

@@ -136,7 +136,7 @@ def chart_values(
         },
     }
     for path, image in _IMAGES.items():
-        values = merge.merged(values, _mirrored(path, image, settings))
+        values = merge.merged(values, _image(path, image, settings))
     return merge.beside(values, spec.values)
 
 
@@ -183,12 +183,9 @@ def _resources(cpu: str, memory: str, memory_limit: str) -> dict[str, Any]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory_limit}}
 
 
-def _mirrored(path: tuple[str, ...], image: str, settings: StackSettings) -> dict[str, Any]:
-    """Returns the image's values if it has a mirror, else {}. The chart's ``global.imageRegistry`` would apply to all images."""
-    mirror = settings.image(image)
-    if mirror == image:
-        return {}
-    registry, _, repository = mirror.partition("/")
+def _image(path: tuple[str, ...], image: str, settings: StackSettings) -> dict[str, Any]:
+    """Returns the values that name an image. The chart's ``global.imageRegistry`` would apply to all images."""
+    registry, _, repository = settings.image(image).partition("/")
     values: dict[str, Any] = {"registry": registry, "repository": repository}
     for key in reversed(path):
         values = {key: values}

@@ -15,6 +15,7 @@ from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import beside
+from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.node_role import node_role
@@ -30,6 +31,11 @@ class NodeAutoscaler(Protocol):
         ...
 
     @property
+    def instance_profile(self) -> pulumi.Input[str] | None:
+        """The instance profile of the nodes. None: Karpenter makes one from the role, for which it must reach IAM."""
+        ...
+
+    @property
     def ready(self) -> Sequence[pulumi.Resource]: ...
 
 
@@ -38,6 +44,7 @@ class ExistingKarpenter(Handle):
     """An existing Karpenter controller of version 1."""
 
     node_role_name: pulumi.Input[str]
+    instance_profile: pulumi.Input[str] | None = None
     ready: Sequence[pulumi.Resource] = ()
 
 
@@ -47,6 +54,9 @@ class Karpenter(Component):
     ``placement`` must be on a pool that Karpenter does not manage. There are two charts, one for the custom resource definitions
     and one for the controller, so that during teardown a definition outlives its objects. The controller outlives NodePools and
     EC2NodeClasses, because it handles their finalizers; access entry, queue and roles outlive the controller.
+
+    In a ``network`` without internet, nodes get an instance profile of the stack, and the controller looks up no prices: IAM and
+    the price list have no endpoints in a VPC (Karpenter 1.14, Getting started, "Private Clusters").
 
     Raises ``SpecError`` when the pool has fewer nodes than the controller has replicas: no two replicas share a node, and the
     release would wait for the second one until it times out.
@@ -59,6 +69,7 @@ class Karpenter(Component):
         *,
         cluster: Cluster,
         placement: Placement,
+        network: Network | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         if placement.max_nodes is not None and placement.max_nodes < spec.replicas:
@@ -75,6 +86,17 @@ class Karpenter(Component):
             settings=settings,
             s3_read_buckets=spec.s3_read_buckets,
             parent=self,
+        )
+        isolated = network is not None and network.isolated
+        profile = (
+            aws.iam.InstanceProfile(
+                f"{name}-node-profile",
+                role=role.name,
+                tags={**settings.tags, "Name": f"{name}-node-profile"},
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            if isolated
+            else None
         )
         access = aws.eks.AccessEntry(
             f"{name}-node-access",
@@ -106,6 +128,7 @@ class Karpenter(Component):
                     replicas=spec.replicas,
                     placement=placement,
                     settings=settings,
+                    isolated=isolated,
                 ),
                 spec.values,
             ),
@@ -121,6 +144,7 @@ class Karpenter(Component):
         )
         self.node_role_name: pulumi.Output[str] = role.name
         self.node_role_arn: pulumi.Output[str] = role.arn
+        self.instance_profile: pulumi.Output[str] | None = profile and profile.name
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"nodeRoleName": role.name, "nodeRoleArn": role.arn, "queueName": self.queue_name})
 

@@ -220,13 +220,13 @@ def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> iam.Document:
 
 
 def chart_values(
-    *, cluster: str, queue_name: str, replicas: int, placement: Placement, settings: StackSettings
+    *, cluster: str, queue_name: str, replicas: int, placement: Placement, settings: StackSettings, isolated: bool
 ) -> dict[str, Any]:
     """Returns our values of the karpenter chart; the user's values are merged over them."""
     return {
         "replicas": replicas,
         "serviceAccount": {"name": SERVICE_ACCOUNT},
-        "settings": {"clusterName": cluster, "interruptionQueue": queue_name},
+        "settings": {"clusterName": cluster, "interruptionQueue": queue_name, **({"isolatedVPC": True} if isolated else {})},
         "nodeSelector": {"kubernetes.io/os": "linux", **placement.node_selector},
         # The list replaces the chart's own, so its default toleration is repeated.
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}, *placement.tolerations()],
@@ -246,11 +246,11 @@ def node_class(
     settings: StackSettings,
     name_tag: str,
     kubernetes_version: str,
-    role: Any,
+    identity: Mapping[str, Any],
     subnet_ids: Sequence[Any],
     security_group_id: Any,
 ) -> dict[str, Any]:
-    """Returns the ``spec`` of the EC2NodeClass (``karpenter.k8s.aws/v1``). ``role`` and the ids may be Outputs."""
+    """Returns the ``spec`` of the EC2NodeClass (``karpenter.k8s.aws/v1``). ``identity`` and the ids may be Outputs."""
     if isinstance(spec.ami, ReleaseAmi):
         image = {"alias": plan.karpenter_ami_alias(plan.release_version(spec.ami, spec.instances()[0], kubernetes_version))}
     else:
@@ -265,7 +265,7 @@ def node_class(
     return {
         "amiFamily": "AL2023",
         "amiSelectorTerms": [image],
-        "role": role,
+        **identity,
         "subnetSelectorTerms": [{"id": subnet_id} for subnet_id in subnet_ids],
         "securityGroupSelectorTerms": [{"id": security_group_id}],
         "blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": volume}],

@@ -45,6 +45,7 @@ class KarpenterPool(Component):
         self._kubernetes_version = cluster.version
         network_zones = [subnet.zone_id for subnet in network.private_subnets]
         self.zone_ids = plan.pool_zones(spec, network_zones, cluster.settings.region)
+        profile = karpenter.instance_profile
         drained = pulumi.CustomTimeouts(delete="30m")
         node_class = k8s.apiextensions.CustomResource(
             f"{name}-class",
@@ -56,7 +57,7 @@ class KarpenterPool(Component):
                 settings=cluster.settings,
                 name_tag=f"{cluster.name}-{self.pool}",
                 kubernetes_version=cluster.version,
-                role=karpenter.node_role_name,
+                identity={"instanceProfile": profile} if profile is not None else {"role": karpenter.node_role_name},
                 subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
                 security_group_id=cluster.security_group_id,
             ),

@@ -19,13 +19,15 @@ _MODULES = (
     "eks_inference_tools.check.cluster_rules",
     "eks_inference_tools.check.door_rules",
     "eks_inference_tools.check.efa_rules",
-    "eks_inference_tools.check.kubernetes_bounds_rules",
+    "eks_inference_tools.check.isolated_rules",
+    "eks_inference_tools.check.kubernetes_value_rules",
     "eks_inference_tools.check.limit_rules",
     "eks_inference_tools.check.neuron_rules",
     "eks_inference_tools.check.node_group_rules",
     "eks_inference_tools.check.placement_rules",
     "eks_inference_tools.check.pod_rules",
     "eks_inference_tools.check.secret_rules",
+    "eks_inference_tools.check.support_rules",
 )
 
 

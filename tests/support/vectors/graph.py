@@ -262,6 +262,12 @@ def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFa
     return graph(resource(type_, "made", {"tags": tags}))
 
 
+ISOLATED = (
+    resource("aws:ec2/vpc:Vpc", "net"),
+    resource("aws:ec2/vpcEndpoint:VpcEndpoint", "s3", {"serviceName": "com.amazonaws.us-west-2.s3"}),
+)
+"""A network without a route to the internet."""
+
 VECTORS = {
     "AWS012": Vector(
         lambda: tagged({"team": "search", "Name": "a b_c.d:e/f=g+h@i-j"}),
@@ -388,6 +394,11 @@ VECTORS = {
         ),
         "Namespace x is declared by a and b",
     ),
+    "NET006": Vector(
+        lambda: graph(*ISOLATED, server(image="registry.corp.example/vllm:1")),
+        lambda: graph(*ISOLATED, server(image="vllm/vllm:1")),
+        "docker.io is on the internet, and the nodes have no way there",
+    ),
     "K8S017": Vector(
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "true"}])),
         lambda: graph(server(env=[{"name": "WEBUI_AUTH", "value": "False"}])),
@@ -446,6 +457,11 @@ VECTORS = {
         lambda: graph(resource(BUCKET, "weights"), public_access_block()),
         lambda: graph(resource(BUCKET, "weights"), public_access_block(blockPublicPolicy=False)),
         "bucket weights can be open to the public: blockPublicPolicy off",
+    ),
+    "EKS004": Vector(
+        lambda: graph(cluster()),
+        lambda: graph(resource("aws:eks/cluster:Cluster", "cluster", {"version": "1.33"})),
+        "standard support of Kubernetes 1.33 ended on 2026-07-29",
     ),
     "AWS004": Vector(
         lambda: graph(cluster(), node_group()),

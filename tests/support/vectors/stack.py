@@ -58,7 +58,26 @@ def crowded(most: int) -> StackFacts:
     )
 
 
+def isolated(*endpoints: str, **sections: Any) -> StackFacts:
+    """Returns a stack without internet, with Karpenter and a server of a model in S3."""
+    reached = ["ec2", "ecr", "eks-auth", "s3", *endpoints]
+    model = {"kind": "s3", "uri": "s3://models/opt", "id": "opt"}
+    server = {"kind": "vllm", "model": model, "engine": "cuda-vllm-0.30", "pool": "gpu", **sections}
+    sizes = {"tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048}
+    pools = {"core": CORE, "gpu": {"kind": "karpenter", "instance_types": ["g4dn.xlarge"]}}
+    network = {"nat": "none", "public_subnets": False, "endpoints": reached}
+    return spec(network=network, pools=pools, servers={"opt": {**server, **sizes}})
+
+
 VECTORS = {
+    "NET004": Vector(
+        lambda: isolated("eks", "sqs", "ssm"), lambda: isolated("eks", "ssm"), "Karpenter would wait in vain for an answer of sqs"
+    ),
+    "NET005": Vector(
+        isolated,
+        lambda: isolated(model={"id": "facebook/opt-350m"}),
+        "facebook/opt-350m is on the Hub, which nothing in the network reaches",
+    ),
     "POO006": Vector(lambda: crowded(58), lambda: crowded(59), "m5.xlarge has addresses for 58 pods"),
     "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),

@@ -1,0 +1,87 @@
+"""Rules about a stack whose network has no route to the internet (``network.nat: none``). Ids NET…"""
+
+from collections.abc import Iterator, Mapping
+
+from eks_inference.images.spec import InClusterImage
+from eks_inference.network.spec import Endpoint
+from eks_inference.pools.ami_spec import ReleaseAmi
+from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.rules import Judgement, Path, rule
+from eks_inference.serving.spec import HubModel
+from eks_inference.stack.facts import StackFacts
+from eks_inference.stack.spec import StackSpec
+
+_OF_FILE_SYSTEMS: Mapping[str, Endpoint] = {"efs": "elasticfilesystem", "fsx_lustre": "fsx"}
+
+
+@rule(
+    "NET004",
+    "A network without internet has an endpoint for each service that the stack's parts call.",
+    fix="add the endpoints to network.endpoints, or give the network a NAT gateway",
+    source="Karpenter 1.14, Getting started, Private Clusters (its list names sts too, for roles of service accounts, which are "
+    "not used here); Amazon CloudWatch and CloudWatch Logs user guides, interface VPC endpoints",
+)
+def services_have_endpoints(stack: StackFacts) -> Iterator[Judgement]:
+    if stack.spec.network.nat != "none":
+        return
+    given = stack.spec.network.endpoints
+    for part, wanted in _calls(stack.spec).items():
+        missing = [endpoint for endpoint in wanted if endpoint not in given]
+        yield Judgement(
+            holds=not missing,
+            path=("network", "endpoints"),
+            working=(f"{part} calls {', '.join(wanted)}; endpoints: {', '.join(given)}",),
+            message=f"{part} would wait in vain for an answer of {', '.join(missing)}",
+            given=", ".join(given),
+            allowed=f"also {', '.join(missing)}",
+        )
+
+
+def _calls(spec: StackSpec) -> dict[str, tuple[Endpoint, ...]]:
+    """Returns the AWS services that parts of the stack call, besides those that every node calls."""
+    calls: dict[str, tuple[Endpoint, ...]] = {}
+    filled = [pool for pool in spec.pools.values() if isinstance(pool, KarpenterPoolSpec)]
+    if filled:
+        aliases: tuple[Endpoint, ...] = ("ssm",) if any(isinstance(pool.ami, ReleaseAmi) for pool in filled) else ()
+        calls["Karpenter"] = ("eks", "sqs", *aliases)
+    if spec.observability.fluent_bit:
+        calls["Fluent Bit"] = ("logs",)
+    if spec.observability.cloudwatch:
+        calls["CloudWatch Observability"] = ("logs", "monitoring")
+    for kind in spec.file_systems:
+        calls[f"the driver of {kind}"] = (_OF_FILE_SYSTEMS[kind],)
+    return calls
+
+
+@rule(
+    "NET005",
+    "In a network without internet, models, tokenizers and packages come from within its reach.",
+    fix="take the model from S3 or a volume; set HF_ENDPOINT to a mirror of the Hub in extra_env; name an image that is built",
+    source="Hugging Face Hub documentation, HF_ENDPOINT; serving/ray_serve/assets/Dockerfile installs packages",
+)
+def downloads_are_in_reach(stack: StackFacts) -> Iterator[Judgement]:
+    if stack.spec.network.nat != "none":
+        return
+    for path, source, reached in _downloads(stack.spec):
+        yield Judgement(
+            holds=reached,
+            path=path,
+            working=(f"{'.'.join(map(str, path))}: {source}",),
+            message=f"{source}, which nothing in the network reaches",
+            given=source,
+        )
+
+
+def _downloads(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
+    """Yields what parts download from the internet: the key that says so, the source, and whether a mirror stands in for it."""
+    for name, server in spec.servers.items():
+        hub = isinstance(server.model, HubModel)
+        source = "is on the Hub" if hub else f"comes from {server.model.kind}"
+        reached = not hub or "HF_ENDPOINT" in server.extra_env
+        yield ("servers", name, "model"), f"{server.model.id} {source}", reached
+        if isinstance(server.image_reference, InClusterImage):
+            yield ("servers", name, "image"), "the build installs packages from the internet", False
+    if spec.load_test and spec.tested:
+        yield ("load_test",), "the tokenizer is on the Hub", "HF_ENDPOINT" in spec.load_test.extra_env
+    if spec.clients.triton and spec.tested_by_triton_client:
+        yield ("clients", "triton"), "the tokenizer is on the Hub", False

@@ -1,0 +1,63 @@
+"""Rule NET006 about images in a network without a route to the internet."""
+
+from collections.abc import Iterator
+
+from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.graph_facts import GraphFacts, walk
+from stackgraph.graph.document import is_read
+from stackgraph.graph.values import at, items, text
+
+# A registry that is not listed may be in reach of the VPC.
+_PUBLIC = ("docker.io", "gcr.io", "ghcr.io", "mcr.microsoft.com", "nvcr.io", "public.ecr.aws", "quay.io", "registry.k8s.io")
+
+_ROUTES_OUT = ("carrierGatewayId", "coreNetworkArn", "localGatewayId", "natGatewayId", "networkInterfaceId", "transitGatewayId")
+"""Targets of a default route of private subnets, besides peering, which is not transitive."""
+
+_ENDPOINT = "aws:ec2/vpcEndpoint:VpcEndpoint"
+
+
+@rule(
+    "NET006",
+    "In a network without internet, images come from a registry within its reach.",
+    fix="copy the images into ECR of the region or another registry in reach, and name it in mirrors",
+    source="Amazon ECR user guide, interface VPC endpoints: private repositories of the region; without a host, an image is on "
+    "docker.io (distribution/reference)",
+)
+def images_are_in_reach(facts: GraphFacts) -> Iterator[Judgement]:
+    if not _cut_off(facts):
+        return
+    regions = {
+        part[2] for one in facts.graph.of_type(_ENDPOINT) if len(part := text(one.inputs.get("serviceName")).split(".")) > 3
+    }
+    found = {image: (title, pod.urn) for pod, container, title in facts.containers if (image := container.image)}
+    for chart in facts.charts:
+        for path, value in walk(chart.values):
+            if path[-1] == "repository":
+                registry = text(at(chart.values, *path[:-1], "registry"))
+                image = f"{registry}/{text(value)}" if registry else text(value)
+                found.setdefault(image, (f"chart {chart.resource.name}: {'.'.join(path[:-1])}", chart.resource.urn))
+    for image, (title, urn) in sorted(found.items()):
+        host = image.split("/")[0] if "." in image.split("/")[0] else "docker.io"
+        where = "in another region" if ".dkr.ecr." in host else "on the internet"
+        elsewhere = ".dkr.ecr." in host and not any(f".dkr.ecr.{region}." in host for region in regions)
+        yield Judgement(
+            holds=host not in _PUBLIC and not elsewhere,
+            path=(),
+            working=(f"{title}: {image}",),
+            message=f"{title}: {host} is {where}, and the nodes have no way there",
+            given=image,
+            resource=urn,
+        )
+
+
+def _cut_off(facts: GraphFacts) -> bool:
+    """Whether the program makes a network whose nodes have no way to the internet."""
+    graph = facts.graph
+    tables = graph.of_type("aws:ec2/routeTable:RouteTable")
+    routes = [
+        *(route.inputs for route in graph.of_type("aws:ec2/route:Route")),
+        *(route for table in tables for route in items(table.inputs.get("routes"))),
+    ]
+    public = any(at(subnet.inputs, "mapPublicIpOnLaunch") for subnet in graph.of_type("aws:ec2/subnet:Subnet"))
+    made = any(not is_read(vpc) for vpc in graph.of_type("aws:ec2/vpc:Vpc"))
+    return made and not public and not any(at(route, way) for route in routes for way in _ROUTES_OUT)
