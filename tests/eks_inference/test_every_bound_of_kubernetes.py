@@ -9,9 +9,9 @@ from typing import Any
 
 from conftest import STACKS, recorded
 from covering_graphs import covering_graphs
-from eks_inference_tools.check import kubernetes_bounds_rules
+from eks_inference_tools.check import kubernetes_value_rules
 from eks_inference_tools.check.bounds import faults
-from eks_inference_tools.check.kubernetes_bounds_rules import bounds
+from eks_inference_tools.check.kubernetes_value_rules import bounds
 from eks_inference_tools.check.registry import all_rules
 from golden import assert_golden
 from kubernetes_reach import SHARED, Property, in_words, reachable
@@ -21,9 +21,9 @@ from stackgraph.graph.document import Graph
 from stackgraph.views.manifests import manifest
 
 SUPPORT = Path(__file__).parents[1] / "support"
-JUDGED = tomllib.loads((SUPPORT / "kubernetes_judged.toml").read_text("utf-8"))
+JUDGED = tomllib.loads((SUPPORT / "kubernetes_reach.toml").read_text("utf-8"))
 REASONS = JUDGED.pop("reasons")
-RAW = json.loads(Path(kubernetes_bounds_rules.__file__).with_name("kubernetes_bounds.json").read_text("utf-8"))
+RAW = json.loads(Path(kubernetes_value_rules.__file__).with_name("kubernetes_bounds.json").read_text("utf-8"))
 
 INTRODUCTION = """\
 # Bounds of Kubernetes objects
