@@ -43,6 +43,9 @@ silenced:
 A program without a stack object does the same, for the rules about resources, with the configuration key
 `eks-inference:silenced`.
 
+[Bounds of Kubernetes objects](bounds-kubernetes.md) lists every property within a user's reach, what the API server takes, and
+which of these rules judges it.
+
 | id | severity | meaning | what to do | source |
 |---|---|---|---|---|"""
 

@@ -207,12 +207,22 @@ def _whole(schema: Schema) -> dict[str, Any]:
 
 def _bare(schema: Schema) -> dict[str, Any]:
     found = {key: value for key, value in schema.items() if key in _KEPT}
+    if "pattern" in found:
+        found |= _pattern(found["pattern"])
     types = [one["type"] for one in (*schema.get("oneOf", ()), *schema.get("anyOf", ())) if "type" in one]
     if types:
         found["type"] = sorted(set(types))
     if limit := _INTEGERS.get(schema.get("format", "")) if schema.get("type") == "integer" else None:
         found = {"minimum": -limit, "maximum": limit - 1, **found}
     return found
+
+
+def _pattern(form: str) -> dict[str, str]:
+    """A pattern of Go as one of Python, which takes flags only at the beginning, and in words."""
+    words = _BY_HAND["patterns"].get(form)
+    if "(?i)" in form:
+        form = f"(?i){form.replace('(?i)', '')}"
+    return {"pattern": form} | ({"description": words} if words else {})
 
 
 def _or_empty(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Every property of a Kubernetes object that a user can reach is bounded, judged by a rule, or needs neither."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -109,6 +110,13 @@ def type_of(schema: Mapping[str, Any]) -> str:
     return "a value of type " + (kinds if isinstance(kinds, str) else " or ".join(kinds))
 
 
+def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        yield value
+    for one in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _nodes(one)
+
+
 def _unbounded(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
     if isinstance(value, Mapping) and value:
         if not schema.keys() & {"properties", "additionalProperties", "propertyNames"}:
@@ -129,6 +137,13 @@ def objects() -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
                 item = manifest(resource)
                 kind = bounds().get(f"{item['apiVersion']}/{item['kind']}")
                 yield (kind["schema"] if kind else {}), item
+
+
+def test_every_pattern_can_be_read():
+    patterns = [node["pattern"] for node in _nodes(RAW) if isinstance(node.get("pattern"), str)]
+    assert patterns
+    for pattern in patterns:
+        re.compile(pattern)
 
 
 def test_every_bound_is_watched():
