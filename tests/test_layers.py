@@ -24,9 +24,9 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 
 # The domains of eks_inference, from the ground up. Each may import those before it. docs/architecture.md has the same list.
 DOMAINS = (
-    *("catalog", "faults", "validation", "spec", "merge", "rules", "settings", "placement", "component", "aws", "kubernetes"),
-    *("network", "cluster", "pools", "storage", "images", "accelerators", "observability", "scaling", "serving", "loadtest"),
-    *("clients", "stack", "server_assembly", "platform"),
+    *("faults", "catalog", "validation", "spec", "merge", "rules", "settings", "wiring", "placement", "component", "aws"),
+    *("kubernetes", "network", "cluster", "pools", "storage", "images", "accelerators", "observability", "scaling", "serving"),
+    *("loadtest", "clients", "stack", "server_assembly", "platform"),
 )
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.

@@ -2,41 +2,139 @@
 
 import inspect
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
-from typing import Annotated, Any, ForwardRef, Literal, Protocol, Self, Union, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial, wraps
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
+from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi.runtime import get_root_resource
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
 from eks_inference.placement import Placement
 from eks_inference.spec import Spec
+from eks_inference.wiring import Home, home_of, joined, strangers
 
 
 class Component(pulumi.ComponentResource):
-    """A component that compares its arguments with the annotations of its constructor. Raises ``SpecError`` with every fault.
+    """A component that compares its arguments with the annotations of its constructor, and with each other (``wiring``).
 
-    It does so before the constructor is called: a frame around the constructor would become the place of the resource in graphs.
+    Raises ``SpecError`` with every fault, before anything is registered. A subclass may have any constructor: what it passes to
+    ours is compared as well.
     """
 
+    home: Home
+    """The cluster, network and region of its arguments."""
+
     def __new__(cls, *given: Any, **named: Any) -> Self:
-        if faults := list(_argument_faults(cls.__init__, given, named)):
-            raise SpecError(faults)
-        return super().__new__(cls)
+        arguments = _compared(cls.__init__, given, named)
+        made = super().__new__(cls)
+        made.home = joined(map(home_of, arguments.values()))
+        made._claim(arguments.get("name"), arguments.get("opts"))
+        return made
+
+    def _claim(self, name: Any, opts: pulumi.ResourceOptions | None) -> None:
+        """Raises ``SpecError`` when another component has the same URN: name, type and types of parents.
+
+        Pulumi would say so later, of an object inside, and without a line of the program.
+        """
+        parent = opts.parent if opts else None
+        self._lineage: tuple[Any, ...] = (*getattr(parent, "_lineage", (parent,)), type(self))
+        if name is None or (root := get_root_resource()) is None:
+            return
+        ours = _components.setdefault(root, {})
+        # A constructor that raises registers nothing.
+        if getattr(ours.get((name, self._lineage)), "_name", None):
+            message = f"another {type(self).__name__} of the program has this name"
+            hint = "give one of them another name, or build each in a program of its own: Pulumi's URN holds no names of parents"
+            raise SpecError([Fault((), message, given=name, hint=hint)])
+        ours[name, self._lineage] = self
+
+    if not TYPE_CHECKING:  # type checkers read the constructor itself
+
+        def __init_subclass__(cls, **options: Any) -> None:
+            super().__init_subclass__(**options)
+            if isinstance(constructor := vars(cls).get("__init__"), types.FunctionType):
+                cls.__init__ = _Constructor(constructor)
+
+
+_components: WeakKeyDictionary[pulumi.Resource, dict[tuple[Any, ...], Component]] = WeakKeyDictionary()
+"""The components of each program, by name and lineage. A program is known by its stack resource."""
+
+
+@dataclass(frozen=True)
+class _Constructor:
+    """A constructor that compares its arguments when a subclass calls it.
+
+    ``Component.__new__`` does so for the class that is made: a frame around its constructor would become the place of the
+    resource in the engine.
+    """
+
+    function: Callable[..., None]
+
+    def __get__(self, made: Any, owner: type | None = None) -> Callable[..., None]:
+        if made is None:
+            return self.function
+        constructor = self.function.__get__(made)
+        return constructor if type(made).__init__ is self.function else partial(self._called, made)
+
+    def _called(self, made: Component, *given: Any, **named: Any) -> None:
+        made.home = joined(map(home_of, _compared(self.function, given, named).values()))
+        self.function(made, *given, **named)
 
 
 class Handle:
-    """The base of handles, which are dataclasses: compares their fields with the annotations.
+    """The base of handles, which are dataclasses: compares their fields with the annotations and with each other.
 
     Raises ``SpecError`` with every fault.
     """
 
     def __post_init__(self) -> None:
         expected = inspect.signature(type(self)).parameters
-        faults = [fault for name, one in expected.items() for fault in _type_faults((name,), getattr(self, name), one.annotation)]
-        if faults:
+        values = {name: getattr(self, name) for name in expected}
+        faults = [fault for name, one in expected.items() for fault in _type_faults((name,), values[name], one.annotation)]
+        if faults := faults or list(strangers(values)):
             raise SpecError(faults)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def comparing(method: Method) -> Method:
+    """A method that compares its arguments like a constructor. Raises ``SpecError`` with every fault of them."""
+
+    @wraps(method)
+    def compared(*given: Any, **named: Any) -> Any:
+        _compared(method, given[1:], named)
+        return method(*given, **named)
+
+    return cast(Method, compared)
+
+
+def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the arguments of a constructor by name. Raises ``SpecError`` with every fault of them."""
+    parameters = _signature(constructor).parameters
+    arguments = dict(zip(parameters, given, strict=False)) | dict(named)
+    faults = list(_argument_faults(constructor, given, named))
+    wrong = {fault.path[0] for fault in faults if fault.path}
+    faults += strangers({name: value for name, value in arguments.items() if name not in wrong})
+    if faults:
+        raise SpecError(faults)
+    return arguments
 
 
 @cache
@@ -57,7 +155,9 @@ def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str,
     arguments = dict(zip(in_order, given, strict=False)) | dict(named)
     for name, value in arguments.items():
         if name in parameters:
-            yield from _type_faults((name,), value, parameters[name].annotation)
+            # "x: int = None" says what "x: int | None = None" says.
+            if value is not None or parameters[name].default is not None:
+                yield from _type_faults((name,), value, parameters[name].annotation)
         else:
             hint = did_you_mean(name, parameters, cutoff=0.5)
             yield Fault((name,), "unknown argument", given=_shown(value), allowed=", ".join(parameters), hint=hint)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
+from eks_inference.faults import Fault, SpecError, did_you_mean
+from eks_inference.wiring import ANYWHERE, Home
 
 if TYPE_CHECKING:  # specs and plans use taints and labels but must not import pulumi
     import pulumi
@@ -76,6 +78,8 @@ class Placement:
     """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False
     """Whether nodes come only from a capacity reservation or capacity block."""
+    home: Home = field(default=ANYWHERE, compare=False)
+    """The cluster of the pool. Empty: unknown."""
 
     def tolerations(self) -> list[dict[str, str]]:
         return [taint.toleration() for taint in self.taints]
@@ -91,7 +95,7 @@ class Pool(Protocol):
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement on one instance type of the pool, which may be omitted when the pool has only one.
 
-        Raises ``ValueError`` listing the pool's instance types when the type is not one of them.
+        Raises ``SpecError`` listing the pool's instance types when the type is not one of them.
         """
         ...
 
@@ -110,14 +114,15 @@ def place(
     """Returns the placement on one of ``types``; implements ``Pool.placement`` for every pool.
 
     ``node_selector`` defaults to the pool's label. In a pool of several instance types the selector also names the chosen type,
-    because the placement promises its shape. Raises ``ValueError`` listing the types when ``wanted`` is not one of them, or is
+    because the placement promises its shape. Raises ``SpecError`` listing the types when ``wanted`` is not one of them, or is
     omitted although there are several.
     """
     chosen = [instance for instance in types if wanted in (None, instance.name)]
     if len(chosen) != 1:
-        names = ", ".join(instance.name for instance in types)
-        fault = f"has no instance type {wanted}" if wanted else "has several instance types and the placement names none"
-        raise ValueError(f"pool {pool} {fault}; its instance types: {names}")
+        names = [instance.name for instance in types]
+        hint = did_you_mean(str(wanted), names) if wanted else ""
+        fault = "has no such instance type" if wanted else "has several instance types and the placement names none"
+        raise SpecError([Fault(("instance_type",), f"pool {pool} {fault}", str(wanted or ""), ", ".join(names), hint)])
     selector = {POOL_LABEL: pool} if node_selector is None else dict(node_selector)
     if len(types) > 1:
         selector[INSTANCE_TYPE_LABEL] = chosen[0].name

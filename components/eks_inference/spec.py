@@ -8,15 +8,25 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast, dataclass_transform
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from eks_inference.faults import Fault, SpecError
-from eks_inference.validation import RULE_ID, faults_of
+from eks_inference.validation import RULE_ID, faults_as_one, faults_of
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
@@ -32,8 +42,36 @@ class _FrozenModels(type(BaseModel)):
             if given:
                 hint = "name each field: " + ", ".join(f"{name}=…" for name in cls.model_fields)
                 raise SpecError([Fault((), f"{cls.__name__} takes its fields by name", given=str(len(given)), hint=hint)])
-            with faults_of(cls, lambda: fields):
-                return super().__call__(**fields)
+            return super().__call__(**fields)
+
+
+_of_specs = ContextVar("of_specs", default=False)
+"""Whether the schema of a spec, or of something inside a spec, is being made."""
+
+
+class _Validator:
+    """The validator of a spec, whose errors are faults of ours: whoever validates calls it, a TypeAdapter too."""
+
+    def __init__(self, model: type[BaseModel], validator: Any) -> None:
+        self._model, self._validator = model, validator
+
+    def validate_python(self, data: Any, **options: Any) -> Any:
+        cls = self._model
+        with faults_of(cls, lambda: data):
+            return self._validator.validate_python(data, **options)
+
+    def validate_json(self, data: str | bytes | bytearray, **options: Any) -> Any:
+        cls = self._model
+        with faults_of(cls, lambda: json.loads(data)):
+            return self._validator.validate_json(data, **options)
+
+    def validate_strings(self, data: Any, **options: Any) -> Any:
+        cls = self._model
+        with faults_of(cls, lambda: data):
+            return self._validator.validate_strings(data, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._validator, name)
 
 
 class Spec(BaseModel, metaclass=_FrozenModels):
@@ -45,24 +83,66 @@ class Spec(BaseModel, metaclass=_FrozenModels):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
-    def model_validate(cls, obj: Any, **options: Any) -> Self:
-        with faults_of(cls, lambda: obj):
-            return super().model_validate(obj, **options)
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
+        """Returns a spec, which is validated like any other: components rely on it."""
+        return cls(**values)
 
     @classmethod
-    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        with faults_of(cls, lambda: json.loads(json_data)):
-            return super().model_validate_json(json_data, **options)
+    def model_rebuild(cls, *, _parent_namespace_depth: int = 2, **options: Any) -> bool | None:
+        token = _of_specs.set(True)
+        try:
+            done = super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
+        finally:
+            _of_specs.reset(token)
+        if done:
+            cls.__pydantic_validator__ = cast(SchemaValidator, _Validator(cls, cls.__pydantic_validator__))
+        return done
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Inside a model of others, a TypeAdapter or a dataclass, a spec reports our faults as well."""
+        inside = _of_specs.get()
+        token = _of_specs.set(True)
+        try:
+            schema = handler(source)
+        finally:
+            _of_specs.reset(token)
+        return schema if inside else core_schema.with_info_wrap_validator_function(cls._in_our_words, schema)
+
+    @classmethod
+    def _in_our_words(cls, given: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if info.mode == "json":
+            # What comes here was read as Python, where a strict validation takes no list for a tuple.
+            return faults_as_one(cls, given, lambda data: cls.__pydantic_validator__.validate_json(json.dumps(data)))
+        return faults_as_one(cls, given, validate)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Returns a copy with other values, which are validated like those of a new spec."""
+        if not isinstance(update or {}, Mapping):
+            hint = "write model_copy(update={field: value})"
+            raise SpecError([Fault(("update",), "should be a mapping", type(update).__name__, hint=hint)])
         return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **(update or {})})
 
     if not TYPE_CHECKING:  # type checkers know that specs are frozen
+        # The default changes nothing, but pydantic would then write the schema of a spec in place of a reference to it.
+        __get_pydantic_json_schema__ = None
 
         def __setattr__(self, name: str, value: Any) -> None:
             with faults_of(type(self), lambda: {name: value}):
                 super().__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            with faults_of(type(self), lambda: {name: None}):
+                super().__delattr__(name)
+
+        @classmethod
+        def parse_raw(cls, b: str | bytes, **_: Any) -> Self:
+            """``model_validate_json`` under the name that pydantic deprecates."""
+            return cls.model_validate_json(b)
+
+        def copy(self, **changes: Any) -> Self:
+            """``model_copy`` under the name that pydantic deprecates."""
+            return self.model_copy(**changes)
 
 
 @dataclass(frozen=True)

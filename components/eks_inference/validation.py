@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError, core_schema
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
 
@@ -36,12 +37,21 @@ def faults_of(model: type[BaseModel], data: Callable[[], Any]) -> Iterator[None]
         yield
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        if problems[0]["type"] == "json_invalid":
-            raise SpecError([Fault((), problems[0]["msg"], allowed="a mapping, or its JSON")]) from None
+        if problems[0]["type"].startswith("json_"):
+            raise SpecError([Fault((), _message(problems[0]), allowed="a mapping, or its JSON")]) from None
         given, allowed = data(), schema_of(model)
         faults = [_shape_fault(problem, given, allowed) for problem in problems]
         # Without the cause: Python would print the words of pydantic above ours.
         raise SpecError(dict.fromkeys(faults)) from None
+
+
+def faults_as_one(model: type[BaseModel], given: Any, validate: Callable[[Any], Any]) -> Any:
+    """Validates a model inside of something that is no spec, which gets all faults as one error of pydantic."""
+    try:
+        with faults_of(model, lambda: given):
+            return validate(given)
+    except SpecError as error:
+        raise PydanticCustomError("spec", "{faults}", {"faults": str(error)}) from None
 
 
 def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
@@ -70,14 +80,46 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
         return Fault(path, message, given=_shown(given), allowed=allowed or _allowed(place), hint=hint)
     if kind in _NO_TAG:
         return _kind_fault(path, given, place, context)
-    message = (
-        problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be").partition(", unable to parse")[0]
-    )
     hint = _no_output(given) or (did_you_mean(given, _choices(place)) if isinstance(given, str) else "")
     # Messages of our own validators are complete; for the others the schema says what is allowed.
     rule = kind if re.fullmatch(RULE_ID, kind) else ""
     allowed = "" if kind == "value_error" or rule else _allowed(place)
-    return Fault(path, message, given=_shown(given), allowed=allowed, hint=hint, rule=rule)
+    return Fault(path, _message(problem), given=_shown(given), allowed=allowed, hint=hint, rule=rule)
+
+
+_WORDS = {
+    "json_invalid": "is no JSON: {error}",
+    "json_type": "should be JSON",
+    "literal_error": "should be {expected}",
+    "enum": "should be {expected}",
+    "greater_than": "should be greater than {gt}",
+    "greater_than_equal": "should be greater than or equal to {ge}",
+    "less_than": "should be less than {lt}",
+    "less_than_equal": "should be less than or equal to {le}",
+    "multiple_of": "should be a multiple of {multiple_of}",
+    "too_short": "should have {min_length} or more entries",
+    "too_long": "should have {max_length} or fewer entries",
+    "string_too_short": "should have {min_length} or more characters",
+    "string_too_long": "should have {max_length} or fewer characters",
+    "string_pattern_mismatch": "has a wrong form",
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "should be an integer"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "should be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
+    **dict.fromkeys(("string_type", "string_unicode"), "should be a text"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "should be a list"),
+    **dict.fromkeys(("value_error", "assertion_error"), "{error}"),
+}
+"""Our words for types of error that pydantic defines. Its others get ``_NO_FIT``; those that validators define have own words."""
+
+_NO_FIT = "does not fit here"
+_THEIRS = frozenset(get_args(core_schema.ErrorType))
+
+
+def _message(problem: Any) -> str:
+    kind = problem["type"]
+    if kind not in _THEIRS:
+        return problem["msg"]
+    return _WORDS.get(kind, _NO_FIT).format_map(problem.get("ctx", {}))
 
 
 _NO_OBJECT = frozenset(("dict_type", "mapping_type", "model_attributes_type", "model_type"))

@@ -259,13 +259,17 @@ def test_a_secret_becomes_one_variable_and_no_secret_none() -> None:
 # -- the control plane ----------------------------------------------------------------------------------------------------------
 
 
-def a_network() -> ExistingVpc:
+ZONES = {"us-west-2": "usw2", "us-gov-west-1": "usgw1", "cn-north-1": "cnn1"}
+
+
+def a_network(region: str = "us-west-2") -> ExistingVpc:
     """Two private subnets, and a route without which no node reaches the internet."""
+    zones = [f"{ZONES[region]}-az{number}" for number in (1, 2)]
     route = aws.ec2.RouteTable("network-route", vpc_id="vpc-1")
     return ExistingVpc(
         vpc_id="vpc-1",
-        private_subnets=[Subnet("usw2-az1", "subnet-1"), Subnet("usw2-az2", "subnet-2")],
-        public_subnets=[Subnet("usw2-az1", "subnet-3")],
+        private_subnets=[Subnet(zones[0], "subnet-1"), Subnet(zones[1], "subnet-2")],
+        public_subnets=[Subnet(zones[0], "subnet-3")],
         ready=[route],
     )
 
@@ -285,7 +289,7 @@ def a_core_pool(cluster: Cluster, taints: tuple[Taint, ...] = ()) -> Placement:
 
 def the_cluster(settings: StackSettings = PLAIN, **spec: Any) -> Graph:
     def build() -> None:
-        EksCluster("chat", cluster_spec(**spec), network=a_network(), settings=settings)
+        EksCluster("chat", cluster_spec(**spec), network=a_network(settings.region), settings=settings)
 
     return record(build)
 
@@ -294,7 +298,8 @@ def the_whole_cluster(settings: StackSettings = FULL, *, strict: bool = False) -
     """Control plane, core pool, add-ons and a workload on top."""
 
     def build() -> None:
-        control_plane = EksCluster("chat", cluster_spec(admins=[ADMIN], viewers=[VIEWER]), network=a_network(), settings=settings)
+        spec, network = cluster_spec(admins=[ADMIN], viewers=[VIEWER]), a_network(settings.region)
+        control_plane = EksCluster("chat", spec, network=network, settings=settings)
         cluster = ClusterAddons("chat-addons", ClusterAddonsSpec(), cluster=control_plane, core=a_core_pool(control_plane))
         k8s.core.v1.ConfigMap(
             "workload",

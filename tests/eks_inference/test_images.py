@@ -114,7 +114,7 @@ def test_a_path_in_the_place_of_a_dockerfile_is_refused():
 
 def test_files_that_no_config_map_takes_are_refused():
     assert "files: " in refusal_of(dockerfile=SMALL, files={"big.txt": "x" * 1_000_000})
-    assert "should match pattern" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
+    assert "has a wrong form" in refusal_of(dockerfile=SMALL, files={"folder/a.txt": ""})
     assert "goes into 'dockerfile'" in refusal_of(dockerfile=SMALL, files={"Dockerfile": SMALL})
 
 

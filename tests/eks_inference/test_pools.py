@@ -594,7 +594,7 @@ def test_a_pool_of_several_types_asks_which():
 
 
 def test_a_type_the_pool_lacks_is_refused_with_those_it_has():
-    with pytest.raises(ValueError, match=r"pool gpus has no instance type inf2.xlarge; its instance types: g4dn.xlarge"):
+    with pytest.raises(ValueError, match=r"pool gpus has no such instance type; given: inf2.xlarge; allowed: g4dn.xlarge"):
         ExistingPool("gpus", {"role": "gpu"}, ["g4dn.xlarge"]).placement("inf2.xlarge")
 
 

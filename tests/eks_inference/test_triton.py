@@ -574,7 +574,7 @@ def test_prometheus_reads_the_port_of_metrics() -> None:
         ({"replicas": 2, "autoscaling": {"kind": "hpa", "max": 2}}, "the autoscaler sets the number of pods; leave out replicas"),
         ({"extra_args": {"tensor-parallel-size": 2}}, "tensor-parallel-size: use tensor_parallel"),
         ({"extra_args": {"disable-log-stats": True}}, "disable-log-stats: use log_stats"),
-        ({"extra_args": {"trust_remote_code": True}}, "String should match pattern"),
+        ({"extra_args": {"trust_remote_code": True}}, "has a wrong form"),
         (
             {"cache": {"kind": "host_path"}, "model": {"kind": "volume", "claim": "m", "id": "m"}},
             "does not come from the Hugging",

@@ -103,8 +103,8 @@ def test_the_deadline_covers_every_measurement() -> None:
     ("keys", "complaint"),
     [
         ({"users": [8, 8]}, "users: has an entry twice: 8, 8"),
-        ({"users": []}, "at least 1 item"),
-        ({"prompts": ["two\nlines"]}, "String should match pattern"),
+        ({"users": []}, "1 or more entries"),
+        ({"prompts": ["two\nlines"]}, "has a wrong form"),
         ({"concurrency": [8]}, "unknown key"),
     ],
 )

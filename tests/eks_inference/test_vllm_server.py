@@ -692,7 +692,7 @@ def test_clients_find_it_as_any_model_server() -> None:
     def clients(server: VllmServer) -> None:
         protocol: ModelServer = server
         servers = {"llama2": protocol}
-        cluster = existing_cluster("d")
+        cluster = replace(existing_cluster("d"), name="c")
         OpenWebUI("ui", OpenWebUISpec(), cluster=cluster, placement=CORE, servers=servers)
         SmokeTest("smoke", SmokeTestSpec(), cluster=cluster, placement=CORE, server=protocol)
         LoadTest("load", LoadTestSpec(), cluster=cluster, placement=CORE, servers=servers, hardware={"llama2": server.hardware})
@@ -707,7 +707,8 @@ def test_clients_find_it_as_any_model_server() -> None:
 
 def metrics(**keys: Any) -> Graph:
     def read(server: VllmServer) -> None:
-        prometheus = ExistingPrometheus(cluster=existing_cluster("d"), namespace="prom", monitor_labels={"release": "p"})
+        cluster = replace(existing_cluster("d"), name="c")
+        prometheus = ExistingPrometheus(cluster=cluster, namespace="prom", monitor_labels={"release": "p"})
         VllmMetrics("llama2-metrics", server=server, metrics=prometheus)
 
     return served(then=read, **keys)
@@ -789,7 +790,7 @@ def test_names_of_the_longest_server_are_legal() -> None:
         ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
         ({"port": 80}, "greater than or equal to 1024"),
         ({"autoscaling": {"kind": "hpa", "max": 2}}, "keda"),
-        ({"extra_args": {"--dtype": "float16"}}, "String should match pattern"),
+        ({"extra_args": {"--dtype": "float16"}}, "has a wrong form"),
         ({"block_size": 4096}, "unknown key"),
     ],
 )

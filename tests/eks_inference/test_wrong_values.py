@@ -2,13 +2,17 @@
 
 import asyncio
 import inspect
+import json
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Annotated, Any, cast, get_args
 
 import pulumi
 import pytest
+from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+from pydantic_core._pydantic_core import list_all_errors
 
 import eks_inference
 from another_kind import PlainServerSpec
@@ -16,6 +20,7 @@ from eks_inference import (
     ClusterSpec,
     ExistingPool,
     HubModel,
+    KarpenterPoolSpec,
     ManagedPoolSpec,
     NetworkSpec,
     RayServeVllmSpec,
@@ -25,14 +30,20 @@ from eks_inference import (
     TritonClient,
     TritonServerSpec,
     VllmServerSpec,
+    Vpc,
 )
 from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, format_path
 from eks_inference.serving.kinds import KINDS
 from eks_inference.spec import Spec
-from eks_inference.validation import RENAMED
+from eks_inference.validation import RENAMED, _shape_fault
+from stackgraph.recorder.recording import record
 
-THEIRS = re.compile(r"pydantic|Input should|validation error|For further information|input_value|type=|object at 0x")
+THEIRS = re.compile(
+    r"pydantic|Input|validation error|For further information|input_value|type=|object at 0x|String should|(List|Tuple) should"
+    r"|should have at (least|most)|valid (integer|string|boolean|number|list|tuple|dictionary)|unable to|Field required"
+    r"|Extra inputs|Value error|Assertion failed|Instance is"
+)
 
 
 def unresolved() -> pulumi.Output[str]:
@@ -166,7 +177,79 @@ def test_a_spec_takes_no_positions_and_reads_json_with_faults():
     network: Any = NetworkSpec
     assert "name each field: cidr=…" in refused(lambda: network({"zones": 3}))[0].hint
     assert refused(lambda: NetworkSpec.model_validate_json('{"zonez": 3}'))[0].path == ("zonez",)
-    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("Invalid JSON")
+    assert refused(lambda: NetworkSpec.model_validate_json("{"))[0].message.startswith("is no JSON")
+
+
+@pytest.mark.parametrize("error", list_all_errors(), ids=lambda one: one["type"])
+def test_every_type_of_error_has_words_of_ours(error: Any):
+    """Also those that no spec raises yet: a new field must not show words of pydantic."""
+    problem = {
+        "type": error["type"],
+        "loc": ("zones",),
+        "ctx": error["example_context"] or {},
+        "msg": error["example_message_python"],
+    }
+    fault = _shape_fault(problem, {"zones": "x"}, NetworkSpec.model_json_schema())
+    assert fault.message
+    assert fault.message != problem["msg"]
+    ours = fault.message.replace(str(problem["ctx"].get("error")), "")
+    assert not THEIRS.search(ours)
+
+
+class _Team(BaseModel):
+    net: NetworkSpec | None = None
+    pool: Annotated[ManagedPoolSpec | KarpenterPoolSpec, Field(discriminator="kind")] | None = None
+
+
+@dataclass
+class _TeamData:
+    net: NetworkSpec
+
+
+INSIDE: dict[str, Callable[[Any], object]] = {
+    "a model": lambda net: _Team(net=net),
+    "a dataclass": lambda net: _TeamData(net=net),
+    "a list": lambda net: TypeAdapter(list[NetworkSpec]).validate_python([net]),
+    "a type": lambda net: TypeAdapter(NetworkSpec).validate_python(net),
+    "JSON": lambda net: TypeAdapter(list[NetworkSpec]).validate_json(json.dumps([net]), strict=True),
+}
+
+
+@pytest.mark.parametrize("make", INSIDE.values(), ids=INSIDE)
+def test_a_spec_inside_of_something_else_reports_faults_of_ours(make: Callable[[Any], object]):
+    assert make({"zones": 3, "endpoints": ["s3"]})
+    with pytest.raises(ValueError, match=re.escape("zonez: unknown key; allowed: cidr, ")) as caught:
+        make({"zonez": 3, "zones": "x"})
+    assert "zones: should be an integer; given: 'x'" in str(caught.value)
+    assert not re.search("pydantic|Input|Extra inputs|valid integer", str(caught.value))
+
+
+def test_a_model_of_others_keeps_its_choices_and_its_schema():
+    pool = _Team.model_validate({"pool": {"kind": "karpenter", "instance_families": ["inf2"]}}).pool
+    assert isinstance(pool, KarpenterPoolSpec)
+    assert _Team(pool=pool).pool is pool
+    assert _Team.model_json_schema()["properties"]["net"]["anyOf"][0] == {"$ref": "#/$defs/NetworkSpec"}
+
+
+MAKING: dict[str, Callable[[Any], object]] = {
+    "strings": lambda net: net.model_validate_strings({"zones": "x"}),
+    "construct": lambda net: net.model_construct(zones="x"),
+    "old construct": lambda net: net.construct(zones="x"),
+    "copy": lambda net: net().model_copy(update={"zones": "x"}),
+    "old copy": lambda net: net().copy(update={"zones": "x"}),
+    "parse_obj": lambda net: net.parse_obj({"zones": "x"}),
+    "parse_raw": lambda net: net.parse_raw('{"zones": "x"}'),
+    "rebuilt": lambda net: (net.model_rebuild(force=True), net(zones="x")),
+    "deleted": lambda net: delattr(net(), "zones"),
+    "set": lambda net: setattr(net(), "zones", "x"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The `:DeprecationWarning")
+@pytest.mark.parametrize("make", MAKING.values(), ids=MAKING)
+def test_no_way_to_make_or_change_a_spec_goes_around_validation(make: Callable[[Any], object]):
+    assert {fault.path for fault in refused(lambda: make(NetworkSpec))} == {("zones",)}
+    assert refused(lambda: NetworkSpec().model_copy(update=cast(Any, 3)))[0].path == ("update",)
 
 
 # -- components ------------------------------------------------------------------------------------------------------------------
@@ -250,3 +333,67 @@ def test_the_client_of_triton_takes_no_other_server_of_its_api():
 
     (fault,) = [one for one in refused(lambda: client("x", server=Another())) if one.path == ("server",)]
     assert (fault.given, fault.allowed) == ("Another", "TritonServer")
+
+
+# -- subclasses ------------------------------------------------------------------------------------------------------------------
+
+
+class AnyArguments(Vpc):
+    def __init__(self, name: str, **others: Any) -> None:
+        super().__init__(name, **others)
+
+
+class OwnArguments(Vpc):
+    def __init__(self, name: str, zones: int = cast(Any, None)) -> None:
+        super().__init__(name, cast(Any, {"zonez": 2} if zones == 1 else NetworkSpec(zones=zones or 2)), settings=SETTINGS)
+
+
+class SameArguments(Vpc): ...
+
+
+SETTINGS = StackSettings(region="us-west-2")
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: AnyArguments("net", spec=3, settings=SETTINGS), ("spec",)),
+        (lambda: AnyArguments("net", spac=3, spec=NetworkSpec(), settings=SETTINGS), ("spac",)),
+        (lambda: OwnArguments("net", cast(Any, "two")), ("zones",)),
+        (lambda: OwnArguments("net", 1), ("spec", "zonez")),
+        (lambda: SameArguments("net", cast(Any, 3), settings=SETTINGS), ("spec",)),
+    ],
+)
+def test_what_a_subclass_passes_on_is_compared(make: Callable[[], object], path: tuple[str, ...]):
+    assert path in {fault.path for fault in refused(make)}
+
+
+@pytest.mark.parametrize("component", [*COMPONENTS, *public(Handle)], ids=named)
+def test_none_is_taken_where_it_is_the_default(component: Any):
+    optional = [name for name, one in inspect.signature(component).parameters.items() if one.default is None]
+    faults = refused(lambda: component(**dict.fromkeys(optional), nonsense=1)) if component in COMPONENTS else ()
+    assert not {fault.path[0] for fault in faults} & {*optional}
+
+
+def test_none_is_the_same_as_nothing_in_a_subclass():
+    record(lambda: OwnArguments("net", cast(Any, None)))
+
+
+METHODS = [
+    (one, name) for one in (*public(Handle), *COMPONENTS) for name in vars(one) if callable(getattr(one, name)) and name[0] != "_"
+]
+
+
+@pytest.mark.parametrize(("cls", "method"), METHODS, ids=lambda one: getattr(one, "__name__", one))
+def test_a_wrong_argument_of_a_public_method_is_a_fault(cls: Any, method: str):
+    """Class methods only have faults of arguments; the others are called on what the tests of wiring make."""
+    function = getattr(cls, method)
+    if inspect.ismethod(function) and (required := [*inspect.signature(function).parameters][0:1]) != ["opts"]:
+        assert {fault.path[0] for fault in refused(lambda: function(3))} >= {*required}
+
+
+def test_a_pool_says_what_it_has():
+    pool = ExistingPool("core", {"team": "x"}, ["m5.large", "m5.xlarge"])
+    for wrong in ("m5.larg", None, 3):
+        assert refused(lambda wrong=wrong: pool.placement(cast(Any, wrong)))[0].allowed == "m5.large, m5.xlarge"
+    assert refused(lambda: ExistingPool("core", {}, ["m5.larg"]))[0].path == ("instance_types", 0)

@@ -44,12 +44,41 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ),
         ('Vpc("net", {"zonez": 2}, settings=SETTINGS)', 0, "Vpc 'net': spec.zonez: unknown key"),
         ('def make(name):\n    Vpc(name, settings=SETTINGS)\nmake("one")', 1, "Vpc 'one': spec: this argument is required"),
-        ("NetworkSpec.model_validate({'zones': 'x'})", 0, "NetworkSpec: zones: should be a valid integer"),
+        ("NetworkSpec.model_validate({'zones': 'x'})", 0, "NetworkSpec: zones: should be an integer"),
         (
             'pools = {"core": ManagedPoolSpec(instance_types=["m5.large"], size=2)}\n'
             'InferencePlatform(StackSpec(name="x", pools=pools), region="us-wst-2")',
             1,
             "InferencePlatform: region: no AWS region has this name",
+        ),
+        (
+            'net = Vpc("net", NetworkSpec(), settings=SETTINGS)\n'
+            'a, b = (EksCluster(name, ClusterSpec(), network=net, settings=SETTINGS) for name in ("a", "b"))\n'
+            'core = ManagedPool("core", ManagedPoolSpec(instance_types=("m5.2xlarge",), size=2), cluster=a, network=net)\n'
+            'ClusterAddons("addons", ClusterAddonsSpec(), cluster=b, core=core.placement())',
+            3,
+            "ClusterAddons 'addons': core: belongs to another cluster than cluster\n    given: Placement 'core' of a in us-",
+        ),
+        (
+            'for spec in (NetworkSpec(), NetworkSpec()):\n    Vpc("net", spec, settings=SETTINGS)',
+            1,
+            "Vpc 'net': another Vpc of the program has this name",
+        ),
+        (
+            'pool = ExistingPool("core", {}, ["m5.large"])\npool.placement(\n    "m5.larg",\n)',
+            1,
+            "ExistingPool: instance_type: pool core has no such instance type\n    given: m5.larg\n    allowed: m5.large\n",
+        ),
+        ('ExistingPool("core", {}, ["m5.larg"])', 0, "ExistingPool: instance_types[0]: this instance type is not in"),
+        (
+            'pools = {"core": ManagedPoolSpec(instance_types=["m5.2xlarge"], size=2),\n'
+            '    "gpu": ManagedPoolSpec(instance_types=["g5.xlarge"], size=1)}\n'
+            'server = {"kind": "triton", "model": {"id": "facebook/opt-350m"}, "pool": "gpu"}\n'
+            'for name in ("one", "two"):\n'
+            '    spec = {"name": name, "pools": pools, "servers": {"opt": server}, "accelerators": {"nvidia": {}}}\n'
+            '    InferencePlatform(StackSpec.model_validate(spec), region="us-east-1")',
+            5,
+            "InferencePlatform: servers.opt: another TritonServer of the program has this name",
         ),
     ],
 )
@@ -90,3 +119,26 @@ def test_a_misspelt_region_is_at_its_own_line(tmp_path: Path, monkeypatch, capsy
     said = "".join(capsys.readouterr())
     assert f"error: Pulumi.gpu.yaml:{wrong}: aws:region: no AWS region has this name" in said
     assert "did you mean 'us-west-2'?" in said
+
+
+def test_a_finding_about_a_server_is_at_its_own_line(team, capsys):
+    """A server's constructor calls that of all servers; the line is that of the program, also inside of a subclass."""
+    team(
+        """\
+        class Mine(VllmServer):
+            def __init__(self, name, **others):
+                super().__init__(name, **others)
+
+        import pulumi_kubernetes as k8s
+        spec = VllmServerSpec.model_validate({"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30",
+            "pool": "gpu", "tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048})
+        cluster = ExistingCluster("c", "1.35", SETTINGS, k8s.Provider("k8s"), "https://x", "Q0E=", "sg-1")
+        gpu = ExistingPool("gpu", {"a": "b"}, ["g5.xlarge"]).placement()
+        Mine("mine", spec=spec, cluster=cluster, placement=gpu)
+        VllmServer("plain", spec, cluster=cluster, placement=gpu)
+        """
+    )
+    assert main(["preview", "--format", "json"]) == 0
+    graph = json.loads(capsys.readouterr().out)
+    sources = {one["name"]: one["source"] for one in graph["resources"] if one["type"].endswith((":Mine", ":VllmServer"))}
+    assert sources == {"mine": f"__main__.py:{LINE + 9}", "plain": f"__main__.py:{LINE + 10}"}

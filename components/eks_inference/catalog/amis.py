@@ -6,7 +6,7 @@ from typing import Literal
 
 from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.tables import Row, find, load, version_numbers
+from eks_inference.catalog.tables import NotInCatalogError, Row, find, load, version_numbers
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,4 @@ def ami_type_for(instance: InstanceType) -> AmiType:
     for one in ami_types().values():
         if (one.operating_system, one.architecture, one.accelerators) == ("al2023", instance.architecture, accelerators):
             return one
-    raise KeyError(f"EKS has no AMI type of Amazon Linux 2023 for {instance.name} ({instance.architecture})")
+    raise NotInCatalogError(f"EKS has no AMI type of Amazon Linux 2023 for {instance.name} ({instance.architecture})")

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from eks_inference.faults import Fault, SpecError
+
 FOLDER = Path(__file__).parent
 PROVENANCE = ("source", "read")
 
@@ -63,11 +65,20 @@ def find(what: str, name: str, known: Mapping[str, _Value]) -> _Value:
     return known[name]
 
 
+class NotInCatalogError(SpecError, KeyError):
+    """The catalog lacks what was asked for. A fault of the user's wherever no spec was validated against the catalog before."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__([Fault((), message)])
+
+    __str__ = Exception.__str__  # that of KeyError quotes
+
+
 def missing(what: str, name: str, known: Iterable[str]) -> KeyError:
     """The error for a name that is not in a table, with up to three similar names. Case does not count."""
     like = nearest(name, known)
     hint = f"; nearest: {', '.join(like)}" if like else ""
-    return KeyError(f"{what} '{name}' is not in the catalog{hint}")
+    return NotInCatalogError(f"{what} '{name}' is not in the catalog{hint}")
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

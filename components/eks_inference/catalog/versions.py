@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from eks_inference.catalog.tables import find, rows, table, version_numbers
+from eks_inference.catalog.tables import NotInCatalogError, find, rows, table, version_numbers
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _minor(version: str) -> str:
 def _of_minor(section: str, name: str, kubernetes_version: str | None) -> str:
     pins = rows(_row(section, name))
     if kubernetes_version not in pins:
-        raise KeyError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; available: {', '.join(pins)}")
+        raise NotInCatalogError(f"{section}.{name} has no pin for Kubernetes {kubernetes_version}; available: {', '.join(pins)}")
     return pins[kubernetes_version]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from eks_inference.catalog.instances import instance_types
-from eks_inference.catalog.tables import rows, table
+from eks_inference.catalog.tables import NotInCatalogError, rows, table
 
 
 @cache
@@ -34,9 +34,21 @@ def zone_ids(region: str, family: str) -> tuple[str, ...]:
     """
     accelerated = _family_is_accelerated().get(family)
     if accelerated is None:
-        raise KeyError(f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}")
+        raise NotInCatalogError(
+            f"instance family '{family}' is not in the catalog; known: {', '.join(sorted(_family_is_accelerated()))}"
+        )
     offered = _region(region)
     return tuple(offered.get(family, [] if accelerated else offered["zones"]))
+
+
+def region_of_zone(zone_id: str) -> str:
+    """The region of a zone (``usw2-az4``): ``us-west-2``. Empty for a zone of no known region."""
+    return _regions_by_prefix().get(zone_id.partition("-az")[0], "")
+
+
+@cache
+def _regions_by_prefix() -> Mapping[str, str]:
+    return {zone.partition("-az")[0]: region for region in regions() for zone in region_zone_ids(region)[:1]}
 
 
 @cache
@@ -51,5 +63,5 @@ def _regions() -> Mapping[str, Mapping[str, list[str]]]:
 
 def _region(region: str) -> Mapping[str, list[str]]:
     if region not in _regions():
-        raise KeyError(f"region '{region}' is not in the catalog; known: {', '.join(regions())}")
+        raise NotInCatalogError(f"region '{region}' is not in the catalog; known: {', '.join(regions())}")
     return _regions()[region]

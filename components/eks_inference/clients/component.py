@@ -8,8 +8,10 @@ import pulumi_kubernetes as k8s
 from eks_inference.catalog import versions
 from eks_inference.clients import plan
 from eks_inference.clients.spec import OpenWebUISpec, SmokeTestSpec
+from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.kubernetes.secret_object import secret_object
@@ -58,6 +60,8 @@ class OpenWebUI(Component):
     ) -> None:
         if not servers:
             raise SpecError([Fault((), "a web UI needs a model server", allowed="one or more servers")])
+        if spec.storage_class == STORAGE_CLASS:
+            require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
         super().__init__("eks-inference:index:OpenWebUI", name, spec.model_dump(mode="json", exclude_none=True), opts)
         settings = cluster.settings
         self.namespace = spec.namespace

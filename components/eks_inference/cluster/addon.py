@@ -1,4 +1,4 @@
-"""Creates a pinned EKS add-on; used by every domain."""
+"""Creates a pinned EKS add-on, and misses those that an existing cluster lacks; used by every domain."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,18 @@ import pulumi_aws as aws
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.plan import Addon
+from eks_inference.faults import Fault, SpecError
+
+POD_IDENTITY_AGENT = "eks-pod-identity-agent"
+EBS_CSI_DRIVER = "aws-ebs-csi-driver"
+
+
+def require_addon(cluster: Cluster, addon: str, why: str) -> None:
+    """Raises ``SpecError`` when an existing cluster says which add-ons it has, and this is none of them."""
+    known = getattr(cluster, "addons", None)
+    if known is not None and addon not in known:
+        hint = f"install {addon} on {cluster.name}, and name it in the addons of ExistingCluster"
+        raise SpecError([Fault(("cluster", "addons"), f"{why} needs {addon}", ", ".join(known) or "none", addon, hint)])
 
 
 def eks_addon(

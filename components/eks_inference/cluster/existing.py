@@ -1,6 +1,6 @@
 """The handle of an existing cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,7 +9,8 @@ import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.provider import kubernetes_provider
-from eks_inference.component import Handle
+from eks_inference.component import Handle, comparing
+from eks_inference.network.handle import Network
 from eks_inference.settings import StackSettings
 
 
@@ -31,8 +32,13 @@ class ExistingCluster(Handle):
     security_group_id: pulumi.Input[str]
     service_cidr: str = "172.20.0.0/16"
     ready: Sequence[pulumi.Resource] = ()
+    network: Network | None = None
+    """Its VPC; None: not said, so that its pools may be in any."""
+    addons: Collection[str] | None = None
+    """EKS names of its add-ons, however they were installed: ``eks-pod-identity-agent``. None: not said, so none is missed."""
 
     @classmethod
+    @comparing
     def from_eks(
         cls,
         cluster: eks.Cluster,
@@ -42,6 +48,8 @@ class ExistingCluster(Handle):
         settings: StackSettings,
         service_cidr: str = "172.20.0.0/16",
         ready: Sequence[pulumi.Resource] = (),
+        network: Network | None = None,
+        addons: Collection[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
         """Returns the handle of a pulumi-eks cluster of the same program, with a new explicit provider.
@@ -62,4 +70,6 @@ class ExistingCluster(Handle):
             security_group_id=cluster.eks_cluster.vpc_config.cluster_security_group_id,
             service_cidr=service_cidr,
             ready=(cluster, *ready),
+            network=network,
+            addons=addons,
         )

@@ -7,6 +7,7 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.aws import iam, naming
+from eks_inference.cluster.addon import POD_IDENTITY_AGENT, require_addon
 from eks_inference.cluster.handle import Cluster
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -30,6 +31,7 @@ def pod_role(
     ``role_name`` defaults to ``<name>-role``. For EKS add-ons, which associate service account and role themselves; our own pods
     need ``pod_identity``.
     """
+    require_addon(cluster, POD_IDENTITY_AGENT, f"the role of {namespace}/{service_account}")
     settings = cluster.settings
     role_name = role_name or f"{name}-role"
     role = aws.iam.Role(

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.kubernetes.secret_object import secret_object
@@ -53,6 +55,7 @@ class PrometheusStack(Component):
         dashboards: Sequence[str] = plan.DASHBOARDS,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
         super().__init__("eks-inference:index:PrometheusStack", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.cluster = cluster
         self.namespace = spec.namespace

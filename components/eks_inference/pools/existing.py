@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 import pulumi
 
 from eks_inference.catalog import instances
+from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
+from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import Placement, Taint, place
+from eks_inference.wiring import home_of
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class ExistingPool(Handle):
 
     ``node_selector`` selects these nodes and no others, ``taints`` are their taints, ``max_nodes`` is their largest number (None:
     unbounded), ``efa_interfaces`` the number of EFA interfaces per node, and ``driver`` the version of their Neuron driver.
-    ``placement`` raises ``KeyError`` for instance types that are not in the catalog.
+    Raises ``SpecError`` for instance types that are not in the catalog.
     """
 
     pool: str
@@ -28,6 +32,19 @@ class ExistingPool(Handle):
     ready: Sequence[pulumi.Resource] = ()
     efa_interfaces: int = 0
     driver: str | None = None
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = instances.instance_types()
+        unknown = {position: name for position, name in enumerate(self.instance_types) if name not in known}
+        if unknown:
+            message = "this instance type is not in the catalog"
+            nearest = {name: ", ".join(get_close_matches(name, known)) for name in unknown.values()}
+            raise SpecError(
+                Fault(("instance_types", position), message, name, nearest[name]) for position, name in unknown.items()
+            )
 
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``."""
@@ -41,4 +58,4 @@ class ExistingPool(Handle):
             zone_ids=self.zone_ids,
             ready=self.ready,
         )
-        return replace(placement, efa_interfaces=self.efa_interfaces, driver=self.driver)
+        return replace(placement, efa_interfaces=self.efa_interfaces, driver=self.driver, home=home_of(self))

@@ -46,6 +46,8 @@ class ExistingKarpenter(Handle):
     node_role_name: pulumi.Input[str]
     instance_profile: pulumi.Input[str] | None = None
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
 
 
 class Karpenter(Component):

@@ -1,6 +1,7 @@
 """Creates a pool that Karpenter fills: an EC2NodeClass and a NodePool."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -76,4 +77,5 @@ class KarpenterPool(Component):
 
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``. Only the pool's limits bound the number of nodes."""
-        return plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
+        found = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
+        return replace(found, home=self.home)

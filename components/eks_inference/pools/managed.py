@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pulumi
 import pulumi_aws as aws
@@ -117,7 +118,8 @@ class ManagedPool(Component):
 
     def placement(self, instance_type: str | None = None) -> Placement:
         """Returns the placement of a workload on this pool; see ``Pool``."""
-        return plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
+        found = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
+        return replace(found, home=self.home)
 
     def _launch_template(self, name: str, spec: ManagedPoolSpec, cluster: Cluster, network: Network) -> aws.ec2.LaunchTemplate:
         settings = cluster.settings

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 from eks_inference.observability.handle import Metrics
 
@@ -53,6 +54,8 @@ class ExistingKeda(Handle):
 
     ready: Sequence[pulumi.Resource] = ()
     kind: str = "keda"
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,5 @@ class ExistingPrometheusAdapter(Handle):
 
     ready: Sequence[pulumi.Resource] = ()
     kind: str = "hpa"
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""

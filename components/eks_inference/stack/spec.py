@@ -8,6 +8,7 @@ from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
+from eks_inference.faults import Fault, SpecError
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
@@ -149,10 +150,13 @@ def stack_file_schema() -> dict[str, Any]:
 def register_kind(kind: Kind) -> None:
     """Registers a kind of model server, so that stacks may have servers of it.
 
-    A program calls this before it reads its stack. Raises ``ValueError`` when the name is taken.
+    A program calls this before it reads its stack. Raises ``SpecError`` when the name is taken.
     """
+    if not isinstance(kind, Kind):
+        raise SpecError([Fault(("kind",), "should be a Kind", type(kind).__name__)])
     if kind.name in KINDS:
-        raise ValueError(f"a kind of server named {kind.name} already exists; give yours another name")
+        hint = "give yours another name"
+        raise SpecError([Fault(("kind",), f"a kind of server named {kind.name} already exists", hint=hint)])
     KINDS[kind.name] = kind
     StackSpec.model_rebuild(force=True)
     schema_of.cache_clear()

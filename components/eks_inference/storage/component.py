@@ -24,7 +24,7 @@ from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSyst
 class FileSystemDriver(Component):
     """The CSI driver of one kind of shared file system, as an EKS add-on. One per cluster serves any number of stores.
 
-    It mounts existing file systems and has no permission to create any. Raises ``KeyError`` when the catalog has no version of
+    It mounts existing file systems and has no permission to create any. Raises ``SpecError`` when the catalog has no version of
     the add-on for the cluster's Kubernetes version.
     """
 

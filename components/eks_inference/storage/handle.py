@@ -6,7 +6,8 @@ from typing import Protocol, Self
 
 import pulumi
 
-from eks_inference.component import Handle
+from eks_inference.cluster.handle import Cluster
+from eks_inference.component import Handle, comparing
 from eks_inference.storage import plan
 from eks_inference.storage.spec import ExistingStoreSpec
 
@@ -60,8 +61,11 @@ class ExistingStore(Handle):
     size_gib: int = plan.EFS_SIZE_GIB
     zone_id: str | None = None
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
 
     @classmethod
+    @comparing
     def described(cls, spec: ExistingStoreSpec, *, ready: Sequence[pulumi.Resource] = ()) -> Self:
         """Returns the handle of an existing file system in a stack file; ``ready`` is the driver where the stack installs it."""
         attributes = {"dnsname": spec.dns_name, "mountname": spec.mount_name}

@@ -6,11 +6,10 @@ Add-ons and authentication are known only of clusters that the graph makes.
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from eks_inference.catalog.zones import region_zone_ids, regions
+from eks_inference.catalog.zones import region_of_zone
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.addons import addons
 from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
@@ -140,12 +139,7 @@ def _region_of_zone(subnet: Resource) -> str:
     name, id_ = (text(subnet.inputs.get(key)) for key in ("availabilityZone", "availabilityZoneId"))
     if named := re.fullmatch(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]", name):
         return named[1]
-    return _region_by_prefix().get(id_.partition("-az")[0], "")
-
-
-@cache
-def _region_by_prefix() -> dict[str, str]:
-    return {zone.partition("-az")[0]: region for region in regions() for zone in region_zone_ids(region)[:1]}
+    return region_of_zone(id_)
 
 
 def _region_of_token(kubeconfig: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from eks_inference.rules import Judgement, rule
 from eks_inference_tools.reading.graph_facts import GraphFacts, walk
-from stackgraph.graph.document import is_read
+from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.values import at, items, text
 
 # A registry that is not listed may be in reach of the VPC.
@@ -51,13 +51,30 @@ def images_are_in_reach(facts: GraphFacts) -> Iterator[Judgement]:
 
 
 def _cut_off(facts: GraphFacts) -> bool:
-    """Whether the program makes a network whose nodes have no way to the internet."""
+    """Whether the program makes the network of the cluster, and its nodes have no way to the internet."""
     graph = facts.graph
-    tables = graph.of_type("aws:ec2/routeTable:RouteTable")
+    inside = {vpc.urn for vpc in graph.of_type("aws:ec2/vpc:Vpc") if not is_read(vpc)}
+    inside &= {urn for cluster in facts.clusters for urn in _needs(graph, cluster)}
+
+    def within(type_: str) -> Iterator[Resource]:
+        return (one for one in graph.of_type(type_) if inside & _needs(graph, one))
+
+    tables = within("aws:ec2/routeTable:RouteTable")
     routes = [
-        *(route.inputs for route in graph.of_type("aws:ec2/route:Route")),
+        *(route.inputs for route in within("aws:ec2/route:Route")),
         *(route for table in tables for route in items(table.inputs.get("routes"))),
     ]
-    public = any(at(subnet.inputs, "mapPublicIpOnLaunch") for subnet in graph.of_type("aws:ec2/subnet:Subnet"))
-    made = any(not is_read(vpc) for vpc in graph.of_type("aws:ec2/vpc:Vpc"))
-    return made and not public and not any(at(route, way) for route in routes for way in _ROUTES_OUT)
+    public = any(at(subnet.inputs, "mapPublicIpOnLaunch") for subnet in within("aws:ec2/subnet:Subnet"))
+    return bool(inside) and not public and not any(at(route, way) for route in routes for way in _ROUTES_OUT)
+
+
+def _needs(graph: Graph, resource: Resource) -> set[str]:
+    """The URNs of everything that a resource depends on."""
+    found: set[str] = set()
+    todo = [resource]
+    while todo:
+        one = todo.pop()
+        new = {*one.dependencies, *(urn for urns in one.property_dependencies.values() for urn in urns)} - found
+        found |= new
+        todo += [graph.by_urn[urn] for urn in new if urn in graph.by_urn]
+    return found

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import pulumi
@@ -155,12 +156,15 @@ def _short_traces() -> Iterator[None]:
 
 def _program_frame() -> source_pb2.StackTrace:
     """The innermost frame of the program. Like the SDK, skips three constructors: Resource's, Custom- or ComponentResource's, and
-    that of the resource type.
+    that of the resource type; also those of its subclasses, which the SDK takes for the program.
     """
     frame = inspect.currentframe()
     constructors = 0
-    while frame is not None and constructors < 3:
-        constructors += frame.f_code.co_name == "__init__"
+    made = None
+    while frame is not None and (constructors < 3 or _knows(frame, made)):
+        if frame.f_code.co_name == "__init__":
+            constructors += 1
+            made = made or frame.f_locals["self"]
         frame = frame.f_back
     while frame is not None and (SDK_FILE.search(frame.f_code.co_filename) or not os.path.isabs(frame.f_code.co_filename)):
         frame = frame.f_back
@@ -168,6 +172,11 @@ def _program_frame() -> source_pb2.StackTrace:
         return source_pb2.StackTrace()
     position = source_pb2.SourcePosition(uri=Path(frame.f_code.co_filename).as_uri(), line=frame.f_lineno)
     return source_pb2.StackTrace(frames=[source_pb2.StackFrame(pc=position)])
+
+
+def _knows(frame: FrameType, made: object) -> bool:
+    """Whether a frame works on a resource that is being made: only its constructors can."""
+    return any(value is made for value in frame.f_locals.values())
 
 
 class _Executor(ThreadPoolExecutor):

@@ -265,8 +265,14 @@ def tagged(tags: Mapping[str, str], type_: str = "aws:iam/role:Role") -> GraphFa
 ISOLATED = (
     resource("aws:ec2/vpc:Vpc", "net"),
     resource("aws:ec2/vpcEndpoint:VpcEndpoint", "s3", {"serviceName": "com.amazonaws.us-west-2.s3"}),
+    resource(
+        "aws:eks/cluster:Cluster",
+        "cluster",
+        {"version": "1.35"},
+        property_dependencies={"vpcConfig": (urn_of("aws:ec2/vpc:Vpc", "net"),)},
+    ),
 )
-"""A network without a route to the internet."""
+"""A cluster in a network without a route to the internet."""
 
 VECTORS = {
     "AWS012": Vector(

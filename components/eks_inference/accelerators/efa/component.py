@@ -26,6 +26,8 @@ class ExistingEfaPlugin(Handle):
     """A device plugin that the team already runs, e.g. from AWS's chart. It must tolerate the taints of accelerator nodes."""
 
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
 
 
 class EfaPlugin(Component):

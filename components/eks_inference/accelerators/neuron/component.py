@@ -54,7 +54,7 @@ class NeuronScheduler(Component):
     should: otherwise the extension's usage map of the node is wrong. To clear a stale map after a restart, run
     ``kubectl annotate node NODE NEURON_DEV_USAGE_MAP- NEURON_CORE_USAGE_MAP-`` (aws-neuron-sdk, "Neuron scheduler extension").
 
-    Raises ``KeyError`` if the catalog has no kube-scheduler for the cluster's version.
+    Raises ``SpecError`` if the catalog has no kube-scheduler for the cluster's version.
     """
 
     scheduler_name = SCHEDULER_NAME

@@ -7,6 +7,7 @@ from typing import Protocol
 import pulumi
 
 from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
+from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 
 
@@ -28,3 +29,5 @@ class ExistingNeuronScheduler(Handle):
 
     scheduler_name: str = SCHEDULER_NAME
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 
 
@@ -29,3 +30,5 @@ class ExistingKubeRayOperator(Handle):
 
     namespace: str = "kuberay-operator"
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pulumi
 
+from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
 
 
@@ -21,3 +22,5 @@ class ExistingLeaderWorkerSets(Handle):
     """A LeaderWorkerSet controller that the team already runs: v0.9.0 or newer."""
 
     ready: Sequence[pulumi.Resource] = ()
+    cluster: Cluster | None = None
+    """The cluster where it is; None: not said, so that it goes with any."""
