@@ -31,7 +31,7 @@ def planted(objects: Iterable[tuple[Mapping[str, Any], dict[str, Any]]]) -> Iter
     for schema, item in objects:
         for path, value, edit in list(_broken(item, schema, (), seen)):
             changed = copy.deepcopy(item)
-            inside = changed
+            inside: Any = changed
             for step in path[:-1]:
                 inside = inside[step]
             edit(inside, path[-1])

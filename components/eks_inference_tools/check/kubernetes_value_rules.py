@@ -43,11 +43,10 @@ def bounds() -> Mapping[str, Any]:
 )
 def objects_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
     for resource in facts.graph.resources:
-        # A patch names a few fields of an object that exists.
-        if not is_kubernetes_object(resource) or resource.type.endswith("Patch"):
-            continue
         kind = bounds().get(resource.type.removeprefix("kubernetes:").removeprefix("core/").replace(":", "/"))
-        found = list(faults(redacted(resource.type, resource.inputs), kind["schema"])) if kind else []
+        if kind is None or not is_kubernetes_object(resource):
+            continue
+        found = list(faults(redacted(resource.type, resource.inputs), kind["schema"]))
         for path, given, allowed in found:
             yield Judgement(
                 holds=False,
@@ -58,7 +57,7 @@ def objects_are_taken(facts: GraphFacts) -> Iterator[Judgement]:
                 allowed=f"{allowed} ({kind['source']})",
                 resource=resource.urn,
             )
-        if kind and not found:
+        if not found:
             yield Judgement(holds=True, path=(), working=(f"{title_of(resource)}: {kind['source']}",), resource=resource.urn)
 
 
