@@ -56,6 +56,7 @@ from .pools.karpenter import ExistingKarpenter as ExistingKarpenter
 from .pools.karpenter import Karpenter as Karpenter
 from .pools.karpenter_pool import KarpenterPool as KarpenterPool
 from .pools.managed import ManagedPool as ManagedPool
+from .pools.node_monitoring import NodeMonitoringAgent as NodeMonitoringAgent
 from .pools.spec import EfaSpec as EfaSpec
 from .pools.spec import ExistingPlacementGroup as ExistingPlacementGroup
 from .pools.spec import KarpenterPoolSpec as KarpenterPoolSpec

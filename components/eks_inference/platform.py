@@ -26,6 +26,7 @@ from eks_inference.placement import Placement
 from eks_inference.pools.karpenter import Karpenter
 from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
+from eks_inference.pools.node_monitoring import NodeMonitoringAgent
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
@@ -193,6 +194,8 @@ class InferencePlatform(Component):
             gpu_plugin = NvidiaDevicePlugin(f"{name}-nvidia", spec.accelerators.nvidia, cluster=self.cluster, opts=child)
             if exporter := spec.observability.dcgm_exporter:
                 DcgmExporter(f"{name}-dcgm", exporter, plugin=gpu_plugin, metrics=prometheus, opts=child)
+        if spec.repairs_nodes:
+            NodeMonitoringAgent(f"{name}-node-monitoring", cluster=self.cluster, opts=child)
         if spec.uses_efa:
             efa = EfaPlugin(f"{name}-efa", cluster=self.cluster, opts=child)
         return {"scheduler": scheduler, "gpu_plugin": gpu_plugin, "efa": efa}

@@ -58,7 +58,8 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
     """Translates a pydantic error into a fault: the user's own key path, what was given, and what the schema allows there."""
     path, given, place = _locate(problem["loc"], data, schema)
     kind, context = problem["type"], problem.get("ctx", {})
-    if problem["loc"][-1:] == ("[key]",):
+    of_key = problem["loc"][-1:] == ("[key]",)
+    if of_key:
         given = path[-1]
     if kind == "extra_forbidden":
         allowed = sorted(_locate(problem["loc"][:-1], data, schema)[2].get("properties", {}))
@@ -83,7 +84,8 @@ def _shape_fault(problem: Any, data: Any, schema: Schema) -> Fault:
     hint = _no_output(given) or (did_you_mean(given, _choices(place)) if isinstance(given, str) else "")
     # Messages of our own validators are complete; for the others the schema says what is allowed.
     rule = kind if re.fullmatch(RULE_ID, kind) else ""
-    allowed = "" if kind == "value_error" or rule else _allowed(place)
+    described = _allowed_key(_locate(problem["loc"][:-2], data, schema)[2]) if of_key else _allowed(place)
+    allowed = "" if kind == "value_error" or rule else described
     return Fault(path, _message(problem), given=_shown(given), allowed=allowed, hint=hint, rule=rule)
 
 
@@ -223,6 +225,13 @@ def _allowed(place: Schema) -> str:
     words += [f"{label} {place[bound]}" for bound, label in _BOUNDS.items() if bound in place]
     words += [f"matching {place['pattern']}"] if "pattern" in place else []
     return ", ".join(words) + (f": {place['description']}" if words and "description" in place else "")
+
+
+def _allowed_key(place: Schema) -> str:
+    """Describes in words what the keys of a mapping may be."""
+    patterns = [{"pattern": pattern} for pattern in place.get("patternProperties", ())]
+    names = place.get("propertyNames") or next(iter(patterns), {})
+    return f"as a key: {_allowed({'type': 'text'} | names)}"
 
 
 def _shown(given: Any) -> str:

@@ -42,9 +42,12 @@ def problems_of_program(error: SpecError, root: Path) -> list[Problem]:
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """The frames of an error, the outermost first. An error that was raised anew continues with the one it stands for."""
-    yield from traceback.walk_tb(error.__traceback__)
-    if isinstance(error.__cause__, SpecError):
-        yield from _frames(error.__cause__)
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is error or (isinstance(cause, SpecError) and id(cause) not in seen):
+        seen.add(id(cause))
+        yield from traceback.walk_tb(cause.__traceback__)
+        cause = cause.__cause__
 
 
 def _made(frame: FrameType) -> str:

@@ -403,10 +403,18 @@ def test_settings_that_are_absent_leave_nothing_behind() -> None:
     assert arguments["providerCredentialOpts"] == {}, "pulumi-eks wants it next to an explicit AWS provider"
 
 
-def test_the_control_plane_outlives_neither_its_role_nor_its_routes() -> None:
+def test_the_logs_of_the_control_plane_have_an_end() -> None:
+    graph = the_cluster(log_retention_days=7)
+    (group,) = graph.of_type("aws:cloudwatch/logGroup:LogGroup")
+    assert (group.inputs["name"], group.inputs["retentionInDays"]) == ("/aws/eks/chat/cluster", 7)
+    assert waits_for(graph, "chat-control-plane", group.name), "EKS would make the group, and another one after its deletion"
+    assert not the_cluster(log_types=[]).of_type("aws:cloudwatch/logGroup:LogGroup")
+
+
+def test_the_control_plane_waits_for_its_role_and_for_no_route() -> None:
     graph = the_cluster()
     assert waits_for(graph, "chat-control-plane", "chat-service-policy")
-    assert waits_for(graph, "chat-control-plane", "network-route")
+    assert not waits_for(graph, "chat-control-plane", "network-route")
 
 
 @pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1"])
@@ -428,8 +436,8 @@ def test_the_longest_cluster_name_still_makes_a_legal_role_name() -> None:
 
 
 def test_nothing_is_protected_twice() -> None:
-    """EKS itself refuses deletion; a protected resource would be inherited by all its children."""
-    assert not [resource.name for resource in the_whole_cluster().resources if resource.options.get("protect")]
+    """EKS itself refuses deletion of the cluster; a protected resource would be inherited by all its children."""
+    assert [one.name for one in the_whole_cluster().resources if one.options.get("protect")] == ["chat-logs"]
 
 
 # -- add-ons --------------------------------------------------------------------------------------------------------------------
@@ -461,7 +469,7 @@ def test_addons_with_pods_wait_for_nodes(addon: str) -> None:
 def test_teardown_runs_from_workloads_to_the_control_plane() -> None:
     graph = the_whole_cluster()
     chain = ["workload", "chat-addons-storage-class", "chat-addons-aws-ebs-csi-driver", "core-pool", "chat-vpc-cni"]
-    chain += ["chat-control-plane", "network-route"]
+    chain += ["chat-control-plane"]
     for later, earlier in itertools.pairwise(chain):
         assert waits_for(graph, later, earlier), f"{later} would outlive {earlier}"
     assert waits_for(graph, "workload", "chat-addons-coredns")
@@ -499,7 +507,7 @@ def test_tags_reach_every_aws_resource_and_every_volume() -> None:
     graph = the_whole_cluster()
     untaggable = {"aws:iam/rolePolicyAttachment:RolePolicyAttachment", "aws:iam/rolePolicy:RolePolicy"}
     ours = [r for r in graph.resources if r.package in ("aws", "eks") and r.name.startswith("chat") and r.type not in untaggable]
-    assert len(ours) == 9
+    assert len(ours) == 10
     for resource in ours:
         assert FULL.tags.items() <= resource.inputs["tags"].items(), resource.name
         assert resource.inputs["tags"]["Name"], resource.name

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,9 @@ from typing import Any
 
 import pulumi
 import pytest
+import router as router_script
 import yaml
+from exchange import events, first_tokens, further_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +30,6 @@ from eks_inference.faults import SpecError
 from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Rule
 from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
-from eks_inference.serving.disaggregated.assets import router as router_script
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
@@ -112,7 +114,7 @@ COMPILED = st.fixed_dictionaries(
     {},
     optional={
         "tensor_parallel": st.sampled_from([8, 16, 32]),
-        "max_num_seqs": st.integers(1, 8),
+        "max_num_seqs": st.integers(2, 8),
         "max_model_len": st.sampled_from([4096, 8192]),
         "image": st.sampled_from(["registry.example/vllm:1", "registry.example/vllm:2"]),
         "model": st.sampled_from([{"id": MODEL, "revision": "a"}, {"id": MODEL, "revision": "b"}, {"id": "other/model"}]),
@@ -179,7 +181,7 @@ def test_the_two_servers_differ_in_nothing_but_their_role(instances: int, degree
     prefill, decode = (servers.server(spec, role) for role in ("prefill", "decode"))
     assert prefill.environment.keys() == decode.environment.keys()
     differing = {name for name, value in prefill.environment.items() if decode.environment[name] != value}
-    assert differing == ({"NEURON_RT_VISIBLE_CORES"} if instances == 1 else set())
+    assert differing == ({"NEURON_RT_VISIBLE_CORES"} if instances == 1 else {"VLLM_HOST_IP"})
     transfers = [servers.kv_transfer(spec, role) for role in ("prefill", "decode")]
     assert [(each["kv_role"], each["kv_rank"]) for each in transfers] == [("kv_producer", 0), ("kv_consumer", 1)]
     assert transfers[0]["kv_ip"] == transfers[1]["kv_ip"] == prefill.environment["NEURON_SEND_IP"]
@@ -461,6 +463,7 @@ def plan(tmp_path: Path) -> Path:
             {
                 "artifact": {
                     "folder": str(tmp_path / "artifacts" / "key"),
+                    "model": str(tmp_path / "models" / "m"),
                     "inputs": {"tensor_parallel": 1, "flags": ["--apply-seq-ids-mask"]},
                     "files": ["model.pt", "neuron_config.json", "weights/tp0_sharded_checkpoint.safetensors"],
                     "command": [sys.executable, "-c", compiler, "@OUTPUT@"],
@@ -699,6 +702,9 @@ def test_a_container_is_well_when_all_its_servers_are(silent_port: int) -> None:
 
 HUB_STAND_IN = """
 import json, os, pathlib
+class HfApi:
+    def model_info(self, repository, revision):
+        return type("Info", (), {"sha": os.environ["HUB_COMMIT"]})
 def snapshot_download(repository, **options):
     folder = pathlib.Path(options["local_dir"])
     (folder / "called.json").write_text(json.dumps([repository, options, os.environ.get("HF_TOKEN")]))
@@ -707,22 +713,49 @@ def snapshot_download(repository, **options):
 """
 
 
-def downloaded(tmp_path: Path, files: str) -> subprocess.CompletedProcess[str]:
+def downloaded(tmp_path: Path, files: str, commit: str = "c0ffee") -> subprocess.CompletedProcess[str]:
     (tmp_path / "huggingface_hub.py").write_text(HUB_STAND_IN)
     return run(
-        "download.py", MODEL, "main", str(tmp_path / "models" / "m"), PYTHONPATH=str(tmp_path), HUB_FILES=files, HF_TOKEN="hf_x"
+        *("download.py", MODEL, "main", str(tmp_path / "models" / "m")),
+        PYTHONPATH=str(tmp_path),
+        HUB_FILES=files,
+        HUB_COMMIT=commit,
+        HF_TOKEN="hf_x",
     )
 
 
 def test_a_model_is_downloaded_once_and_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     assert downloaded(tmp_path, "config.json").returncode == 1
     assert not (tmp_path / "models" / "m").exists()
-    assert downloaded(tmp_path, "config.json model-1.safetensors").returncode == 0
+    # The branch has moved: what the first try began with is gone on with.
+    assert downloaded(tmp_path, "config.json model-1.safetensors", commit="decaf").returncode == 0
     repository, asked, token = json.loads((tmp_path / "models" / "m" / "called.json").read_text())
-    assert (repository, asked["revision"], token) == (MODEL, "main", "hf_x")
+    assert (repository, asked["revision"], token) == (MODEL, "c0ffee", "hf_x")
     assert asked["ignore_patterns"] == ["original/*"]
+    assert "*.jinja" in asked["allow_patterns"], "chat templates are files of their own"
+    record = json.loads((tmp_path / "models" / "m" / "revision.json").read_text())
+    assert record == {"repository": MODEL, "revision": "main", "commit": "c0ffee"}
     again = downloaded(tmp_path, "")
-    assert (again.returncode, "is there already" in again.stdout) == (0, True)
+    assert (again.returncode, "is there already" in again.stdout, "c0ffee" in again.stdout) == (0, True, True)
+
+
+def test_an_artifact_of_another_commit_of_the_model_is_refused(plan: Path, tmp_path: Path) -> None:
+    def stored(commit: str) -> None:
+        (tmp_path / "models" / "m").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "models" / "m" / "revision.json").write_text(json.dumps({"commit": commit}))
+
+    compiled(plan)  # before commits were recorded
+    stored("c0ffee")
+    assert run("artifact.py", "verify", str(plan)).returncode == 0
+    shutil.rmtree(tmp_path / "artifacts")
+    compiled(plan)
+    assert run("artifact.py", "verify", str(plan)).returncode == 0
+    stored("decaf")
+    refused = run("artifact.py", "verify", str(plan))
+    assert (refused.returncode, "compiled from commit c0ffee of the model, and the store has decaf" in refused.stderr) == (
+        1,
+        True,
+    )
 
 
 FI_INFO = "#!/bin/sh\nprintf 'provider: efa\\n    domain: rdmap0-rdm\\nprovider: efa\\n    domain: rdmap1-rdm\\n'\n"
@@ -890,8 +923,8 @@ def test_whatever_the_pieces_every_answer_comes_whole_and_ends_once(answers: lis
         further.append([text(index, part, "stop" if number == len(parts) - 1 else None) for number, part in enumerate(parts)])
     mixed = [event for row in further for event in row]
     got = [
-        *router_script.first_tokens(Events(*first), seen),  # pyright: ignore[reportArgumentType]
-        *router_script.further_tokens(Events(*mixed), seen),  # pyright: ignore[reportArgumentType]
+        *first_tokens(events(Events(*first)), seen),
+        *further_tokens(events(Events(*mixed)), seen),
     ]
     for index, pieces in enumerate(answers):
         mine = [choice for event in got for choice in event["choices"] if choice["index"] == index]
@@ -974,7 +1007,7 @@ def test_a_pair_that_answers_whole_and_streamed_passes() -> None:
     with Routed(OpenAIServer(), OpenAIServer()) as routed:
         done = asked(routed.address)
     assert done.returncode == 0, done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["whole", "streamed"]
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["whole", "streamed", "chat"]
 
 
 @pytest.mark.parametrize(
@@ -993,6 +1026,12 @@ def test_an_answer_that_is_none_fails_whatever_its_status(fault: Any, says: str)
         done = asked(f"http://127.0.0.1:{server.port}")
     assert done.returncode == 1
     assert says in done.stderr
+
+
+def test_a_server_without_a_chat_template_fails() -> None:
+    with OpenAIServer(fault="no_chat_template") as server:
+        done = asked(f"http://127.0.0.1:{server.port}")
+    assert (done.returncode, "status 400" in done.stderr) == (1, True)
 
 
 def test_a_pair_that_never_gets_well_fails(silent_port: int) -> None:

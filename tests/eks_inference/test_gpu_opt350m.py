@@ -194,7 +194,7 @@ def test_gpu_nodes_are_labelled_and_kept_for_pods_that_ask_for_a_gpu(graph: Grap
 
 
 def test_logs_of_every_node_go_to_the_source_systems_group(graph: Graph) -> None:
-    (group,) = graph.of_type("aws:cloudwatch/logGroup:LogGroup")
+    group = graph.named("gpu-opt350m-fluent-bit-log-group")
     assert (group.inputs["name"], group.inputs["retentionInDays"]) == (f"/aws/eks/{STACK}/workload", 1)
     (agent,) = [d for d in of_kind(graph, "DaemonSet") if d.inputs["metadata"]["name"] == "fluent-bit"]
     assert pod_of(agent.inputs["spec"])["tolerations"] == [{"operator": "Exists"}], "GPU nodes are tainted"

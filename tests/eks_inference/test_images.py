@@ -509,7 +509,6 @@ class Pod:
             "DOCKER_CONFIG": str(self.state / "docker"),
             "IMAGE": f"{ECR}/c/llama3-image:0123456789abcdef",
             "REGISTRIES": "",
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23/v1/credentials",
             "USER_NAMESPACES": str(self.user_namespaces),
             "ECR": "has-not",
             "LOGIN": "granted",
@@ -582,7 +581,6 @@ def test_logins_are_a_docker_configuration_nobody_else_can_read(shared: Pod):
     [
         ({"ECR": "forbids"}, "AccessDeniedException"),
         ({"LOGIN": "refused"}, "no token"),
-        ({"AWS_CONTAINER_CREDENTIALS_FULL_URI": ""}, "Pod Identity gave this pod no credentials"),
     ],
 )
 def test_a_step_that_cannot_go_on_says_why_and_leaves_nothing_behind(shared: Pod, variables: dict, said: str):

@@ -16,11 +16,13 @@ from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter, NodeAutoscaler
 from eks_inference.pools.karpenter_pool import KarpenterPool
+from eks_inference.pools.node_monitoring import NodeMonitoringAgent
 from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.recorder.recording import record
+from variants import recorded_with
 
 KEY = "arn:aws:kms:us-west-2:123456789012:key/0f1e"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
@@ -360,8 +362,28 @@ def test_objects_are_on_the_clusters_provider():
     graph = graph_of(pool_spec())
     provider = graph.named("llama-k8s").urn
     objects = [r for r in graph.resources if r.package == "kubernetes"]
-    assert len(objects) == 4
+    assert {r.name for r in objects} >= {"karpenter-release", "karpenter-controller-credentials-binding"}
     assert {r.provider for r in objects} == {provider}
+
+
+def test_repair_is_a_feature_gate_of_the_controller():
+    values = graph_of(pool_spec()).named("karpenter-release").inputs["values"]
+    assert "featureGates" not in values["settings"]
+    repairing = graph_of(pool_spec(), {"node_repair": True}).named("karpenter-release").inputs["values"]
+    assert repairing["settings"]["featureGates"] == {"nodeRepair": True}
+
+
+def test_the_agent_that_sees_failed_accelerators_reaches_tainted_nodes():
+    graph = record(lambda: NodeMonitoringAgent("agent", cluster=existing_cluster()))
+    (addon,) = graph.of_type("aws:eks/addon:Addon")
+    assert (addon.inputs["addonName"], addon.inputs["addonVersion"]) == ("eks-node-monitoring-agent", "v1.6.6-eksbuild.1")
+    assert json.loads(addon.inputs["configurationValues"]) == {"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}}
+
+
+def test_only_a_stack_that_repairs_nodes_has_the_agent(llama3: Graph):
+    agent = "eks-inference:index:NodeMonitoringAgent"
+    assert not llama3.of_type(agent)
+    assert len(recorded_with({"karpenter": {"node_repair": True}}).of_type(agent)) == 1
 
 
 # -- pools -----------------------------------------------------------------------------------------------------------------------

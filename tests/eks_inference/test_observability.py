@@ -184,10 +184,10 @@ def test_the_longest_stack_name_still_makes_a_legal_role_name() -> None:
 # -- order and place ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_addon_comes_after_dns_and_storage_and_goes_before_them() -> None:
+def test_the_addon_comes_after_dns_and_goes_before_it() -> None:
     graph = the_observability_on_addons()
     waits_for = {graph.by_urn[urn].name for urn in graph.named("c-cloudwatch-addon").dependencies}
-    assert {"c-addons-coredns", "c-addons-storage-class"} <= waits_for
+    assert "c-addons-coredns" in waits_for
 
 
 def test_the_agents_have_their_permissions_before_they_start_and_until_they_end() -> None:
@@ -202,7 +202,11 @@ def test_everything_is_a_child_of_the_component() -> None:
     component = graph.named("c-cloudwatch")
     assert component.type == "eks-inference:index:CloudWatchObservability"
     children = {resource.name for resource in graph.resources if resource.parent == component.urn}
-    assert children == {"c-cloudwatch-role", "c-cloudwatch-policy", "c-cloudwatch-addon"}
+    logs = {f"c-cloudwatch-{kind}-logs" for kind in ("application", "dataplane", "host", "performance")}
+    guard = {"c-cloudwatch-credentials", "c-cloudwatch-credentials-binding"}
+    assert children == {"c-cloudwatch-role", "c-cloudwatch-policy", "c-cloudwatch-addon"} | logs | guard
+    addon = graph.named("c-cloudwatch-addon")
+    assert all(graph.named(name).urn in addon.dependencies for name in logs), "the agents would make groups without retention"
 
 
 def test_the_component_shows_what_the_user_wrote() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_inference.cluster.plan import CREDENTIALS_VARIABLE
 from eks_inference.cluster.pod_identity import pod_identity, pod_role
 from graphs import stands_on
 from handles import existing_cluster
@@ -119,7 +120,38 @@ def test_for_an_add_on_there_is_a_role_and_no_association() -> None:
 
     graph = record(build)
     assert not graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    assert guard(graph).inputs["metadata"]["name"] == "pod-identity.kube-system.driver"
     attachment = only(graph, "aws:iam/rolePolicyAttachment:RolePolicyAttachment")
     assert (attachment.name, attachment.inputs["policyArn"]) == ("driver-policy", READ_ONLY)
     assert only(graph, "aws:iam/rolePolicy:RolePolicy").name == "driver-key"
-    assert graph.outputs["permissions"] == 2
+    assert graph.outputs["permissions"] == 3, "both policies and the guard"
+
+
+GUARD = "kubernetes:admissionregistration.k8s.io/v1:ValidatingAdmissionPolicy"
+
+
+def guard(graph: Graph) -> Resource:
+    return only(graph, GUARD)
+
+
+def test_pods_that_come_before_the_association_takes_effect_are_refused() -> None:
+    graph = associated()
+    spec = guard(graph).inputs["spec"]
+    assert spec["matchConstraints"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "tools"}}
+    assert [one["expression"] for one in spec["matchConditions"]] == ["object.spec.serviceAccountName == 'runner'"]
+    (validation,) = spec["validations"]
+    assert CREDENTIALS_VARIABLE in validation["expression"]
+    binding = only(graph, f"{GUARD}Binding")
+    assert binding.inputs["spec"] == {"policyName": guard(graph).inputs["metadata"]["name"], "validationActions": ["Deny"]}
+    assert stands_on(graph, association(graph), binding), "no pod may slip in between"
+
+
+def test_every_role_of_pods_of_a_shipped_stack_has_its_guard(shipped: Graph) -> None:
+    accounts = {
+        (one.inputs["namespace"], one.inputs["serviceAccount"])
+        for one in shipped.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    }
+    guarded = {tuple(one.inputs["metadata"]["name"].split(".", 2)[1:]) for one in shipped.of_type(GUARD)}
+    of_addons = {("kube-system", "ebs-csi-controller-sa"), ("amazon-cloudwatch", "cloudwatch-agent")}
+    assert accounts < guarded <= accounts | of_addons
+    assert len(shipped.of_type(f"{GUARD}Binding")) == len(guarded)

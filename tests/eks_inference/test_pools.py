@@ -2,10 +2,12 @@
 
 import base64
 import email
+import itertools
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +22,14 @@ from catalog_rows import VERSIONS
 from eks_inference.aws import iam, naming
 from eks_inference.catalog import versions, zones
 from eks_inference.catalog.instances import instance_type, instance_types
+from eks_inference.cluster.plan import control_plane_zones
 from eks_inference.faults import SpecError
+from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import plan
 from eks_inference.pools.existing import ExistingPool
+from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.reservations import Allocatable, allocatable
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
@@ -186,6 +191,35 @@ def test_zones_the_network_lacks_are_named():
         plan.pool_zones(managed(zone_ids=["usw2-az2", "usw2-az3"]), ["usw2-az1", "usw2-az2", "usw2-az2"], "us-west-2")
 
 
+def test_a_group_with_accelerators_stays_in_two_zones_that_offer_its_type():
+    where = ("usw2-az4", "usw2-az1", "usw2-az2", "usw2-az3")
+    assert plan.pool_zones(managed("inf2.48xlarge"), where, "us-west-2") == ("usw2-az4", "usw2-az1")
+    assert plan.pool_zones(managed("g4dn.xlarge"), where, "us-west-2") == ("usw2-az1",), "az4 does not offer it"
+    assert plan.pool_zones(managed("m5.xlarge"), where, "us-west-2") == where
+    assert plan.pool_zones(managed("g4dn.xlarge", zone_ids=where[1:]), where, "us-west-2") == where[1:]
+    assert plan.pool_zones(managed("g4dn.xlarge"), where, "xx-none-1") == where[:2]
+
+
+@given(st.data())
+def test_a_zone_that_is_added_replaces_no_group_with_accelerators_and_moves_no_control_plane(data: st.DataObject):
+    region = data.draw(st.sampled_from(sorted(zones.regions())))
+    some = ("inf2.48xlarge", "trn1.32xlarge", "g5.xlarge", "g4dn.xlarge", "p5.48xlarge", "m5.xlarge")
+    wanted = data.draw(st.lists(st.sampled_from(some), unique=True))
+    types = [name for name in wanted if zones.zone_ids(region, instance_type(name).family)]
+    families = [instance_type(name).family for name in types]
+    grown = []
+    for count in range(2, len(zones.region_zone_ids(region)) + 1):
+        with suppress(SpecError):
+            grown.append(choose_zones(region, families, count))
+    for before, after in itertools.pairwise(grown):
+        assert after[: len(before)] == before
+        assert control_plane_zones(after) == control_plane_zones(before)
+        for name in types:
+            if instance_type(name).accelerator:
+                spec = managed(name)
+                assert plan.pool_zones(spec, after, region) == plan.pool_zones(spec, before, region)
+
+
 # -- what pods can use of a node -------------------------------------------------------------------------------------------------
 
 
@@ -220,6 +254,33 @@ def test_something_is_left_of_every_node_and_something_is_kept_back(instance: An
     room = allocatable(instance)
     assert 0 < room.cpu_millis < instance.vcpus * 1000
     assert 0 < room.memory_mib < instance.memory_mib
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"podPidsLimit": -1, "evictionMaxPodGracePeriod": -1, "registryPullQPS": 0, "registryBurst": 0}, ""),
+        ({"evictionHard": {"nodefs.available": "100%"}, "shutdownGracePeriod": "0", "maxParallelImagePulls": 1}, ""),
+        ({"evictionSoft": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1.5h30s"}}, ""),
+        ({"podPidsLimit": 0}, "at least 100, or -1 for no limit"),
+        ({"podPidsLimit": -2}, "podPidsLimit"),
+        ({"registryBurst": 0}, "lets no image be pulled"),
+        ({"evictionHard": {"memory.available": "101%"}}, "memory.available"),
+        ({"evictionMaxPodGracePeriod": -2}, "evictionMaxPodGracePeriod"),
+    ],
+)
+def test_settings_of_the_kubelet_are_those_that_it_takes(settings: dict[str, Any], complaint: str):
+    if complaint:
+        with pytest.raises(SpecError, match=complaint):
+            KubeletSpec.model_validate(settings)
+    else:
+        assert KubeletSpec.model_validate(settings).settings() == settings
+
+
+def test_a_threshold_of_the_whole_memory_reserves_nothing():
+    small = instance_type("inf2.xlarge")
+    off, zero = (allocatable(small, {"evictionHard": {"memory.available": share}}) for share in ("100%", "0"))
+    assert off == zero
 
 
 def test_settings_of_the_kubelet_replace_what_is_reserved_one_by_one():

@@ -143,8 +143,9 @@ TOGETHER: list[Row] = [
     (GPU, " -> servers.opt.replicas", {**IDLE, "load_test": {}}, "CLI001"),
     (GPU, " -> servers.opt.replicas", {**IDLE, "clients": {"smoke_test": {}}}, "CLI001"),
     (GPU, " -> servers.opt.replicas", IDLE, ""),
-    (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 10, "cpu": "16"}, "8 pods of 'llama3-70b (router)'"),
+    (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 4, "cpu": "16"}, "2 pods of 'llama3-70b (router)'"),
     (PAIR, "servers.llama3-70b.router -> pools.trn2.size", {"replicas": 2, "cpu": "16"}, ""),
+    (PAIR, "servers.llama3-70b.router -> servers.llama3-70b", {"replicas": 5}, "5 routers share 4 sequences"),
     (RAY, f"{RAY_SERVER}.head.memory -> pools.core.size", "100G", "1 pod of 'vllm-llama3-inf2 (head)'"),
 ]
 

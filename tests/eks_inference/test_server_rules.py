@@ -1,14 +1,15 @@
 """Rules about model servers, beyond one passing and one failing vector each: their cases, borders and severities."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import find_model
-from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.catalog.tables import table
+from eks_inference.catalog.vllm_arguments import Takes, VllmRelease, vllm_releases
 from eks_inference.faults import SpecError
 from eks_inference.loadtest import rules as load_test_rules
 from eks_inference.loadtest.facts import LoadTestFacts
@@ -18,7 +19,12 @@ from eks_inference.rules import Judgement, left_open
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.rules import neuron as neuron_rules
 from eks_inference.serving.rules import servers as rules
-from eks_inference.serving.rules.engine_flags import PROTECTED_VARIABLES, flags_are_known, stack_s_own_are_left_alone
+from eks_inference.serving.rules.engine_flags import (
+    PROTECTED_VARIABLES,
+    flags_are_known,
+    flags_have_their_values,
+    stack_s_own_are_left_alone,
+)
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.spec import EngineName
 from vectors.gpu import gpu_server
@@ -367,6 +373,60 @@ def test_an_unknown_flag_names_the_nearest_and_the_engines_that_have_it() -> Non
     assert "neuron-2.32-vllm-0.24" in unknown.fix
 
 
+@pytest.mark.parametrize("name", ["no-max-model-len", "no-no-enforce-eager", "no-disable-log-stats"])
+def test_only_a_switch_has_a_negation(name: str) -> None:
+    assert [one.holds for one in judged(flags_are_known, gpu_server(extra_args={name: True}))] == [False]
+    assert [one.holds for one in judged(flags_are_known, gpu_server(extra_args={"no-enforce-eager": True}))] == [True]
+
+
+VALUES = {
+    # What the parser of vLLM 0.30 took and refused of these flags, rendered as the library does.
+    "enforce-eager": ([True, False], ["true", 1, None]),
+    "no-enforce-eager": ([True], [False, 1]),
+    "disable-log-stats": ([True], [False, "x"]),
+    "seed": ([0, -1, "7"], [False, None, 0.5, "7k", [7], {}]),
+    "gpu-memory-utilization": ([0.5, 1, "0.9"], [0, 5, -1, "nan", True]),
+    "max-num-batched-tokens": ([8192, "8k", "8K", "2.5k"], ["2.5K", "auto", 0, "8 k"]),
+    "max-model-len": (["auto", -1, "8k"], ["none", -2]),
+    "kv-cache-dtype": (["fp8"], ["fp9", "FP8", True]),
+    "moe-backend": (["Deep-Gemm"], ["deepgemm"]),
+    "max-lora-rank": ([64, "64"], [65]),
+    "served-model-name": (["a", ["a", "b"]], [[], ["-a"], {"a": 1}, True]),
+    "kv-transfer-config": ([{"kv_role": "kv_both"}, '{"kv_role": "kv_both"}'], ["x", [1], True, None, 1]),
+    "allowed-origins": ([["*"], '["*"]'], ["*", {}]),
+    "lora-modules": (["a=b", [{"name": "a", "path": "b"}], ["a=b", "c=d"]], ["a", [], True]),
+    "hf-overrides": (["module.function", {"rope_theta": 1}], [True, [1]]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_flag_takes_the_values_that_its_parser_takes(name: str) -> None:
+    taken, refused = VALUES[name]
+    for value in (*taken, *refused):
+        (verdict,) = judged(flags_have_their_values, gpu_server(extra_args={name: value}))
+        assert verdict.holds is (value in taken and not any(value is one for one in refused)), value
+        assert verdict.allowed
+
+
+def test_a_wrong_choice_names_the_nearest_and_is_left_open_where_a_plugin_may_add_it() -> None:
+    (wrong,) = judged(flags_have_their_values, gpu_server(extra_args={"dtype": "Half"}))
+    assert (wrong.given, wrong.fix) == ('"Half"', "did you mean half?")
+    (of_plugin,) = judged(flags_have_their_values, server(extra_args={"dtype": "fp7"}))
+    assert of_plugin.unjudged
+    (of_kind,) = judged(flags_have_their_values, server(extra_args={"dtype": None}))
+    assert not of_kind.holds
+
+
+@pytest.mark.parametrize("release", vllm_releases().values(), ids=lambda one: one.name)
+def test_every_argument_of_a_release_is_declared_once_and_its_choices_and_bounds_are_of_arguments(release: VllmRelease) -> None:
+    row = table("vllm_arguments.toml")["releases"][release.name]
+    (kinds,) = (row[name] for name in ("keys", "flags") if name in row)
+    names = [name for of_kind in kinds.values() for name in of_kind]
+    assert len(names) == len(set(names))
+    assert {*row["choices"], *row["bounds"], *row.get("nullable", ())} <= set(names)
+    assert set(kinds) <= set(get_args(Takes))
+
+
 @pytest.mark.parametrize("name", PROTECTED_VARIABLES)
 def test_a_variable_that_is_not_free_is_refused_with_its_reason(name: str) -> None:
     subject = server(extra_env={name: "0", "VLLM_LOGGING_LEVEL": "DEBUG"})
@@ -395,6 +455,7 @@ def test_a_quantization_of_unknown_size_is_told_as_not_judged() -> None:
     ("changes", "of"),
     [
         ({"image": "registry.example/team/vllm:ours"}, "registry.example/team/vllm:ours"),
+        ({"image": "docker.io/vllm/vllm-openai:nightly-1b2d"}, "docker.io/vllm/vllm-openai:nightly-1b2d"),
         ({"extra_args": {"speculative-config": {"method": "ngram"}}}, "with --speculative-config"),
         ({"extra_args": {"enable-lora": True}}, "with --enable-lora"),
     ],

@@ -284,6 +284,7 @@ def test_idle_workers_outlive_a_lull() -> None:
         ({"image": "registry.example/vllm"}, "give a tag other than latest, or a digest"),
         ({"image": "registry.example:5000/vllm"}, "give a tag other than latest, or a digest"),
         ({"image": "registry.example/vllm:latest"}, "may change under a running server"),
+        ({"image": "docker.io/vllm/vllm-openai:nightly"}, "may change under a running server"),
         ({"image": "registry.example/vllm@sha256:abc"}, "has no sha256 digest"),
         ({"head": {"image": "registry.example/vllm:latest"}}, "may change under a running server"),
         ({"worker": {"instance_type": "g5.xlarge"}}, r"g5\.xlarge has no Neuron devices"),
@@ -568,7 +569,8 @@ FAKE_VLLM = """\
 
         def do_GET(self):
             artifacts = os.environ.get("NEURON_COMPILED_ARTIFACTS", "")
-            self.answer(200, {{"path": self.path, "folder": os.getcwd(), "artifacts": artifacts}})
+            compiler = os.environ["BASE_COMPILE_WORK_DIR"]
+            self.answer(200, {{"path": self.path, "folder": os.getcwd(), "artifacts": artifacts, "compiler": compiler}})
 
         def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -616,8 +618,10 @@ def running_engine(fake_vllm: None) -> Any:
 def test_the_engine_runs_in_a_folder_of_its_own_and_leaves_nothing_behind(running_engine: vllm_engine.Engine) -> None:
     other = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30"))
     other.start()
-    folders = {fetch(engine.url)["folder"] for engine in (running_engine, other)}
+    seen = [fetch(engine.url) for engine in (running_engine, other)]
+    folders = {each["folder"] for each in seen}
     assert len(folders) == 2
+    assert [each["compiler"] for each in seen] == [f"{each['folder']}/compiler/" for each in seen]
     other.stop()
     other.stop()
     assert sum(Path(folder).exists() for folder in folders) == 1

@@ -125,7 +125,7 @@ def test_pods_that_are_not_rays_are_closed_altogether() -> None:
 
 
 def test_the_guards_stand_before_the_first_pod_and_go_after_the_last() -> None:
-    graph = served()
+    graph = served(worker={"min": 2, "initial": 2})
     for kind in ("NetworkPolicy", "ResourceQuota", "PodDisruptionBudget", "ServiceAccount"):
         for guard in of_kind(graph, kind):
             assert stands_on(graph, graph.named(f"{NAME}-rayservice"), guard)
@@ -156,31 +156,26 @@ def budgets(graph: Graph) -> dict[str, Any]:
     return {r.inputs["spec"]["selector"]["matchLabels"]["ray.io/node-type"]: r.inputs["spec"] for r in found}
 
 
-def test_a_drain_takes_neither_the_head_nor_the_last_workers() -> None:
-    found = budgets(served(worker={"min": 2, "initial": 2}))
-    assert found["head"]["minAvailable"] == 1
-    assert found["worker"]["minAvailable"] == 2
-
-
-def test_budgets_are_of_the_form_kubernetes_can_work_out_for_pods_of_kuberay() -> None:
-    for budget in budgets(served()).values():
-        assert isinstance(budget["minAvailable"], int)
-        assert "maxUnavailable" not in budget
+@pytest.mark.parametrize(("fewest", "kept"), [(2, 1), (4, 3)])
+def test_a_drain_takes_one_worker_at_a_time(fewest: int, kept: int) -> None:
+    """In a number, the form that Kubernetes can work out for pods of KubeRay."""
+    (budget,) = budgets(served(worker={"min": fewest, "initial": fewest, "max": 4})).values()
+    assert budget == {"minAvailable": kept, "selector": budget["selector"]}
 
 
 def test_budgets_select_the_pods_they_are_for() -> None:
-    graph = served()
+    graph = served(worker={"min": 2, "initial": 2})
     labels = worker_group(graph)["template"]["metadata"]["labels"] | {"ray.io/node-type": "worker"}
     assert budgets(graph)["worker"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_no_worker_is_kept_where_none_has_to_be_and_drains_can_be_allowed() -> None:
-    assert set(budgets(served(worker={"min": 0, "initial": 0}))) == {"head"}
-    assert budgets(served(evictions="allowed")) == {}
+@pytest.mark.parametrize("fewest", [0, 1])
+def test_nothing_holds_up_the_end_of_the_node_of_the_head_or_of_a_lone_worker(fewest: int) -> None:
+    assert budgets(served(worker={"min": fewest, "initial": fewest})) == {}
 
 
 def test_workers_spread_over_zones_but_never_wait_for_one() -> None:
-    graph = served()
+    graph = served(worker={"min": 2, "initial": 2})
     (constraint,) = worker_pod(graph)["topologySpreadConstraints"]
     assert constraint["topologyKey"] == "topology.kubernetes.io/zone"
     assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"

@@ -151,6 +151,15 @@ def test_a_70b_model_compiled_once_fits_the_smallest_file_system() -> None:
     assert judgement.working == ("131.4 (model) + 131.4 (weights for tensor parallel 64) = 262.8 GiB of 1200 GiB (22%)",)
 
 
+def test_a_disk_of_a_model_that_the_catalog_does_not_know_is_told_as_not_judged() -> None:
+    facts = store_facts(LustreStoreSpec(kind="fsx_lustre", size_gib=1200), network_zone_ids=(), pools={}, path=("store",))
+    (found,) = rules.has_room.judge(facts)
+    assert found.unjudged
+    assert found.path == ("store", "size_gib")
+    unlimited = store_facts(EfsStoreSpec(kind="efs"), network_zone_ids=(), pools={})
+    assert not list(rules.has_room.judge(unlimited))
+
+
 def test_what_has_no_size_has_room_and_what_is_everywhere_is_near() -> None:
     everywhere = store_facts(
         EfsStoreSpec(),

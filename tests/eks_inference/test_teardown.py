@@ -1,6 +1,6 @@
 """Deletion runs against the edges of the graph, so the edges are the teardown plan."""
 
-from graphs import children_of, kubernetes, of_kind, stands_on
+from graphs import children_of, kind, kubernetes, of_kind, stands_on
 from stackgraph.graph.document import Graph, Resource
 
 
@@ -76,9 +76,27 @@ def test_nodes_go_before_what_they_need_to_be_nodes(llama3):
     )
 
 
-def test_the_control_plane_goes_before_the_ways_out_of_the_vpc(llama3):
+def test_nodes_go_before_their_ways_out_of_the_vpc(llama3):
     routes = [r for r in llama3.of_type("aws:ec2/route:Route") if "private" in r.name]
-    goes_before(llama3, llama3.of_type("eks:index:Cluster"), routes)
+    goes_before(llama3, llama3.of_type("aws:eks/nodeGroup:NodeGroup") + of_kind(llama3, "EC2NodeClass"), routes)
+
+
+def test_the_control_plane_waits_for_no_gateway(shipped):
+    (control_plane,) = shipped.of_type("eks:index:Cluster")
+    for gateway in shipped.of_type("aws:ec2/natGateway:NatGateway"):
+        assert not stands_on(shipped, control_plane, gateway)
+
+
+def test_volumes_go_before_the_driver_that_detaches_them(shipped):
+    claims = [r for r in kubernetes(shipped) if kind(r) == "PersistentVolumeClaim" and "volumeName" not in r.inputs["spec"]]
+    claims += [r for r in kubernetes(shipped) if "kube-prometheus-stack" in str(r.inputs.get("chart"))]
+    if "trn2" not in shipped.stack:
+        goes_before(shipped, claims, addons(shipped, "aws-ebs-csi-driver"))
+
+
+def test_controllers_without_volumes_wait_for_no_storage_driver(llama3):
+    for chart in ("karpenter", "kuberay-operator"):
+        assert not stands_on(llama3, *charts(llama3, chart), *addons(llama3, "aws-ebs-csi-driver"))
 
 
 def test_every_kubernetes_object_goes_before_the_control_plane(shipped):

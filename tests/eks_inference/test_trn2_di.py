@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, recorded
+from eks_inference.catalog.engines import engine
 from eks_inference_tools.cli import main
 from graphs import kubernetes, of_kind, stands_on
 from readme import blocks
@@ -149,13 +150,20 @@ def test_nodes_have_all_interfaces_in_one_subnet_and_pods_ask_for_all(stack: str
         assert pod["nodeSelector"]["eks-inference/pool"] == "trn2"
 
 
-@both
-def test_the_driver_of_the_nodes_is_that_of_the_servers_sdk(stack: str) -> None:
+def driver(graph: Graph, stack: str) -> str:
     from eks_inference.catalog import versions
-    from eks_inference.catalog.engines import engine
 
-    release = recorded(stack).named(f"{stack}-trn2-nodes").inputs["releaseVersion"]
-    assert versions.neuron_driver(release) == engine("neuron-2.26-vllm-0.9").minimum_driver
+    return versions.neuron_driver(graph.named(f"{stack}-trn2-nodes").inputs["releaseVersion"])
+
+
+@both
+def test_the_nodes_have_the_newest_driver(stack: str) -> None:
+    from eks_inference.catalog import versions
+    from eks_inference.catalog.instances import instance_type
+    from eks_inference.pools.plan import ami_type
+
+    newest = versions.ami_release(ami_type(instance_type("trn2.48xlarge")), "1.35")
+    assert driver(recorded(stack), stack) == versions.neuron_driver(newest)
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------------------------
@@ -310,7 +318,7 @@ def settings(heading: str = "What can be set") -> list[dict[str, Any]]:
 
 
 def test_the_settings_of_the_page_do_what_it_says() -> None:
-    block, metas, revision, lustre, shorter, compiled, router = settings()
+    block, metas, revision, older, capable, lustre, shorter, compiled, router = settings()
 
     graph = recorded_with(block, "trn2-di-pair")
     template = graph.named("trn2-di-pair-trn2-template").inputs
@@ -323,6 +331,13 @@ def test_the_settings_of_the_page_do_what_it_says() -> None:
         recorded_with(metas, "trn2-di")
     download = recorded_with(revision, "trn2-di").named(f"{SERVER}-download")
     assert revision["servers"][SERVER]["model"]["revision"] in pods(download)[0]["containers"][0]["command"]
+
+    assert driver(recorded_with(older, "trn2-di"), "trn2-di") == engine("neuron-2.26-vllm-0.9").minimum_driver
+    (capabilities,) = [
+        pod["containers"][0]["securityContext"]["capabilities"]
+        for pod in pods(recorded_with(capable, "trn2-di").named(f"{SERVER}-servers"))
+    ]
+    assert capabilities == {"drop": ["ALL"], "add": ["IPC_LOCK", "SYS_ADMIN"]}
 
     graph = recorded_with(lustre, "trn2-di-pair")
     system = one(graph, "aws:fsx/lustreFileSystem:LustreFileSystem")

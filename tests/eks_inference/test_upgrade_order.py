@@ -127,7 +127,7 @@ def test_every_add_on_with_pods_comes_after_the_core_nodes(shipped):
 @pytest.mark.parametrize("stack", ["trn2-di", "trn2-di-pair"])
 def test_a_pinned_image_changes_together_with_the_version(stack):
     with pytest.raises(ProgramError, match=r"POO003: the release is for another Kubernetes version"):
-        recorded_with({"cluster": {"version": BEFORE}}, stack)
+        recorded_with({"pools": {"trn2": {"ami": {"kind": "release", "release_version": "1.34.2-20251217"}}}}, stack)
 
 
 def test_add_ons_with_pods_come_after_the_core_nodes_and_before_what_needs_them(llama3):

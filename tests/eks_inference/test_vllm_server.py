@@ -35,6 +35,7 @@ from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement, Taint
 from eks_inference.pools.reservations import allocatable
 from eks_inference.serving import deployment as equal_pods
+from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import cold_start_seconds
@@ -186,7 +187,18 @@ def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() 
         "--max-model-len": "4096",
         "--max-num-seqs": "24",
     }
-    assert line[11:] == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
+    *engine, template = line[11:]
+    assert engine == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
+    # vLLM opens it as a file first, and takes it as a template only with characters of Jinja in it.
+    assert template.startswith("--chat-template={%")
+    assert "\n" not in template
+
+
+def test_a_chat_template_is_for_repositories_that_may_have_none_and_the_users_wins() -> None:
+    own = container(pod(served(extra_args={"chat-template": "/mine.jinja"})))["args"]
+    assert flag(own, "chat-template") == "/mine.jinja"
+    other = container(pod(served(model={"id": "NousResearch/Llama-2-13b-hf"})))["args"]
+    assert flag(other, "chat-template") is None
 
 
 # -- devices and their nodes ----------------------------------------------------------------------------------------------------
@@ -406,6 +418,38 @@ def cache_place(spec: VllmServerSpec) -> str:
     return plan.environment(spec, NEURON.instance_type)["NEURON_COMPILE_CACHE_URL"]
 
 
+def test_flags_are_read_as_vllm_reads_them() -> None:
+    spec = spec_of(
+        extra_args={
+            "max_num_batched_tokens": 8192,
+            "kv-transfer-config.kv_connector": "NixlConnector",
+            "kv_transfer-config.kv_connector_extra_config.port": 1,
+            "served-model-name": ["a", "b"],
+        }
+    )
+    assert spec.extra_args == {
+        "max-num-batched-tokens": 8192,
+        "kv-transfer-config": {"kv_connector": "NixlConnector", "kv_connector_extra_config": {"port": 1}},
+        "served-model-name": ["a", "b"],
+    }
+    assert spec.engine_flags[-3:] == ["--served-model-name", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"max-num-seqs": 1, "max_num_seqs": 2},
+        {"kv-transfer-config": {"kv_role": "kv_both"}, "kv-transfer-config.kv_role": "kv_both"},
+        {"kv-transfer-config.kv_role": "kv_both", "kv-transfer-config": {}},
+        {"a.b": 1, "a.b.c": 2},
+        {"a.b": 1, "a.b.": 2},
+    ],
+)
+def test_a_flag_given_twice_is_refused(twice: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="given twice"):
+        spec_of(extra_args=twice)
+
+
 @given(st.sampled_from(["max_num_seqs", "max_model_len", "tensor_parallel", "image", "engine", "extra_args", "model"]))
 def test_what_the_compiler_sees_decides_the_folder(key: str) -> None:
     changed = {
@@ -557,21 +601,12 @@ def test_pods_meet_restricted_and_write_nowhere_but_on_their_volumes() -> None:
     assert {env(graph)["HOME"], container(pod(graph))["workingDir"], "/tmp", "/dev/shm"} <= set(writable)
 
 
-@pytest.mark.parametrize(
-    ("keys", "budget"),
-    [
-        ({}, {"minAvailable": 1}),
-        ({"replicas": 3}, {"minAvailable": 3}),
-        ({"replicas": 3, "evictions": "allowed"}, {"maxUnavailable": 1}),
-        ({"autoscaling": {"kind": "keda", "min": 2, "max": 4}}, {"minAvailable": 2}),
-        ({"replicas": 0}, {"maxUnavailable": 1}),
-    ],
-)
-def test_what_a_drain_may_take(keys: dict, budget: dict) -> None:
+@pytest.mark.parametrize("keys", [{}, {"replicas": 3}, {"autoscaling": {"kind": "keda", "min": 2, "max": 4}}])
+def test_a_drain_takes_one_pod_at_a_time(keys: dict) -> None:
     graph = served(**keys)
     (found,) = of_kind(graph, "PodDisruptionBudget")
     selector = found.inputs["spec"]["selector"]
-    assert found.inputs["spec"] == {**budget, "selector": selector}
+    assert found.inputs["spec"] == {"maxUnavailable": 1, "selector": selector}
     assert selector == deployment(graph).inputs["spec"]["selector"]
 
 
@@ -780,7 +815,8 @@ def test_names_of_the_longest_server_are_legal() -> None:
     name = "a" * equal_pods.MAX_NAME_LENGTH
     graph = served(name=name, model=S3_MODEL, token=lambda: "x")
     for resource in kubernetes(graph):
-        assert len(resource.inputs["metadata"]["name"]) <= 63
+        is_policy = "ValidatingAdmissionPolicy" in resource.type
+        assert len(resource.inputs["metadata"]["name"]) <= (253 if is_policy else 63)
 
 
 @pytest.mark.parametrize(
@@ -852,7 +888,9 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, built, own, shared = (yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml")
+    together, longer, options, built, own, shared = (
+        yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
+    )
 
     graph = recorded_with({"servers": {**together["servers"], "llama2-b": None, "llama2-c": None}}, STACK)
     (manifest,) = servers_of(graph).values()
@@ -863,6 +901,16 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
     assert "--max-model-len 8192 --max-num-seqs 12" in " ".join(words)
     with pytest.raises(ProgramError, match=r"NEU008.*21\.78"):
         recorded_with(longer | {"servers": {"llama2-a": longer["servers"]["llama2-a"] | {"max_num_seqs": 24}}}, STACK)
+
+    # Of the shipped file the other servers keep theirs.
+    configs = {
+        name: json.loads(flag(container(pod_of(each))["args"], "additional-config") or "")["override_neuron_config"]
+        for name, each in servers_of(recorded_with(options, STACK)).items()
+    }
+    assert configs["llama2-a"] == configs["llama2-b"] | dict.fromkeys(
+        ("fused_qkv", "async_mode", "sequence_parallel_enabled"), True
+    )
+    assert configs["llama2-b"]["token_generation_buckets"][-1] == 4096
 
     graph = recorded_with(built, STACK)
     (build,) = graph.of_type("eks-inference:index:ImageBuild")

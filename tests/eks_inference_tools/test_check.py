@@ -17,11 +17,15 @@ from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
 from eks_inference.faults import SpecError
 from eks_inference.platform import InferencePlatform
+from eks_inference.rules import Finding, Judgement
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import all_rules, graph_rules
+from eks_inference_tools.check.report import problem
+from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.cli import main
+from eks_inference_tools.program import program as programs_of_stack
 from stackgraph.recorder.recording import record
 
 STACK = "inf2-llama3"
@@ -336,7 +340,11 @@ def test_what_a_transform_does_is_judged_too(clone, capsys):
     (clone / "infra" / "__main__.py").write_text(UNPINNED)
     code, said = check(capsys, STACK)
     assert code == 2
-    assert re.search(r"error: inf2-llama3-open-webui\S* \(kubernetes:apps/v1:Deployment\): K8S001: ", said)
+    assert re.search(
+        rf"error: {FILE}:\d+: eks-inference:stack\.clients\.open_webui: "
+        r"inf2-llama3-open-webui\S* \(kubernetes:apps/v1:Deployment\): K8S001: ",
+        said,
+    )
     assert main(["preview", STACK]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -353,3 +361,55 @@ def test_the_rules_of_a_spec_never_look_at_the_graph():
 
 def test_a_recorded_graph_keeps_the_warnings_of_rules():
     assert not [warning for warning in recorded(STACK).warnings if "NEU" in warning]
+
+
+@pytest.mark.parametrize(
+    ("section", "allowed"),
+    [
+        ({"pools": {"Bad Key": {}}}, "as a key: text, length at most 40: Lower-case letters, digits and hyphens"),
+        ({"servers": {SERVER: {"extra_args": {"--x": 1}}}}, "as a key: text, matching ^[a-z][a-z0-9-]*$"),
+        ({"silenced": {"nope": "a reason"}}, "as a key: text: Id of a rule, e.g. NEU008"),
+    ],
+)
+def test_a_wrong_key_of_a_mapping_says_what_a_key_may_be(section: dict[str, Any], allowed: str, clone: Path, capsys):
+    change(clone, **section)
+    code, said = check(capsys, STACK)
+    assert code == 2
+    assert f"allowed: {allowed}" in said
+
+
+def test_two_spellings_of_one_configuration_key_are_refused(clone: Path, capsys):
+    file = clone / FILE
+    file.write_text(file.read_text() + "  stack: {}\n")
+    last = file.read_text().count("\n")
+    first = next(number for number, line in enumerate(file.read_text().splitlines(), 1) if "eks-inference:stack" in line)
+    assert main(["check", STACK]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {FILE}:{last}: eks-inference:stack: this key stands here twice" in said
+    assert f"as 'eks-inference:stack' in line {first} and as 'stack' in line {last}" in said
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str):
+    spec, graph = parse_stack(json.dumps(stack_object(stack))), recorded(stack)
+    keys = {one.urn: stack_key(one.urn, graph, spec) for one in graph.resources}
+    for urn, key in keys.items():
+        part: Any = spec
+        for step in key:
+            part = part[step] if isinstance(part, dict) else getattr(part, str(step))
+        assert part is not None, urn
+    # Nothing asks for these: other parts need them.
+    needed = ("EfaPlugin", "FileSystemDriver", "LeaderWorkerSetController", "InferencePlatform", "Stack", "providers")
+    assert not [urn for urn, key in keys.items() if not key and not any(name in urn for name in needed)]
+    assert {("servers", name) for name in spec.servers} | {("pools", name) for name in spec.pools} <= set(keys.values())
+
+
+def test_a_finding_about_a_resource_is_at_the_key_of_the_stack_file_that_asks_for_it(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    program, graph = programs_of_stack(STACK), recorded(STACK)
+    urn = next(one.urn for one in graph.resources if one.type.endswith(":RayService"))
+    finding = Finding(next(iter(graph_rules())), Judgement(holds=False, path=(), working=(), message="why", resource=urn))
+    found = problem(program, finding, graph)
+    assert found.key.startswith(f"eks-inference:stack.servers.{SERVER}: ")
+    assert found.file == FILE
+    assert f"{SERVER}:" in (ROOT / FILE).read_text().splitlines()[found.line - 1]

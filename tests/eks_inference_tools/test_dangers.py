@@ -92,3 +92,33 @@ def test_a_cluster_is_named_before_the_data_that_goes_with_it_and_only_once():
     found = dangers(compare(graph(cluster, *others), graph()), EKS)
     assert [danger.kind for danger in found] == ["cluster-deleted", "data-deleted", "deleted"]
     assert found[-1].what == "ec2.Vpc v is deleted"
+
+
+def test_a_zone_more_replaces_no_accelerators_and_leaves_the_control_plane_alone():
+    diff = compare(recorded("inf2-llama2"), recorded_with({"network": {"zones": 3}}, "inf2-llama2"))
+    replaced = [change.resource.name for change in diff.of_kind("replace") if change.resource.type == NODE_GROUP]
+    assert replaced == ["inf2-llama2-core-nodes"]
+    (cluster,) = recorded("inf2-llama2").of_type("eks:index:Cluster")
+    assert diff.by_urn[cluster.urn].kind == "same"
+
+
+def test_a_cluster_does_not_move_to_another_network():
+    diff = compare(recorded("inf2-llama2"), recorded_with({"network": {"cidr": "10.3.0.0/16"}}, "inf2-llama2"))
+    refused = [danger.what for danger in dangers(diff, EKS) if danger.kind == "refused"]
+    assert "cluster inf2-llama2-control-plane: EKS moves no cluster to another VPC, and its own is replaced" in refused
+
+
+def test_a_control_plane_keeps_its_zones():
+    def subnet(zone: str) -> Resource:
+        return resource(f"net-{zone}", "aws:ec2/subnet:Subnet", inputs={"availabilityZoneId": zone})
+
+    def in_zones(*zones: str) -> Graph:
+        subnets = [subnet(zone) for zone in zones]
+        tokens = [f"<{one.name}.id>" for one in subnets]
+        inputs = {"privateSubnetIds": tokens, "endpointPublicAccess": False}
+        refers = {"privateSubnetIds": tuple(one.urn for one in subnets)}
+        return graph(*subnets, resource("c", "eks:index:Cluster", inputs=inputs, remote=True, property_dependencies=refers))
+
+    for zones, expected in ((("az2", "az1"), []), (("az1", "az3"), ["refused"]), (("az1", "az2", "az3"), ["refused"])):
+        found = dangers(compare(in_zones("az1", "az2"), in_zones(*zones)), EKS)
+        assert [danger.kind for danger in found if danger.kind == "refused"] == expected

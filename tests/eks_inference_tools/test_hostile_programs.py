@@ -26,6 +26,19 @@ FAILING = {
     "os._exit(0)": "ended itself with exit code 0",
     "sys.exit(0)": "ended itself with exit code 0",
     "pulumi.Output.from_input(1).apply(lambda _: os._exit(0))": "ended itself with exit code 0",
+    "posix._exit(3)": "ended itself with exit code 3",
+    "os.execlp('true', 'true')": "the program ended the process: os.execv",
+    "os.kill(os.getpid(), 9)": "the program ended the process: os.kill",
+    "os.killpg(0, 15)": "the program ended the process: os.killpg(0, 15)",
+    "signal.raise_signal(9)": "the program ended the process: signal.raise_signal(9)",
+    "os.abort()": "the program ended the process: os.abort()",
+    "os.closerange(0, 300); os.close(2); raise ValueError('closed')": "ValueError: closed",
+    "os.close(os.dup(1)); os.dup2(os.open(os.devnull, os.O_WRONLY), 2); raise ValueError('moved')": "ValueError: moved",
+    "sys.setrecursionlimit(60); (lambda f: f(f))(lambda f: f(f))": "RecursionError",
+    "a, b = SpecError([Fault((), 'one')]), SpecError([]); a.__cause__, b.__cause__ = b, a; raise a": "__main__.py:3: one",
+    "raise ValueError('x' * 3_000_000)": "x… (2996012 more characters)",
+    "pulumi.export('a', {'b': [1, float('nan')]})": "output.a.b.1 is nan, a number that the engine cannot store",
+    "CustomResource('c', 'a/v1', 'K', spec={'a': float('-inf')})": "c.spec.a is -inf, a number",
     "raise BaseException('why')": "BaseException: why",
     "raise GeneratorExit('why')": "GeneratorExit: why",
     "raise asyncio.CancelledError('why')": "CancelledError: why",
@@ -37,7 +50,10 @@ FAILING = {
     "CustomResource('c', 'a/v1', 'K', spec=functools.reduce(lambda v, _: {'a': v}, range(400), {}))": "RecursionError",
     "sys.exit('\\x1b]0;title\\x07\\u202eerror: \\nerror: forged')": "exit code  ]0;title  error: \n    error: forged",
 }
-IMPORTS = "import asyncio, functools, os, sys, pulumi\nfrom pulumi_kubernetes.apiextensions import CustomResource\n"
+IMPORTS = """\
+import asyncio, functools, os, posix, signal, sys, pulumi; from eks_inference.faults import Fault, SpecError
+from pulumi_kubernetes.apiextensions import CustomResource
+"""
 
 
 @pytest.fixture
@@ -75,6 +91,22 @@ def test_what_a_program_prints_stays_out_of_the_output_which_is_json_in_any_enco
     assert json.loads(done.stdout)["outputs"] == {"a": "é→"}
     assert done.stdout.isascii()
     assert done.stderr.count("printed") == 5
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "os.close(1); os.close(2); os.closerange(0, 300)",
+        "open(1, 'w').close(); open(2, 'w').close()",
+        "sys.setrecursionlimit(60)",
+        "os.fork() or os._exit(0); os.wait(); os.kill(os.getpid(), 0)",
+    ],
+)
+def test_a_program_that_only_tidies_up_has_its_graph(program, project):
+    (project / "__main__.py").write_text(f"{IMPORTS}{program}\npulumi.export('a', 1)\n")
+    done = run("preview dev --format json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["outputs"] == {"a": 1}
 
 
 def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):

@@ -574,6 +574,33 @@ def test_a_worker_that_finds_no_node_is_waited_for_with_the_schedulers_words(lla
     )
 
 
+@pytest.mark.parametrize(
+    ("group", "change", "differs"),
+    [
+        ("worker", lambda container: container.update(image="registry.example/older:1"), "image"),
+        ("worker", lambda container: container["resources"]["limits"].update(memory="1Gi"), "limits of memory"),
+        ("head", lambda container: container.update(env=[{"name": "RAY_NEW", "value": "1"}]), "variable RAY_NEW"),
+    ],
+)
+def test_pods_that_a_change_of_the_service_did_not_reach_are_a_failure(llama3, cluster, group, change, differs):
+    config = ray(cluster)["spec"]["rayClusterConfig"] = copy.deepcopy(ray(cluster)["spec"]["rayClusterConfig"])
+    spec = config["headGroupSpec"] if group == "head" else config["workerGroupSpecs"][0]
+    change(spec["template"]["spec"]["containers"][0])
+    check = only(troubled(llama3, cluster), HEAD if group == "head" else WORKERS)
+    assert (check.verdict, check.finding.found.endswith(f"than the service's: {differs}")) == ("failed", True)
+    # With a strategy KubeRay replaces the cluster, and the old one serves until then.
+    ray(cluster)["spec"]["upgradeStrategy"] = {"type": "NewCluster"}
+    assert troubled(llama3, cluster) == {}
+
+
+def test_quantities_are_compared_by_what_they_mean(llama3, cluster):
+    (pod,) = cluster.pods_of("vllm", **{"ray.io/node-type": "worker"})
+    (container,) = pod["spec"]["containers"]
+    container["resources"]["requests"]["cpu"] = "30000m"
+    container["env"] = [*container["env"], {"name": "OF_KUBERAY", "value": "1"}]
+    assert troubled(llama3, cluster) == {}
+
+
 def test_a_head_that_is_gone_is_waited_for(llama3, cluster):
     (pod,) = cluster.pods_of("vllm", **{"ray.io/node-type": "head"})
     cluster.objects["pods"].remove(pod)

@@ -205,7 +205,9 @@ class HealthyCluster:
     def _pod(self, namespace: str, name: str, labels: dict[str, str], template: dict[str, Any], *, done: bool = False) -> None:
         pod = vector("pod-complete" if done else "pod")
         pod["metadata"] |= {"name": name, "namespace": namespace, "labels": labels}
-        pod["spec"] = {"containers": [{"name": c["name"], "image": c["image"]} for c in template["spec"]["containers"]]}
+        kept = ("name", "image", "env", "resources")
+        containers = [{key: c[key] for key in kept if key in c} for c in template["spec"]["containers"]]
+        pod["spec"] = copy.deepcopy({"containers": containers, "volumes": template["spec"].get("volumes", [])})
         (status,) = pod["status"]["containerStatuses"]
         pod["status"]["containerStatuses"] = [{**status, "name": c["name"]} for c in pod["spec"]["containers"]]
         pod["status"]["podIP"] = next(self._addresses)

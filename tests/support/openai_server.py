@@ -24,6 +24,7 @@ Fault = Literal[
     "broken_stream",  # the connection ends after half of the tokens
     "no_content",  # a well-formed answer without any words
     "not_json",  # an HTML page
+    "no_chat_template",  # only completions are answered
 ]
 
 
@@ -99,6 +100,8 @@ class _Handler(Handler):
             self._error(404, f"no such path: {self.path}")
         elif body.get("model") != owner.model:
             self._error(404, f"the model {body.get('model')} does not exist")
+        elif owner.fault == "no_chat_template" and self._chat:
+            self._error(400, "default chat template is no longer allowed")
         elif owner.fault == "http_500":
             self._error(500, "the engine is dead")
         elif owner.fault == "error_body":

@@ -46,6 +46,8 @@ class InstanceType(ForAccelerator, Row):
     """One in this many cards carries a plain interface in multi-card layouts: EC2 caps the total IP traffic of all cards."""
     nvme_gb: int = 0
     """Total local instance storage; 0 if none."""
+    needs_reservation: bool = False
+    """Whether nothing but reservations and capacity blocks is known to have capacity."""
 
     @property
     def default_logical_core_setting(self) -> int:

@@ -29,6 +29,10 @@ class Model(Row):
     vocabulary: int
     max_positions: int
     """Longest supported sequence, in tokens."""
+    chat_repositories: tuple[str, ...] = ()
+    """Repositories of the model tuned for chats that may come without a chat template."""
+    chat_template: str = ""
+    """Template for them, as vLLM takes it on the command line: Jinja in one line, with escapes."""
     gated: tuple[str, ...] = ()
     """Repositories that need an accepted licence, and therefore a token (Hub documentation, "Gated models")."""
     tied_embeddings: bool = False
@@ -87,6 +91,12 @@ def find_model(text: str) -> Model | None:
         (one for one in models().values() if text.casefold() == one.name.casefold() or text in one.repositories),
         None,
     )
+
+
+def chat_template(repository: str) -> str:
+    """Returns the chat template for a repository that may have none; empty for all others."""
+    model = find_model(repository)
+    return model.chat_template if model and repository in model.chat_repositories else ""
 
 
 def is_gated(repository: str) -> bool:

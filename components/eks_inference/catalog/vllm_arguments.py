@@ -1,10 +1,52 @@
 """Arguments of vLLM by release: loads ``vllm_arguments.toml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, Literal
 
 from eks_inference.catalog.tables import Row, arguments, rows, table
+
+Takes = Literal[
+    "switch",
+    "on",
+    "int",
+    "float",
+    "size",
+    "size_or_auto",
+    "text",
+    "name",
+    "text_or_alone",
+    "object",
+    "object_or_text",
+    "list",
+    "adapters",
+    "texts",
+    "ints",
+    "floats",
+]
+"""What an argument takes.
+
+``switch`` has a negation, ``on`` has none; neither has a value. A ``size`` is a whole number, also with a suffix (``8k``). A
+``name`` is a text without regard to case and dashes. ``text_or_alone`` may stand without its text. ``texts``, ``ints``,
+``floats`` and ``adapters`` (``name=path`` or an object) are one or several values.
+"""
+
+SEVERAL = ("adapters", "texts", "ints", "floats")
+
+
+@dataclass(frozen=True)
+class VllmArgument:
+    """One argument of a release."""
+
+    name: str
+    takes: Takes
+    choices: tuple[str | int, ...] = ()
+    """The only values, if the parser has a list."""
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """Of a number: ``gt``, ``ge``, ``lt`` and ``le``, as pydantic calls them."""
+    nullable: bool = False
+    """Whether a key takes null. A flag never does."""
 
 
 @dataclass(frozen=True)
@@ -13,16 +55,32 @@ class VllmRelease(Row):
 
     quantizations: tuple[str, ...]
     """Values of ``--quantization``."""
-    keys: tuple[str, ...] = ()
+    keys: Mapping[str, VllmArgument] = field(default_factory=dict)
     """Engine arguments in Python spelling. Empty: no engine profile of this release takes settings as keys."""
-    flags: tuple[str, ...] = ()
+    flags: Mapping[str, VllmArgument] = field(default_factory=dict)
     """Flags of ``vllm serve`` without dashes in front. Empty: no engine profile of this release starts ``vllm serve``."""
+
+    @property
+    def several(self) -> frozenset[str]:
+        """Flags that take several values."""
+        return frozenset(name for name, one in self.flags.items() if one.takes in SEVERAL)
 
 
 @cache
 def vllm_releases() -> Mapping[str, VllmRelease]:
     """All known releases by version (``"0.27.1"``), oldest first."""
-    return {name: VllmRelease(name=name, **arguments(row)) for name, row in table("vllm_arguments.toml")["releases"].items()}
+    return {name: _release(name, arguments(row)) for name, row in table("vllm_arguments.toml")["releases"].items()}
+
+
+def _release(name: str, row: dict[str, Any]) -> VllmRelease:
+    choices, bounds, nullable = row.pop("choices"), row.pop("bounds"), row.pop("nullable", ())
+    for table_name in ("keys", "flags"):
+        row[table_name] = {
+            one: VllmArgument(one, takes, tuple(choices.get(one, ())), bounds.get(one, {}), one in nullable)
+            for takes, names in row.get(table_name, {}).items()
+            for one in names
+        }
+    return VllmRelease(name=name, **row)
 
 
 @cache

@@ -75,7 +75,7 @@ class OpenWebUI(Component):
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-volume",
             **volume_claim(plan.WEB_UI_NAME, spec.namespace, spec.volume_gib, spec.storage_class),
-            opts=on_cluster(cluster, self, namespace, protect=settings.protect),
+            opts=on_cluster(cluster, self, namespace, *cluster.ready, protect=settings.protect),
         )
         password, password_secret = secret_object(
             f"{name}-admin",

@@ -8,6 +8,7 @@ import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam
+from eks_inference.aws.log_group import log_group
 from eks_inference.cluster import plan
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
@@ -28,7 +29,9 @@ class EksCluster(Component):
     ``name`` is also the name of the cluster in AWS. The component is itself a ``Cluster``, on which pools are built. Components
     with pods need DNS and therefore build on ``ClusterAddons``.
 
-    The control plane's network interfaces are in the private subnets; nodes and load balancers may use others. Raises
+    The control plane's network interfaces are in the private subnets of the first two zones that accept them, because EKS never
+    changes these zones; nodes and load balancers may use others. It does not wait
+    for ``network.ready``: only nodes need the way out, and a NAT gateway takes two minutes. Raises
     ``SpecError`` when the private subnets are in fewer than two zones. pulumi-eks creates only the control plane; it needs the
     ``aws`` command on PATH, even for a preview.
     """
@@ -67,6 +70,7 @@ class EksCluster(Component):
             )
             for addon in plan.addons_before_pools(spec).values()
         )
+        self.pods_ready = self.ready
         self.kubeconfig_command = plan.kubeconfig_command(name, settings.region, settings.profile)
         self.register_outputs(
             {
@@ -79,7 +83,7 @@ class EksCluster(Component):
         )
 
     def _control_plane(self, spec: ClusterSpec, network: Network, zones: Collection[str]) -> eks.Cluster:
-        """Creates the control plane and its role.
+        """Creates the control plane, its role and its log group.
 
         pulumi-eks would create a role without permissions boundary, whose name may exceed IAM's limit of 64 characters.
         """
@@ -99,6 +103,11 @@ class EksCluster(Component):
             role=role.name,
             policy_arn=iam.managed_policy_arn("AmazonEKSClusterPolicy", settings.partition),
             opts=pulumi.ResourceOptions(parent=self),
+        )
+        logs = (
+            [log_group(f"{name}-logs", f"/aws/eks/{name}/cluster", spec.log_retention_days, settings=settings, parent=self)]
+            if spec.log_types
+            else []
         )
         return eks.Cluster(
             f"{name}-control-plane",
@@ -140,7 +149,7 @@ class EksCluster(Component):
             kube_proxy_addon_options=eks.KubeProxyAddonOptionsArgs(enabled=False),
             coredns_addon_options=eks.CoreDnsAddonOptionsArgs(enabled=False),
             tags={**settings.tags, "Name": name},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy, *network.ready]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy, *logs]),
         )
 
 
@@ -229,6 +238,7 @@ class ClusterAddons(Component):
             reclaim_policy=manifest["reclaimPolicy"],
             opts=on_cluster(cluster, self, storage_driver),
         )
-        # DNS and volumes; no pod needs metrics-server to start. The storage class implies its driver.
+        # No pod needs metrics-server to start. The storage class implies its driver.
+        self.pods_ready: tuple[pulumi.Resource, ...] = (coredns,)
         self.ready: tuple[pulumi.Resource, ...] = (coredns, storage_class)
         self.register_outputs({"storageClass": plan.STORAGE_CLASS})

@@ -37,6 +37,11 @@ class ExistingCluster(Handle):
     addons: Collection[str] | None = None
     """EKS names of its add-ons, however they were installed: ``eks-pod-identity-agent``. None: not said, so none is missed."""
 
+    @property
+    def pods_ready(self) -> Sequence[pulumi.Resource]:
+        """The same as ``ready``: nothing says which of them are about volumes."""
+        return self.ready
+
     @classmethod
     @comparing
     def from_eks(

@@ -13,7 +13,7 @@ class Cluster(Protocol):
     """An EKS cluster: ``EksCluster`` (the control plane), ``ClusterAddons`` (once pods can run) or ``ExistingCluster``.
 
     ``name`` and ``version`` are plain strings, known at preview. Every Kubernetes child of a component uses ``provider`` and
-    depends on ``ready``.
+    depends on ``pods_ready``, with claims of volumes also on ``ready``.
     """
 
     @property
@@ -42,4 +42,11 @@ class Cluster(Protocol):
     @property
     def provider(self) -> k8s.Provider: ...
     @property
-    def ready(self) -> Sequence[pulumi.Resource]: ...
+    def pods_ready(self) -> Sequence[pulumi.Resource]:
+        """What pods without volumes need: nodes and DNS. A part of ``ready``."""
+        ...
+
+    @property
+    def ready(self) -> Sequence[pulumi.Resource]:
+        """What pods with volumes need: also the storage class and its driver."""
+        ...

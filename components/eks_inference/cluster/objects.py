@@ -21,7 +21,8 @@ def on_cluster(
 ) -> pulumi.ResourceOptions:
     """Returns options for a Kubernetes object: a child of ``parent`` on the cluster's provider that depends on ``after``.
 
-    The first object of a component depends on ``*cluster.ready``, the others on that object.
+    The first object of a component depends on ``*cluster.pods_ready``, the others on that object; claims of volumes on
+    ``*cluster.ready``.
     """
     return pulumi.ResourceOptions(
         parent=parent,
@@ -34,13 +35,19 @@ def on_cluster(
 
 
 def namespace_object(
-    resource_name: str, namespace: str, level: Level, *, cluster: Cluster, parent: pulumi.Resource
+    resource_name: str,
+    namespace: str,
+    level: Level,
+    *,
+    cluster: Cluster,
+    parent: pulumi.Resource,
+    delete_before_replace: bool | None = None,
 ) -> k8s.core.v1.Namespace:
     """Creates a namespace that enforces a level of the Pod Security Standards. Callers justify any level but "restricted"."""
     return k8s.core.v1.Namespace(
         resource_name,
         metadata={"name": namespace, "labels": enforce(level)},
-        opts=on_cluster(cluster, parent, *cluster.ready),
+        opts=on_cluster(cluster, parent, *cluster.pods_ready, delete_before_replace=delete_before_replace),
     )
 
 

@@ -63,7 +63,10 @@ def kubeconfig_command(name: str, region: str, profile: str | None = None) -> st
 
 
 def control_plane_zones(zone_ids: Sequence[str]) -> tuple[str, ...]:
-    """Returns the zones that accept a control plane; some zones accept only nodes.
+    """Returns the zones of the control plane: the first two that accept one; some zones accept only nodes.
+
+    Two are enough, and EKS never changes the set of zones that a control plane was made with (aws/containers-roadmap#2258): with
+    all zones of the network, none could be added later.
 
     Raises ``SpecError`` when fewer than two remain (EKS user guide, "Subnet requirements for clusters").
     """
@@ -76,7 +79,7 @@ def control_plane_zones(zone_ids: Sequence[str]) -> tuple[str, ...]:
             hint=f"EKS accepts no control-plane subnets in {', '.join(sorted(zones.refused_by_control_plane()))}",
         )
         raise SpecError([fault])
-    return usable
+    return usable[:2]
 
 
 # -- access ---------------------------------------------------------------------------------------------------------------------
@@ -187,6 +190,50 @@ def _addons(
         )
         for name in names
     }
+
+
+# -- Pod Identity --------------------------------------------------------------------------------------------------------------
+
+CREDENTIALS_VARIABLE = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+"""The variable by which the SDKs of AWS find the credentials of a pod (EKS user guide, "How EKS Pod Identity works")."""
+
+
+def credentials_guard(namespace: str, service_account: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the policy and the binding that refuse pods of a service account to which EKS has given no credentials.
+
+    Deployments, StatefulSets, DaemonSets, Jobs and the operators of custom kinds create a refused pod again, with growing
+    pauses, as with an exhausted quota. Validating policies see pods as EKS's webhook has left them.
+    """
+    name = f"pod-identity.{namespace}.{service_account}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}
+    given = f"object.spec.containers.exists(c, has(c.env) && c.env.exists(e, e.name == '{CREDENTIALS_VARIABLE}'))"
+    message = (
+        "EKS Pod Identity has given this pod no credentials: the association of its service account is not effective yet, or is "
+        "gone. The controller of the pod tries again"
+    )
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [rule],
+            },
+            "matchConditions": [
+                {"name": "service-account", "expression": f"object.spec.serviceAccountName == '{service_account}'"}
+            ],
+            "validations": [{"expression": given, "message": message, "reason": "Forbidden"}],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    return policy, binding
 
 
 # -- storage --------------------------------------------------------------------------------------------------------------------

@@ -1,14 +1,22 @@
-"""IAM roles for pods through EKS Pod Identity: there are no static keys, and each role serves one service account."""
+"""IAM roles for pods through EKS Pod Identity: there are no static keys, and each role serves one service account.
+
+EKS gives a pod its credentials at admission, and only then: a pod that is admitted before the association takes effect, some
+seconds after its creation, never gets them, however often its containers restart. So the API server refuses such pods
+(``plan.credentials_guard``), and their controllers try again until one has credentials.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import pulumi
 import pulumi_aws as aws
+import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam, naming
+from eks_inference.cluster import plan
 from eks_inference.cluster.addon import POD_IDENTITY_AGENT, require_addon
 from eks_inference.cluster.handle import Cluster
+from eks_inference.cluster.objects import on_cluster
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -25,7 +33,9 @@ def pod_role(
     managed_policies: Mapping[str, str] = _NONE,
     role_name: str | None = None,
 ) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
-    """Creates a role for the pods of one service account; returns it and the policies that must be attached before they start.
+    """Creates a role for the pods of one service account, and refuses those without its credentials.
+
+    Returns the role, and what must exist before the first pod starts: its policies and the guard.
 
     ``policies`` are JSON texts and ``managed_policies`` ARNs; a key is the suffix of the resource name ``<name>-<key>``.
     ``role_name`` defaults to ``<name>-role``. For EKS add-ons, which associate service account and role themselves; our own pods
@@ -54,7 +64,21 @@ def pod_role(
         aws.iam.RolePolicy(f"{name}-{suffix}", role=role.name, policy=text, opts=pulumi.ResourceOptions(parent=parent))
         for suffix, text in policies.items()
     ]
-    return role, [*attached, *own]
+    guard = _guard(name, cluster=cluster, namespace=namespace, service_account=service_account, parent=parent)
+    return role, [*attached, *own, guard]
+
+
+def _guard(
+    name: str, *, cluster: Cluster, namespace: str, service_account: str, parent: pulumi.Resource
+) -> k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding:
+    """Creates the policy that keeps pods without credentials out, and returns its binding, which puts it into effect."""
+    policy, binding = plan.credentials_guard(namespace, service_account)
+    made = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+        f"{name}-credentials", metadata=policy["metadata"], spec=policy["spec"], opts=on_cluster(cluster, parent)
+    )
+    return k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+        f"{name}-credentials-binding", metadata=binding["metadata"], spec=binding["spec"], opts=on_cluster(cluster, parent, made)
+    )
 
 
 def pod_identity(
@@ -68,10 +92,7 @@ def pod_identity(
     policies: Mapping[str, pulumi.Input[str]],
     role_name: str | None = None,
 ) -> list[pulumi.Resource]:
-    """Creates a ``pod_role`` and its association; returns what must exist before the first pod of the service account starts.
-
-    The Pod Identity agent of the cluster gives credentials only to pods that start after the association.
-    """
+    """Creates a ``pod_role`` and its association; returns what must exist before the first pod of the service account starts."""
     role, permissions = pod_role(
         name,
         cluster=cluster,
@@ -89,6 +110,6 @@ def pod_identity(
         service_account=service_account,
         role_arn=role.arn,
         tags={**cluster.settings.tags, "Name": f"{name}-identity"},
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.ready]),
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[*cluster.pods_ready, permissions[-1]]),
     )
     return [*permissions, association]

@@ -18,9 +18,13 @@ def kubernetes_provider(
 ) -> k8s.Provider:
     """Creates a provider with our own kubeconfig, because the one that pulumi-eks exports omits the AWS profile.
 
+    The program owns its objects: a field that ``kubectl`` has set goes back to the program's value at the next ``pulumi up``,
+    instead of a conflict in every preview. ConfigMaps and Secrets have fixed names and are therefore updated in place: a
+    replacement would delete the old object before the new one exists.
+
     ``delete_unreachable`` stays off: with it, a lost VPN connection would remove every Kubernetes object from the state and leave
-    load balancers and volumes behind. ConfigMaps and Secrets have fixed names and are therefore updated in place: a replacement
-    would delete the old object before the new one exists.
+    load balancers and volumes behind. When the cluster is gone for good, ``PULUMI_K8S_DELETE_UNREACHABLE=true pulumi destroy``
+    does so once. Releases of charts ignore it (pulumi/pulumi-kubernetes#2675): remove them by ``pulumi state delete`` first.
     """
     cluster = control_plane.eks_cluster
     return k8s.Provider(
@@ -30,6 +34,7 @@ def kubernetes_provider(
         ),
         cluster_identifier=name,
         enable_server_side_apply=True,
+        enable_patch_force=True,
         enable_config_map_mutable=True,
         enable_secret_mutable=True,
         opts=opts,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from eks_inference.aws.logs import RetentionDays
 from eks_inference.spec import Form, Spec, repeated
 
 Version = Literal["1.33", "1.34", "1.35", "1.36"]
@@ -135,6 +136,9 @@ class ClusterSpec(Spec):
     )
     log_types: tuple[LogType, ...] = Field(
         default=get_args(LogType), description="Control plane logs in CloudWatch, log group /aws/eks/<cluster>/cluster."
+    )
+    log_retention_days: RetentionDays = Field(
+        default=30, description="Retention of that log group; created and deleted with the stack."
     )
     service_cidr: ServiceCidr = Field(
         default="172.20.0.0/16",

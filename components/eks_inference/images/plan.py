@@ -41,7 +41,7 @@ MAX_NAME_LENGTH = 63
 
 _TAG_LENGTH = 16
 _USER = 1000  # the uid that the rootless image is built for
-_BACKOFF_LIMIT = 4  # pauses of 10, 20, 40 and 80 s give a new association or role time to reach pods and ECR
+_BACKOFF_LIMIT = 4  # pauses of 10, 20, 40 and 80 s give a new role time to reach ECR
 _REPORT_SECONDS = 60
 _STATE = "/build"
 _RECIPE = "/recipe"

@@ -15,8 +15,8 @@ def _pinned(reference: str) -> str:
             raise ValueError(f"'{reference}' has no sha256 digest after the @")
         return reference
     tag = name.rpartition("/")[2].partition(":")[2]
-    if tag in ("", "latest"):
-        raise ValueError(f"'{reference}' may change under a running server: give a tag other than latest, or a digest")
+    if tag in ("", "latest", "nightly"):
+        raise ValueError(f"'{reference}' may change under a running server: give a tag other than {tag or 'latest'}, or a digest")
     return reference
 
 
@@ -25,7 +25,7 @@ PinnedImage = Annotated[
     Field(pattern=r"^[a-z0-9][^\s]*$"),
     AfterValidator(_pinned),
 ]
-"""A container image reference with a tag other than ``latest``, or with a digest."""
+"""A container image reference with a tag other than ``latest`` and ``nightly``, or with a digest."""
 
 RepositoryName = Annotated[
     str,

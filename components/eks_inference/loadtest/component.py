@@ -76,7 +76,7 @@ class LoadTest(Component):
         volume = k8s.core.v1.PersistentVolumeClaim(
             f"{name}-results",
             **client_plan.volume_claim(f"{name}-results", spec.namespace, spec.volume_gib, spec.storage_class),
-            opts=on_cluster(cluster, self, namespace, protect=settings.protect),
+            opts=on_cluster(cluster, self, namespace, *cluster.ready, protect=settings.protect),
         )
         k8s.batch.v1.CronJob(
             f"{name}-reader",

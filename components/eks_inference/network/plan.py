@@ -122,6 +122,7 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
 
     At least one of the zones offers each family. Zones that offer more families come first, then those that the catalog prefers
     for the scarcest family. ``count`` is the number of zones; None means ``DEFAULT_ZONES``, or all zones of a smaller region.
+    More zones are the same ones and further ones behind them.
 
     Raises ``SpecError`` when the region does not offer a family, when the families need more zones, or when the region has fewer.
     """
@@ -146,9 +147,10 @@ def choose_zones(region: str, families: Sequence[str] = (), count: int | None = 
     wanted = min(DEFAULT_ZONES, len(available)) if count is None else count
     if wanted > len(available):
         raise SpecError([Fault(("zones",), f"{region} has {len(available)} zones", str(count), ", ".join(available))])
-    for chosen in combinations(_by_rank(available, offered), wanted):
+    ranked = _by_rank(available, offered)
+    for chosen in (some for size in range(MIN_ZONES, wanted + 1) for some in combinations(ranked, size)):
         if all(set(where) & set(chosen) for where in offered.values()):
-            return chosen
+            return (*chosen, *(zone for zone in ranked if zone not in chosen))[:wanted]
     where = "; ".join(f"{family}: {', '.join(offer)}" for family, offer in offered.items())
     raise SpecError([Fault(("zones",), "no choice of so few zones offers every instance family", str(wanted), where)])
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pulumi
 
 from eks_inference.aws import iam
+from eks_inference.aws.log_group import log_group
 from eks_inference.cluster.addon import eks_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.pod_identity import pod_role
@@ -20,8 +21,8 @@ class CloudWatchObservability(Component):
     Signals, which would modify workload pods, is off.
 
     ``cluster`` must run the Pod Identity agent, as ``ClusterAddons`` does. Destroy deletes the add-on before the add-ons that its
-    pods need. The agents create their own log groups ``/aws/containerinsights/<cluster>/...``, which lack the stack's tags, never
-    expire and remain after destroy (CloudWatch bills them).
+    pods need. The log groups ``/aws/containerinsights/<cluster>/...`` exist before the agents, which would create them without
+    retention; the stack deletes them, unless its settings protect them.
     """
 
     def __init__(
@@ -45,14 +46,17 @@ class CloudWatchObservability(Component):
             parent=self,
             managed_policies={"policy": iam.managed_policy_arn("CloudWatchAgentServerPolicy", settings.partition)},
         )
+        prefix = plan.cloudwatch_log_group_prefix(cluster.name)
+        groups = [
+            log_group(f"{name}-{kind}-logs", f"{prefix}{kind}", spec.log_retention_days, settings=settings, parent=self)
+            for kind in plan.CLOUDWATCH_LOGS
+        ]
         addon = eks_addon(
             f"{name}-addon",
             plan.cloudwatch_addon(spec, cluster.version),
             cluster=cluster,
             pod_identity_associations=[{"role_arn": role.arn, "service_account": plan.CLOUDWATCH_SERVICE_ACCOUNT}],
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready, *permissions]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.pods_ready, *permissions, *groups]),
         )
         self.ready: Sequence[pulumi.Resource] = (addon,)
-        self.register_outputs(
-            {"namespace": plan.CLOUDWATCH_NAMESPACE, "logGroupPrefix": plan.cloudwatch_log_group_prefix(cluster.name)}
-        )
+        self.register_outputs({"namespace": plan.CLOUDWATCH_NAMESPACE, "logGroupPrefix": prefix})

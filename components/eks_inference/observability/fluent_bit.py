@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import pulumi
-import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
 from eks_inference.aws import iam, logs
+from eks_inference.aws.log_group import log_group
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import namespace_object, on_cluster
@@ -40,13 +40,7 @@ class FluentBit(Component):
         settings = cluster.settings
         self.log_group_name = plan.log_group(spec, cluster.name)
 
-        group = aws.cloudwatch.LogGroup(
-            f"{name}-log-group",
-            name=self.log_group_name,
-            retention_in_days=spec.retention_days,
-            tags={**settings.tags, "Name": self.log_group_name},
-            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
-        )
+        group = log_group(f"{name}-log-group", self.log_group_name, spec.retention_days, settings=settings, parent=self)
         identity = pod_identity(
             name,
             cluster=cluster,

@@ -42,5 +42,9 @@ def cloudwatch_addon(spec: CloudWatchSpec, kubernetes_version: str) -> Addon:
 
 
 def cloudwatch_log_group_prefix(cluster: str) -> str:
-    """Prefix of the add-on's log groups; ``application`` and ``performance`` follow."""
+    """Prefix of the add-on's log groups; one of ``CLOUDWATCH_LOGS`` follows."""
     return f"/aws/containerinsights/{cluster}/"
+
+
+CLOUDWATCH_LOGS = ("application", "dataplane", "host", "performance")
+"""What the add-on writes to a log group each (CloudWatch user guide, "Set up Fluent Bit as a DaemonSet")."""

@@ -24,9 +24,9 @@ class PrometheusStack(Component):
     """Prometheus with its operator, Grafana, kube-state-metrics and node exporters, from the chart kube-prometheus-stack.
 
     Prometheus selects every PodMonitor, ServiceMonitor and Probe of the cluster. The component adds to the chart: Grafana
-    ``dashboards`` (default: all of ``prometheus_plan.DASHBOARDS``), recording and alerting rules, and a PodMonitor for KubeRay
-    operators in any namespace. Everything except the node exporters runs on the nodes of ``placement`` (the core pool).
-    ``cluster`` must have the storage class gp3.
+    ``dashboards`` (default: all of ``prometheus_plan.DASHBOARDS``), recording and alerting rules, and PodMonitors for KubeRay
+    operators and Karpenter in any namespace. Everything except the node exporters runs on the nodes of ``placement`` (the core
+    pool). ``cluster`` must have the storage class gp3.
 
     There are two namespaces: ``<namespace>`` with Pod Security "restricted", and ``<namespace>-nodes`` with "privileged", because
     node exporters measure the node's network, processes and file system. A NetworkPolicy closes the first to other namespaces,
@@ -118,12 +118,12 @@ class PrometheusStack(Component):
                 *placement.ready,
             ),
         )
-        custom_resources = self._rules_and_kuberay(name, spec, on_cluster(cluster, self, release))
+        custom_resources = self._rules_and_monitors(name, spec, on_cluster(cluster, self, release))
         self.ready: Sequence[pulumi.Resource] = (release, *custom_resources)
         self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
 
-    def _rules_and_kuberay(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
-        """Creates the library's recording and alerting rules, and a PodMonitor for KubeRay operators."""
+    def _rules_and_monitors(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
+        """Creates the library's recording and alerting rules, and PodMonitors for KubeRay operators and Karpenter."""
         rules = k8s.apiextensions.CustomResource(
             f"{name}-rules",
             **plan.PROMETHEUS_RULE,
@@ -131,20 +131,19 @@ class PrometheusStack(Component):
             spec=plan.rules(),
             opts=opts,
         )
-        kuberay = k8s.apiextensions.CustomResource(
-            f"{name}-kuberay",
-            **plan.pod_monitor(
-                "kuberay-operator",
-                spec.namespace,
-                labels={},
-                selector={APP_LABEL: "kuberay-operator"},
-                # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.
-                endpoints=[{"port": "http", "honorLabels": True}],
-                any_namespace=True,
-            ),
-            opts=opts,
-        )
-        return rules, kuberay
+        # The operator exports the state of each RayService, labelled with the name and namespace of that RayService.
+        ports = {"kuberay-operator": {"port": "http", "honorLabels": True}, "karpenter": {"port": "http-metrics"}}
+        monitors = [
+            k8s.apiextensions.CustomResource(
+                f"{name}-{controller.removesuffix('-operator')}",
+                **plan.pod_monitor(
+                    controller, spec.namespace, labels={}, selector={APP_LABEL: controller}, endpoints=[port], any_namespace=True
+                ),
+                opts=opts,
+            )
+            for controller, port in ports.items()
+        ]
+        return rules, *monitors
 
 
 class ServerMetrics(Component):
@@ -214,22 +213,60 @@ class VllmMetrics(Component):
         self.register_outputs({"namespace": server.namespace})
 
 
+class RouterMetrics(Component):
+    """Makes Prometheus scrape the router of a prefill and decode pair, at the port ``http`` of pods with ``pod_labels``.
+
+    The metrics (``pair_router_...``) count requests and the slots of the servers; the label ``server`` is the pair's name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        pod_labels: Mapping[str, str],
+        port: int,
+        metrics: Metrics,
+        after: Sequence[pulumi.Resource],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("eks-inference:index:RouterMetrics", name, {"namespace": namespace}, opts)
+        policy = _let_in(
+            name, namespace, [port], metrics=metrics, after=after, parent=self, policy="router-metrics", selector=pod_labels
+        )
+        monitor = k8s.apiextensions.CustomResource(
+            f"{name}-pods",
+            **plan.pod_monitor(
+                "router",
+                namespace,
+                labels=metrics.monitor_labels,
+                selector=pod_labels,
+                endpoints=[plan.router_endpoint()],
+            ),
+            opts=on_cluster(metrics.cluster, self, *metrics.ready, *after),
+        )
+        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
+        self.register_outputs({"namespace": namespace})
+
+
 def _let_in(
     name: str,
     space: str,
     ports: Sequence[int],
     *,
+    policy: str = "metrics",
+    selector: Mapping[str, str] | None = None,
     metrics: Metrics,
     after: Sequence[pulumi.Resource],
     parent: pulumi.Resource,
 ) -> k8s.networking.v1.NetworkPolicy:
-    """Creates a NetworkPolicy that opens these ports of all pods in a server's namespace to Prometheus."""
+    """Creates a NetworkPolicy that opens these ports in a server's namespace to Prometheus; without ``selector`` of all pods."""
     return k8s.networking.v1.NetworkPolicy(
         f"{name}-policy",
         **network_policy(
-            "metrics",
+            policy,
             space,
-            selector={},
+            selector=selector or {},
             ingress=[allow_from(namespace(metrics.namespace), tcp=ports)],
             egress=None,
         ),

@@ -212,7 +212,8 @@ def pod_monitor(
     return {
         "api_version": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        # The API server drops an empty map, and every later preview would show it as new.
+        "metadata": {"name": name, "namespace": namespace, **({"labels": dict(labels)} if labels else {})},
         "spec": {
             **({"namespaceSelector": {"any": True}} if any_namespace else {}),
             **({"attachMetadata": {"node": True}} if with_nodes else {}),
@@ -277,6 +278,12 @@ def vllm_endpoints(ports: Sequence[str], metric_names: Mapping[str, str]) -> lis
         }
         for port in ports
     ]
+
+
+def router_endpoint() -> dict[str, Any]:
+    """Returns the endpoint of the router of a pair."""
+    labels = [_target_label("__meta_kubernetes_pod_label_eks_inference_server", "server")]
+    return {"port": "http", "path": "/metrics", "relabelings": labels}
 
 
 def node_labels() -> list[dict[str, Any]]:

@@ -25,6 +25,9 @@ class CloudWatchSpec(Spec):
         description="Configuration values beside ours, which they cannot replace; keys as `aws eks "
         "describe-addon-configuration` lists them.",
     )
+    log_retention_days: RetentionDays = Field(
+        default=30, description="Retention of the add-on's log groups, /aws/containerinsights/<cluster>/...; created here."
+    )
 
 
 class PrometheusSpec(Spec):

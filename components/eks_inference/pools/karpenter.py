@@ -106,7 +106,7 @@ class Karpenter(Component):
             principal_arn=role.arn,
             type="EC2_LINUX",
             tags={**settings.tags, "Name": f"{name}-node-access"},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.pods_ready]),
         )
         crds = chart_release(
             f"{name}-crds",
@@ -115,7 +115,7 @@ class Karpenter(Component):
             values={},
             skip_crds=True,
             cluster=cluster,
-            opts=on_cluster(cluster, self, *cluster.ready),
+            opts=on_cluster(cluster, self, *cluster.pods_ready),
         )
         release = chart_release(
             f"{name}-release",
@@ -127,7 +127,7 @@ class Karpenter(Component):
                 plan.chart_values(
                     cluster=cluster.name,
                     queue_name=self.queue_name,
-                    replicas=spec.replicas,
+                    spec=spec,
                     placement=placement,
                     settings=settings,
                     isolated=isolated,
@@ -138,7 +138,7 @@ class Karpenter(Component):
             opts=on_cluster(
                 cluster,
                 self,
-                *(*cluster.ready, *placement.ready),
+                *(*cluster.pods_ready, *placement.ready),
                 *(crds, access, *permissions),
                 *self._controller_identity(name, cluster, role),
                 *self._interruptions(name, cluster),

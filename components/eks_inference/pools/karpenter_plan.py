@@ -13,7 +13,7 @@ from eks_inference.placement import (
 )
 from eks_inference.pools import plan
 from eks_inference.pools.ami_spec import ReleaseAmi
-from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
 from eks_inference.settings import StackSettings
 
 NAMESPACE = "kube-system"  # Karpenter's install guide: the API server gives service accounts there a priority of their own
@@ -220,13 +220,18 @@ def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> iam.Document:
 
 
 def chart_values(
-    *, cluster: str, queue_name: str, replicas: int, placement: Placement, settings: StackSettings, isolated: bool
+    *, cluster: str, queue_name: str, spec: KarpenterSpec, placement: Placement, settings: StackSettings, isolated: bool
 ) -> dict[str, Any]:
     """Returns our values of the karpenter chart; the user's values are merged over them."""
     return {
-        "replicas": replicas,
+        "replicas": spec.replicas,
         "serviceAccount": {"name": SERVICE_ACCOUNT},
-        "settings": {"clusterName": cluster, "interruptionQueue": queue_name, **({"isolatedVPC": True} if isolated else {})},
+        "settings": {
+            "clusterName": cluster,
+            "interruptionQueue": queue_name,
+            **({"isolatedVPC": True} if isolated else {}),
+            **({"featureGates": {"nodeRepair": True}} if spec.node_repair else {}),
+        },
         "nodeSelector": {"kubernetes.io/os": "linux", **placement.node_selector},
         # The list replaces the chart's own, so its default toleration is repeated.
         "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}, *placement.tolerations()],
@@ -303,6 +308,7 @@ def node_pool(spec: KarpenterPoolSpec, *, pool: str) -> dict[str, Any]:
         "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": pool},
         "requirements": [{"key": key, "operator": "In", "values": list(values)} for key, values in requirements],
         "expireAfter": spec.expire_after,
+        **({"terminationGracePeriod": spec.termination_grace_period} if spec.termination_grace_period else {}),
         **({"taints": taints} if taints else {}),
     }
     limits = {"cpu": spec.cpu_limit, "memory": spec.memory_limit}

@@ -62,7 +62,7 @@ class KarpenterPool(Component):
                 subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
                 security_group_id=cluster.security_group_id,
             ),
-            opts=on_cluster(cluster, self, *cluster.ready, *network.ready, *karpenter.ready, timeouts=drained),
+            opts=on_cluster(cluster, self, *cluster.pods_ready, *network.ready, *karpenter.ready, timeouts=drained),
         )
         self.node_pool = k8s.apiextensions.CustomResource(
             f"{name}-pool",

@@ -23,11 +23,11 @@ Signal = Literal[
 Threshold = Annotated[
     str,
     Field(
-        pattern=r"^(\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?|\d{1,2}(\.\d+)?%)$",
-        description="A quantity, or a share of the whole below 100%: '200Mi', '5%'.",
+        pattern=r"^(\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?|\d{1,2}(\.\d+)?%|100%)$",
+        description="A quantity, or a share of the whole: '200Mi', '5%'. 0% and 100% turn a threshold off.",
     ),
 ]
-GracePeriod = Annotated[str, Field(pattern=r"^(\d+[smh])+$", description="'90s', '2m30s'.")]
+GracePeriod = Annotated[str, Field(pattern=r"^(0|(\d+(\.\d+)?(h|m|s|ms))+)$", description="'90s', '2m30s', '1.5h'.")]
 
 
 class KarpenterKubeletSpec(Spec):
@@ -45,7 +45,9 @@ class KarpenterKubeletSpec(Spec):
         default=None, description="The grace period of each signal of evictionSoft."
     )
     evictionMaxPodGracePeriod: int | None = Field(
-        default=None, ge=0, description="Longest time of a pod to end in a soft eviction, in seconds."
+        default=None,
+        ge=-1,
+        description="Longest time of a pod to end in a soft eviction, in seconds; -1: as long as the pod says itself.",
     )
     imageGCHighThresholdPercent: int | None = Field(
         default=None, ge=1, le=100, description="Disk use above which images are removed."
@@ -85,12 +87,14 @@ class KubeletSpec(KarpenterKubeletSpec):
     """Settings of the nodes of a managed pool."""
 
     registryPullQPS: int | None = Field(default=None, ge=0, description="Image pulls per second; 0: no limit.")
-    registryBurst: int | None = Field(default=None, ge=1, description="Most image pulls at once, within registryPullQPS.")
+    registryBurst: int | None = Field(
+        default=None, ge=0, description="Most image pulls at once, within registryPullQPS. 0 only if that is 0."
+    )
     serializeImagePulls: bool | None = Field(default=None, description="Pull one image at a time.")
     maxParallelImagePulls: int | None = Field(default=None, ge=1, description="Images pulled at a time.")
     containerLogMaxSize: Quantity | None = Field(default=None, description="Size at which a container's log file is rotated.")
     containerLogMaxFiles: int | None = Field(default=None, ge=2, description="Log files of a container.")
-    podPidsLimit: int | None = Field(default=None, ge=100, description="Most processes of a pod.")
+    podPidsLimit: int | None = Field(default=None, ge=-1, description="Most processes of a pod, at least 100; -1: no limit.")
     cpuManagerPolicy: Literal["none", "static"] | None = Field(
         default=None, description="static: pods of whole CPUs have them to themselves."
     )
@@ -106,4 +110,12 @@ class KubeletSpec(KarpenterKubeletSpec):
     def _one_way_to_pull(self) -> Self:
         if (self.maxParallelImagePulls or 1) > 1 and self.serializeImagePulls is not False:
             raise ValueError("the kubelet starts with maxParallelImagePulls above 1 only if serializeImagePulls is false")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_let_pods_start(self) -> Self:
+        if self.registryBurst == 0 and self.registryPullQPS != 0:
+            raise ValueError("registryBurst 0 lets no image be pulled, unless registryPullQPS is 0 too, which is no limit")
+        if self.podPidsLimit is not None and self.podPidsLimit != -1 and self.podPidsLimit < 100:
+            raise ValueError(f"podPidsLimit {self.podPidsLimit} is too few for an engine: at least 100, or -1 for no limit")
         return self

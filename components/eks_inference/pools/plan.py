@@ -173,20 +173,26 @@ def _mime(parts: Sequence[tuple[str, str]]) -> str:
 def pool_zones(spec: PoolSpec, available: Sequence[str], region: str) -> tuple[str, ...]:
     """Returns the zones a pool starts nodes in, in the network's order. Raises ``SpecError`` listing zones the network lacks.
 
-    EFA does not cross zones, so a pool with EFA has one zone: the one in ``zone_ids``, or the network's first zone that offers
-    the instance family according to the catalog. Set ``zone_ids`` if the network may change: another zone means another node
-    group.
+    Another zone means another managed node group, and one with accelerators is deleted before its successor starts. Without
+    ``zone_ids`` such a group has those of the network's first two zones that offer the instance family according to the catalog,
+    or else the first zone that does, so that it stays when the network gets another zone. EFA does not cross zones, so a pool
+    with EFA has one zone: the one in ``zone_ids``, or the network's first zone that offers the family.
     """
     missing = [zone for zone in spec.zone_ids if zone not in available]
     if missing:
         given, allowed = ", ".join(missing), ", ".join(dict.fromkeys(available))
         raise SpecError([Fault(("zone_ids",), "the network has no private subnet there", given, allowed)])
     found = tuple(dict.fromkeys(zone for zone in available if not spec.zone_ids or zone in spec.zone_ids))
-    if not (isinstance(spec, ManagedPoolSpec) and spec.efa):
+    if not isinstance(spec, ManagedPoolSpec):
         return found
-    family = spec.instances()[0].family
-    offering = zones.zone_ids(region, family) if region in zones.regions() else ()
-    return tuple(zone for zone in found if zone in offering)[:1] or found[:1]
+    instance = spec.instances()[0]
+    known = zones.zone_ids(region, instance.family) if region in zones.regions() else ()
+    offering = tuple(zone for zone in found if zone in known)
+    if spec.efa:
+        return offering[:1] or found[:1]
+    if spec.zone_ids or not instance.accelerator:
+        return found
+    return tuple(zone for zone in offering if zone in found[:2]) or offering[:1] or found[:2]
 
 
 def makes_placement_group(spec: ManagedPoolSpec) -> bool:

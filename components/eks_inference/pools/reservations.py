@@ -59,6 +59,8 @@ def _kept(settings: Mapping[str, Any], section: str, key: str, unit: float, defa
     value = given.get(key) if isinstance(given, Mapping) else None
     if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
         return default
+    if value in ("0%", "100%"):  # the kubelet ignores such a threshold
+        return 0
     return whole * float(value[:-1]) / 100 if value.endswith("%") else float(amount(value)) * unit
 
 

@@ -125,6 +125,30 @@ def kubelet_leaves_room(pool: PoolFacts) -> Iterator[Judgement]:
 
 
 @rule(
+    "POO007",
+    "Instance types without on-demand capacity come from a reservation or a capacity block.",
+    fix="set capacity_reservation_id; for a capacity block also capacity_type: capacity_block",
+    source="public records of on-demand requests, copied in catalog/instances.toml; EC2 user guide, Capacity Blocks for ML",
+)
+def scarce_types_are_reserved(pool: PoolFacts) -> Iterator[Judgement]:
+    instances = pool.spec.instances()
+    scarce = [instance.name for instance in instances if instance.needs_reservation]
+    if not scarce:
+        return
+    reserved = isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved
+    named = ", ".join(scarce)
+    yield Judgement(
+        # A pool with other types still starts nodes.
+        holds=reserved or len(scarce) < len(instances),
+        path=pool.at("capacity_reservation_id"),
+        working=(f"{named}: on demand only InsufficientInstanceCapacity; reservation: {'given' if reserved else 'none'}",),
+        message=f"EC2 has had no on-demand capacity of {named}: the node group would fail to create",
+        given="none",
+        allowed="the id of a reservation or a capacity block (cr-…)",
+    )
+
+
+@rule(
     "EFA001",
     "Every instance type of a pool with EFA has the requested interfaces.",
     fix="choose an instance type with EFA, request fewer interfaces, or omit efa",
@@ -223,6 +247,25 @@ def limits_hold_a_node(pool: PoolFacts) -> Iterator[Judgement]:
             message=f"no node fits the pool's limit of {limit_gib:.0f} GiB",
             given=pool.spec.memory_limit,
             allowed=f"at least {smallest.memory_mib // 1024}Gi",
+        )
+
+
+@rule(
+    "KAR004",
+    "Nodes that Karpenter replaces by age come to an end.",
+    severity="warning",
+    fix="set termination_grace_period, or expire_after: Never",
+    source="Karpenter documentation, Disruption: without terminationGracePeriod, disruption budgets block drains for ever",
+)
+def nodes_end(pool: PoolFacts) -> Iterator[Judgement]:
+    if isinstance(pool.spec, KarpenterPoolSpec) and pool.spec.expire_after != "Never":
+        yield Judgement(
+            holds=pool.spec.termination_grace_period is not None,
+            path=pool.at("termination_grace_period"),
+            working=(f"after {pool.spec.expire_after}, then {pool.spec.termination_grace_period or 'any time'} to drain",),
+            message="a pod or a disruption budget can hold up the end of an old node for ever",
+            given="null",
+            allowed="a time such as 2h",
         )
 
 

@@ -21,6 +21,7 @@ LabelValue = Annotated[str, Field(pattern=rf"^({_NAME})?$")]
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
 
+GracePeriod = Annotated[str, Field(pattern=r"^(\d+[smh])+$", description="'600s', '2h' or '1h30m'.")]
 KeyPairName = Annotated[str, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
 
 
@@ -111,7 +112,11 @@ class _PoolBase(Spec):
         description="Network hops that responses of the instance metadata service may take. 1: pods cannot get the node's "
         "credentials, except pods on the host network. 2: pods can read instance metadata.",
     )
-    zone_ids: Distinct[ZoneId] = Field(default=(), description="Zones to start nodes in. Default: all zones of the network.")
+    zone_ids: Distinct[ZoneId] = Field(
+        default=(),
+        description="Zones to start nodes in. Default: all zones of the network; of a managed pool with accelerators its first "
+        "two, as far as they offer the instance type, so that a zone that is added to the network replaces none of its nodes.",
+    )
 
     def instances(self) -> tuple[InstanceType, ...]:
         """Returns the instance types of the catalog that this pool can start."""
@@ -238,7 +243,8 @@ class ManagedPoolSpec(_PoolBase):
     max_unavailable: int = Field(default=1, ge=1, le=100, description="Nodes that an update replaces at a time.")
     node_repair: bool = Field(
         default=False,
-        description="Let EKS replace unhealthy nodes. Off by default: there may be no capacity to replace an accelerator node.",
+        description="Let EKS replace unhealthy nodes, or restart them. Off by default: there may be no capacity to replace an "
+        "accelerator node, and the add-on eks-node-monitoring-agent, which a stack then gets, is known for false alarms.",
     )
 
     def instances(self) -> tuple[InstanceType, ...]:
@@ -288,7 +294,11 @@ class KarpenterPoolSpec(_PoolBase):
     instance_types: Distinct[InstanceTypeName] = Field(default=(), description="Instance types; or set instance_families.")
     instance_families: Distinct[InstanceFamily] = Field(default=(), description="Instance families; or set instance_types.")
     capacity_types: Distinct[Literal["on_demand", "spot"]] = Field(
-        default=("on_demand",), min_length=1, description="Purchase options; Karpenter prefers spot where both are given."
+        default=("on_demand",),
+        min_length=1,
+        description="Purchase options; Karpenter prefers spot where both are given. An account that never had spot instances "
+        "needs EC2's service-linked role for them, or Karpenter starts none without a word: "
+        "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`.",
     )
     ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")
     cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
@@ -300,6 +310,11 @@ class KarpenterPoolSpec(_PoolBase):
     consolidate_after: Duration = Field(default="300s", description="How long a node must be removable before it is removed.")
     expire_after: NodeLifetime = Field(
         default="720h", description="Age at which Karpenter drains and replaces a node; at least an hour."
+    )
+    termination_grace_period: GracePeriod | None = Field(
+        default="2h",
+        description="Time that pods and disruption budgets may hold up the end of a node, after which Karpenter ends it all the "
+        "same; also nodes with an outdated image are replaced then. null: they may hold it up without end.",
     )
     weight: int | None = Field(
         default=None, ge=1, le=100, description="Priority among the pools that fit a pod; higher comes first."
@@ -326,6 +341,12 @@ class KarpenterSpec(Spec):
 
     replicas: int = Field(default=2, ge=1, le=2, description="Controller pods, each on its own node of the core pool.")
     s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that Karpenter's nodes may read.")
+    node_repair: bool = Field(
+        default=False,
+        description="Let Karpenter replace unhealthy nodes of all its pools (feature gate NodeRepair, alpha): 10 minutes after "
+        "an accelerator has failed, 30 minutes after anything else has, without regard to disruption budgets. Off by default for "
+        "the reasons given at node_repair of managed pools.",
+    )
     values: dict[str, Any] = Field(
         default_factory=dict,
         description="Values of the karpenter chart, beside ours; only what is below image or resources replaces ours.",

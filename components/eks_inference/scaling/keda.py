@@ -93,7 +93,7 @@ class Keda(Component):
             namespace=spec.namespace,
             values=beside(_values(cluster.name, placement, cluster.settings), spec.values, free=_FREE_VALUES),
             cluster=cluster,
-            opts=on_cluster(cluster, self, *policies, *cluster.ready, *placement.ready),
+            opts=on_cluster(cluster, self, *policies, *cluster.pods_ready, *placement.ready),
         )
         self.namespace: str = spec.namespace
         self.ready: Sequence[pulumi.Resource] = (release,)

@@ -78,7 +78,7 @@ class PrometheusAdapter(Component):
             metadata={
                 "name": "eks-inference-scaling",
                 "namespace": metrics.namespace,
-                "labels": dict(metrics.monitor_labels),
+                **({"labels": dict(metrics.monitor_labels)} if metrics.monitor_labels else {}),
             },
             spec=plan.recording_rules(),
             opts=inside,
@@ -89,7 +89,7 @@ class PrometheusAdapter(Component):
             namespace=metrics.namespace,
             values=beside(_values(url, scrape_interval_seconds, placement, cluster.settings), spec.values),
             cluster=cluster,
-            opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.ready, *placement.ready),
+            opts=on_cluster(cluster, self, policy, rules, *metrics.ready, *cluster.pods_ready, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": metrics.namespace})

@@ -59,10 +59,22 @@ def engine_image(spec: ServerSpec, image: pulumi.Input[str] | None, cluster: Clu
 
 
 def own_namespace(
-    name: str, namespace: str, cluster: Cluster, parent: pulumi.Resource, level: Level = "restricted"
+    name: str,
+    namespace: str,
+    cluster: Cluster,
+    parent: pulumi.Resource,
+    level: Level = "restricted",
+    *,
+    delete_before_replace: bool | None = None,
 ) -> tuple[k8s.core.v1.Namespace, pulumi.ResourceOptions]:
-    """Creates the namespace of a server, and returns it with the resource options of objects in it."""
-    made = namespace_object(f"{name}-namespace", namespace, level, cluster=cluster, parent=parent)
+    """Creates the namespace of a server or client, and returns it with the resource options of objects in it.
+
+    A server wants ``delete_before_replace``: its pods go with the old namespace and leave their devices to the new ones, which
+    would wait for ever on a full node.
+    """
+    made = namespace_object(
+        f"{name}-namespace", namespace, level, cluster=cluster, parent=parent, delete_before_replace=delete_before_replace
+    )
     return made, on_cluster(cluster, parent, made)
 
 
@@ -162,7 +174,7 @@ class ReplicatedServer(Component):
         self.hardware = deployment.hardware(spec, placement.instance_type)
         self._cluster, self._placement = cluster, placement
         self._image = engine_image(spec, image, cluster)
-        namespace, self._inside = own_namespace(name, self.namespace, cluster, self, level)
+        namespace, self._inside = own_namespace(name, self.namespace, cluster, self, level, delete_before_replace=True)
         self.foundation: Sequence[pulumi.Resource] = (namespace,)
         account = deployment.account_name(name)
         self._identity = Account(self.namespace, account, f"Model server {name} in the EKS cluster {cluster.name}")

@@ -94,10 +94,10 @@ def quota(name: str, spec: ReplicatedServerSpec, shape: InstanceType) -> dict[st
 
 
 def disruption_budget(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str]) -> dict[str, Any]:
-    kept = {"minAvailable": spec.fewest} if spec.evictions == "refused" and spec.fewest else {"maxUnavailable": 1}
+    """Lets a drain take one pod at a time. A budget that keeps all pods would hold up the end of their nodes for ever."""
     return {
         "metadata": {"name": name, "namespace": spec.namespace_of(name)},
-        "spec": {**kept, "selector": {"matchLabels": dict(labels)}},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}},
     }
 
 

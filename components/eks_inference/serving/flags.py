@@ -1,7 +1,7 @@
 """Reads the flags of an engine as vLLM's parser does: the last occurrence of a flag wins."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 
@@ -39,12 +39,55 @@ def _name(key: str) -> str:
     return key[2:].replace("_", "-") if key.startswith("--") else ""
 
 
-def flags(settings: Mapping[str, Any]) -> list[str]:
-    """Returns engine settings as flags of ``vllm serve``: true and false become --flag and --no-flag, objects become JSON."""
-    return [_flag(name.replace("_", "-"), value) for name, value in settings.items()]
+def flags(settings: Mapping[str, Any], several: Container[str] = ()) -> list[str]:
+    """Returns engine settings as flags of ``vllm serve``: true and false become --flag and --no-flag, objects become JSON.
+
+    A list becomes JSON too, but the values of a flag among ``several`` follow it one by one.
+    """
+    return [part for name, value in settings.items() for part in _flag(name.replace("_", "-"), value, several)]
 
 
-def _flag(name: str, value: Any) -> str:
+def _flag(name: str, value: Any, several: Container[str]) -> list[str]:
     if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    return f"--{name}={value if isinstance(value, str | int | float) else json.dumps(value)}"
+        return [f"--{name}" if value else f"--no-{name}"]
+    if isinstance(value, list) and name in several:
+        return [f"--{name}", *map(_text, value)]
+    return [f"--{name}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float) else json.dumps(value)
+
+
+def spelt_out(settings: Any) -> Any:
+    """Returns flags of a user as one spelling: dashes for underscores, and ``flag.key: value`` as an object, as vLLM reads both.
+
+    Anything but a mapping, and keys that are no flags, are left to validation. Raises ``ValueError`` for a flag given twice: of a
+    flag and its parts, vLLM would take the parts only.
+    """
+    if not isinstance(settings, Mapping):
+        return settings
+    found: dict[Any, Any] = {}
+    parts: dict[str, Any] = {}
+    for key, value in settings.items():
+        name, *path = key.split(".") if isinstance(key, str) else (key,)
+        name = name.replace("_", "-") if isinstance(name, str) else name
+        if name in found and not (path and name in parts):
+            raise ValueError(f"the flag {name} is given twice, once as {key}; vLLM takes one of them")
+        if not path:
+            found[name] = value
+            continue
+        found[name] = parts.setdefault(name, {})
+        _put(parts[name], path, value, key)
+    return found
+
+
+def _put(into: dict[str, Any], path: Sequence[str], value: Any, key: str) -> None:
+    """Sets ``into[a][b] = value`` for the path ``a, b``."""
+    for step in path[:-1]:
+        into = into.setdefault(step, {})
+        if not isinstance(into, dict):
+            raise ValueError(f"{key} is given twice, once as a whole")
+    if path[-1] in into or not all(path):
+        raise ValueError(f"{key} is given twice, or has an empty part")
+    into[path[-1]] = value

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
+from eks_inference.catalog.models import chat_template
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.flags import flags
+from eks_inference.serving.flags import flags, spelt_out
 from eks_inference.serving.spec import (
     Argument,
     CompileCache,
     EngineName,
+    HubModel,
     ModelSource,
     NoCompileCache,
     S3CompileCache,
@@ -84,9 +87,10 @@ class ServerSpec(Spec):
     metrics_namespaces: tuple[ResourceName, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
-    extra_args: Mapping[Argument, JsonValue] = Field(
+    extra_args: Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)] = Field(
         default_factory=dict,
-        description="Further engine flags, without the dashes. They override those of this library.",
+        description="Further engine flags, without the dashes. They override those of this library. A part of an object may be "
+        "given as flag.key.",
     )
     extra_env: dict[Variable, str] = Field(
         default_factory=dict,
@@ -172,9 +176,12 @@ class CompilingServerSpec(ServerSpec):
 
     @property
     def engine_flags(self) -> list[str]:
-        """Flags of the engine profile, then those of the user. vLLM takes the last of duplicate flags."""
+        """Flags of the engine profile and the model, then those of the user. vLLM takes the last of duplicate flags."""
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
-        return [*ours, *flags(self.extra_args)]
+        template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
+        release = vllm_releases().get(self.profile.vllm)
+        chat = flags({"chat-template": template} if template else {})
+        return [*ours, *chat, *flags(self.extra_args, release.several if release else ())]
 
     @property
     def compiling_pods(self) -> int:
@@ -233,14 +240,6 @@ class ReplicatedServerSpec(ServerSpec):
         default=None,
         ge=60,
         description="Time for a pod to download, compile and load. Default: the engine profile's budget.",
-    )
-    evictions: Literal["refused", "allowed"] = Field(
-        default="refused",
-        description=(
-            "Whether a node drain may evict pods. refused: never below replicas (or the autoscaler's min), which blocks the "
-            "replacement of a node until somebody deletes the pod or sets allowed. allowed: one pod at a time. Node failures and "
-            "spot interruptions ignore this."
-        ),
     )
 
     @property

@@ -13,7 +13,7 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.serving import storage_plan
 from eks_inference.serving.shape import CompilingServerSpec
-from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache
+from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache, VolumeModel
 from eks_inference.serving.storage_plan import PodStorage
 
 _BUCKET_NAME = 63
@@ -48,9 +48,11 @@ def server_storage(
             k8s.core.v1.PersistentVolumeClaim(
                 f"{name}-compile-cache",
                 **storage_plan.cache_claim(name, account.namespace, cache, several_pods=spec.compiling_pods > 1),
-                opts=on_cluster(cluster, parent, namespace),
+                opts=on_cluster(cluster, parent, namespace, *cluster.ready),
             )
         )
+    if isinstance(model, VolumeModel):
+        ready += cluster.ready
     if isinstance(cache, S3CompileCache):
         bucket = cache.bucket or private_bucket(f"{name}-compile-cache", cluster, parent)
         url = pulumi.Output.concat("s3://", bucket, "/", cache.prefix)

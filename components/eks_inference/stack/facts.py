@@ -29,6 +29,8 @@ class StackFacts:
     spec: StackSpec
     region: str
     servers: Mapping[str, ServingFacts]
+    zone_ids: tuple[str, ...] = ()
+    """The zones of the network, or empty when unknown."""
 
 
 def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
@@ -61,19 +63,19 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     )
     yield from _autoscalers(spec, servers)
     yield from _measurements(spec, servers)
-    yield StackFacts(spec, region, servers)
+    yield StackFacts(spec, region, servers, zone_ids)
 
 
 def _site(spec: StackSpec, name: str, server: ServerSpec, zone_ids: Sequence[str], region: str) -> Site:
     choice = server.main_pool()
     pool = spec.pools[choice.pool]
-    zones = _pool_zones(pool, zone_ids, region)
+    zones = zones_of_pool(pool, zone_ids, region)
     return Site(
         path=("servers", name),
         placement=placement_of(choice.pool, pool, choice.instance_type, spec.cluster.version, zones),
         pools=spec.pools,
         zone_ids=zone_ids,
-        pool_zones=lambda other: _pool_zones(other, zone_ids, region),
+        pool_zones=lambda other: zones_of_pool(other, zone_ids, region),
         scheduler=spec.has_neuron_scheduler,
     )
 
@@ -99,7 +101,7 @@ def _measurements(spec: StackSpec, servers: Mapping[str, ServingFacts]) -> Itera
             yield RequestFacts(name, servers[name], client.input_tokens, answers, ("clients", "triton"))
 
 
-def _pool_zones(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:
+def zones_of_pool(pool: PoolSpec, zone_ids: Sequence[str], region: str) -> tuple[str, ...]:
     try:
         return pool_zones(pool, zone_ids, region)
     except SpecError:  # zones outside the network: rule POO001 reports them

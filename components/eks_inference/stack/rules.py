@@ -16,7 +16,9 @@ from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
 from eks_inference.serving.shape import ReplicatedServerSpec
-from eks_inference.stack.facts import StackFacts
+from eks_inference.serving.spec import VolumeCompileCache
+from eks_inference.stack.facts import StackFacts, zones_of_pool
+from eks_inference.stack.spec import StackSpec
 
 # The system, logs, and the engine image, packed and unpacked while it is pulled; inferred from images of about 19 GB.
 _BESIDE_THE_MODEL_GIB = 60
@@ -236,6 +238,44 @@ def node_groups_within_the_quota(stack: StackFacts) -> Iterator[Judgement]:
         given=str(len(managed)),
         allowed=f"at most {MOST_NODE_GROUPS} unless AWS raises the quota",
     )
+
+
+@rule(
+    "POO008",
+    "A pool whose pods have volumes keeps a node in each of its zones.",
+    severity="warning",
+    fix="raise the pool's size to the number of its zones, or name fewer: zone_ids of the pool, or zones of the network",
+    source="EBS user guide: a volume is in one zone; EC2 Auto Scaling user guide: a group spreads its nodes over its zones",
+)
+def volumes_find_a_node(stack: StackFacts) -> Iterator[Judgement]:
+    for pool, holders in _volumes_by_pool(stack.spec).items():
+        spec = stack.spec.pools.get(pool)
+        if not isinstance(spec, ManagedPoolSpec):
+            continue
+        zones = zones_of_pool(spec, stack.zone_ids, stack.region)
+        nodes = spec.autoscaled.min if spec.autoscaled else spec.size
+        yield Judgement(
+            holds=nodes >= len(zones),
+            path=("pools", pool, "size"),
+            working=(f"volumes of {', '.join(holders)}; {nodes} nodes in {len(zones)} zones ({', '.join(zones)})",),
+            message=f"when a node of pool '{pool}' is replaced in another zone, the volume of {holders[0]} has no node",
+            given=str(nodes),
+            allowed=f"at least {len(zones)}",
+        )
+
+
+def _volumes_by_pool(spec: StackSpec) -> Mapping[str, Sequence[str]]:
+    """Returns who has EBS volumes, by pool."""
+    on_core = {
+        "Prometheus": spec.observability.prometheus,
+        "the web UI": spec.clients.open_webui,
+        "the load test": spec.load_test,
+    }
+    found = {spec.core_pool: [holder for holder, section in on_core.items() if section]}
+    for name, server in spec.servers.items():
+        if isinstance(getattr(server, "cache", None), VolumeCompileCache):
+            found.setdefault(server.main_pool().pool, []).append(f"server '{name}'")
+    return {pool: holders for pool, holders in found.items() if holders}
 
 
 @dataclass(frozen=True)

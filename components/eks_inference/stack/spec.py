@@ -80,6 +80,12 @@ class StackSpec(SharedSettings):
         """Whether any nodes have EFA interfaces."""
         return any(isinstance(pool, ManagedPoolSpec) and pool.efa is not None for pool in self.pools.values())
 
+    @property
+    def repairs_nodes(self) -> bool:
+        """Whether EKS or Karpenter replaces unhealthy nodes of any pool."""
+        managed = [pool.node_repair for pool in self.pools.values() if isinstance(pool, ManagedPoolSpec)]
+        return any(managed) or (self.karpenter.node_repair and len(managed) < len(self.pools))
+
     def servers_with(self, api: Literal["openai", "kserve"]) -> tuple[str, ...]:
         """Returns the names of the servers with that API."""
         return tuple(name for name, server in self.servers.items() if kind_of(server).api == api)

@@ -39,7 +39,7 @@ class FileSystemDriver(Component):
                 f"{name}-{addon.name}",
                 addon,
                 cluster=cluster,
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.ready]),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[*cluster.pods_ready]),
             ),
         )
         self.register_outputs({"driver": plan.DRIVERS[file_system]})
@@ -235,7 +235,7 @@ def store_claim(
             mount_options=store.mount_options,
             size_gib=store.size_gib,
         ),
-        opts=on_cluster(cluster, parent, *cluster.ready, *store.ready),
+        opts=on_cluster(cluster, parent, *cluster.pods_ready, *store.ready),
     )
     return k8s.core.v1.PersistentVolumeClaim(
         f"{name}-claim",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from eks_inference.rules import Judgement, ReadRule, rule
+from eks_inference.rules import Judgement, ReadRule, not_judged, rule
 from eks_inference.storage.capacity import lustre_size_gib
 from eks_inference.storage.facts import StoreFacts
 from eks_inference.storage.spec import ExistingStoreSpec, LustreStoreSpec
@@ -43,7 +43,16 @@ def nodes_are_near(store: StoreFacts) -> Iterator[Judgement]:
     source="NxD Inference: save_sharded_checkpoint stores another copy of the weights per tensor parallel degree",
 )
 def has_room(store: StoreFacts) -> Iterator[Judgement]:
-    if store.size_gib is None or not store.contents:
+    if store.size_gib is None:
+        return
+    if not store.contents:
+        yield not_judged(
+            "room",
+            f"a file system of {store.size_gib} GiB",
+            (*store.path, "size_gib"),
+            why="the catalog does not know the model, so not its size either",
+            fix="add the model's row to catalog/models.toml, or compare the size with that of its files",
+        )
         return
     needed = sum(content.gib for content in store.contents)
     parts = " + ".join(f"{content.gib:.1f} ({content.what})" for content in store.contents)

@@ -240,6 +240,27 @@ _IGNORED_BY_KUBERAY = ("serviceUnhealthySecondThreshold", "deploymentUnhealthySe
 
 
 @rule(
+    "K8S020",
+    "Metadata of objects holds no empty map or list.",
+    severity="warning",
+    fix="leave the key out when there is nothing in it",
+    source="Kubernetes API, ObjectMeta: empty fields are not stored, also of custom resources",
+)
+def metadata_is_kept(facts: GraphFacts) -> Iterator[Judgement]:
+    for resource in (one for found in facts.objects.values() for one in found):
+        metadata = table(resource.inputs.get("metadata"))
+        empty = sorted(key for key, value in metadata.items() if value in ({}, [], ()))
+        yield Judgement(
+            holds=not empty,
+            path=(),
+            working=(f"{title_of(resource)}: {', '.join(sorted(metadata))}",),
+            message=f"{title_of(resource)}: the API server drops the empty {', '.join(empty)}, so every preview adds it",
+            given=", ".join(empty),
+            resource=resource.urn,
+        )
+
+
+@rule(
     "K8S018",
     "Every object of a cluster is declared once, and no declared namespace is one of Kubernetes's own.",
     fix="give each its own name or namespace; read what exists instead of declaring it",

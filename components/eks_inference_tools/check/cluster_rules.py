@@ -15,6 +15,7 @@ from eks_inference_tools.reading.addons import addons
 from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.machines import SUBNET_TYPE
+from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.scalars import is_true
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
@@ -23,6 +24,7 @@ from stackgraph.graph.values import at, grouped, items, table, text, texts
 from stackgraph.graph.wording import counted
 
 _AGENT = "eks-pod-identity-agent"
+_MONITOR = "eks-node-monitoring-agent"
 
 
 @rule(
@@ -32,11 +34,7 @@ _AGENT = "eks-pod-identity-agent"
     source="EKS user guide, Set up the Amazon EKS Pod Identity Agent; Auto Mode contains it",
 )
 def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
-    installed = [*(one.resource for one in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
-    # An add-on whose name is unknown may be the agent.
-    found = [one.name for one in installed if (name := one.inputs.get("addonName")) == _AGENT or is_token(name)]
-    found += [f"chart {chart.resource.name}" for chart in facts.charts if chart.name == _AGENT]
-    found += [f"Auto Mode of {one.name}" for one in facts.clusters if _is_auto(one)]
+    found = _installed(facts, _AGENT)
     for association in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation") if facts.clusters else ():
         account = f"{text(association.inputs.get('namespace'))}/{text(association.inputs.get('serviceAccount'))}"
         yield Judgement(
@@ -48,6 +46,14 @@ def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
             allowed=_AGENT,
             resource=association.urn,
         )
+
+
+def _installed(facts: GraphFacts, wanted: str) -> list[str]:
+    """What brings an add-on, in words. One whose name is unknown may be it; Auto Mode has both agents."""
+    installed = [*(one.resource for one in addons(facts.graph)), *facts.graph.of_type("eks:index:Addon")]
+    found = [one.name for one in installed if (name := one.inputs.get("addonName")) == wanted or is_token(name)]
+    found += [f"chart {chart.resource.name}" for chart in facts.charts if chart.name == wanted]
+    return found + [f"Auto Mode of {one.name}" for one in facts.clusters if _is_auto(one)]
 
 
 def _is_auto(cluster: Resource) -> bool:
@@ -89,6 +95,29 @@ def _authentication_mode(cluster: Resource) -> str:
     """Its authentication mode. Empty when it has none; Auto Mode needs access entries, and EKS refuses it otherwise."""
     given = cluster.inputs if cluster.type == REMOTE_CLUSTER_TYPE else cluster.inputs.get("accessConfig")
     return text(at(given, "authenticationMode")) or ("API (Auto Mode)" if _is_auto(cluster) else "")
+
+
+@rule(
+    "EKS005",
+    "A cluster that repairs nodes runs the agent that sees failed accelerators.",
+    severity="warning",
+    fix=f"install the add-on {_MONITOR} on the cluster, or turn node repair off",
+    source="EKS user guide, Automatically repair nodes: the condition AcceleratedHardwareReady comes from the agent",
+)
+def repair_sees_accelerators(facts: GraphFacts) -> Iterator[Judgement]:
+    found = _installed(facts, _MONITOR)
+    repaired = [one for one in facts.graph.of_type(NODE_GROUP_TYPE) if is_true(at(one.inputs, "nodeRepairConfig", "enabled"))]
+    repaired += [one.resource for one in facts.charts if is_true(at(one.values, "settings", "featureGates", "nodeRepair"))]
+    for resource in repaired if facts.clusters else ():
+        yield Judgement(
+            holds=bool(found),
+            path=(),
+            working=(f"{resource.name} repairs nodes; agent: {', '.join(found) or 'none'}",),
+            message=f"{resource.name} repairs nodes, but nothing reports failed accelerators: there is no add-on {_MONITOR}",
+            given="no agent",
+            allowed=_MONITOR,
+            resource=resource.urn,
+        )
 
 
 @rule(

@@ -11,6 +11,7 @@ from eks_inference.rules import Finding, Judgement, NotJudged, ReadRule, Rule
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph, unknown_ids
+from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
 from stackgraph.problems import Problem, ProblemsFound
 
@@ -97,11 +98,18 @@ def unknown_silences(program: StackProgram, spec: StackSpec | None, silenced: Ma
 
 
 def problem(program: StackProgram, finding: Finding, graph: "Graph | None") -> Problem:
-    """A finding as a problem with its place: a line of the stack file, or a resource and the line of a program that makes it."""
+    """A finding as a problem with its place: a line of the stack file, or a resource and the line of a program that makes it.
+
+    Of a resource that a key of the stack file asks for, the place is that key.
+    """
     found = program.problems([finding.fault])[0]
     urn = finding.judgement.resource
     if not urn:
         return found
+    spec = program.spec() if graph else None
+    if graph and spec and (path := stack_key(urn, graph, spec)):
+        (asked,) = program.problems([replace(finding.fault, path=path)])
+        return replace(asked, key=f"{asked.key}: {short_name(urn)}")
     file, _, line = _source(urn, graph).rpartition(":")
     return replace(found, file=file, line=int(line or 0), key=short_name(urn))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks
 
 if TYPE_CHECKING:
-    from eks_inference.rules import ReadRule, Rule
+    from eks_inference.rules import Finding, ReadRule, Rule
     from eks_inference_tools.program import StackProgram
     from stackgraph.graph.document import Graph
     from stackgraph.problems import Problem
@@ -69,13 +69,14 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     stopping += unknown_silences(stack, spec, silenced)
     if stopping:
         raise ProblemsFound(stopping)
-    shown = tuple(_warning(problem(stack, finding, graph), finding.summary) for finding in findings if not finding.reason)
+    shown = tuple(_warning(problem(stack, finding, graph), finding) for finding in findings if not finding.reason)
     return dataclasses.replace(graph, warnings=(*graph.warnings, *shown))
 
 
-def _warning(place: "Problem", summary: str) -> str:
-    """A finding on one line. A key of the stack file tells its own place; a resource, the line of the program that makes it."""
-    return f"{place.file}:{place.line}: {summary}" if place.file.endswith(".py") else summary
+def _warning(place: "Problem", finding: "Finding") -> str:
+    """A finding on one line. A key of the stack file tells its own place; a resource, the line that makes it or asks for it."""
+    by_resource = place.file and finding.judgement.resource
+    return f"{place.file}:{place.line}: {finding.summary}" if by_resource else finding.summary
 
 
 def _rule(id_: str) -> "Rule[Any] | ReadRule":

@@ -31,9 +31,12 @@ class _Unclosable:
 
 @contextlib.contextmanager
 def stdout_kept() -> Iterator[None]:
-    """Sends what a program prints to standard error, also what it or its child processes write to file descriptor 1."""
+    """Sends what a program prints to standard error, also what it or its child processes write to file descriptor 1.
+
+    Afterwards both descriptors are what they were, whatever the program did to them.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
+    kept = os.dup(1), os.dup(2)
     os.dup2(2, 1)
     try:
         stream: Any = _Unclosable(sys.stderr)
@@ -42,8 +45,9 @@ def stdout_kept() -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.__stdout__.flush()  # pyright: ignore[reportOptionalMemberAccess]
-        os.dup2(kept, 1)
-        os.close(kept)
+        for number, file in enumerate(kept, start=1):
+            os.dup2(file, number)
+            os.close(file)
 
 
 def colour(output: Path | None) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from eks_inference_tools.reading.capacity import NodeCapacity
 from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, public_networks
 from eks_inference_tools.reading.endpoints import Endpoint
+from eks_inference_tools.reading.machines import SUBNET_TYPE
 from eks_inference_tools.reading.node_groups import LAUNCH_TEMPLATE_TYPE, NODE_GROUP_TYPE
 from eks_inference_tools.reading.node_pools import NODE_CLASS_TYPE, NODE_POOL_TYPE
 from eks_inference_tools.reading.objects import title
@@ -13,9 +14,9 @@ from eks_inference_tools.reading.overview import Overview, overview_of
 from stackgraph.diff.dangers import is_wide, newly_reached
 from stackgraph.diff.domain import Danger, Weight
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.graph.document import Resource
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import table, text
+from stackgraph.graph.values import at, table, text, unique
 
 _CLUSTER_TYPES = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE)
 _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
@@ -25,6 +26,7 @@ def dangers(diff: StackDiff) -> Iterator[Danger]:
     """The dangers in the changes of a stack that both sides have, in the order in which they are shown."""
     yield from _gone(diff)
     yield from _versions(diff)
+    yield from _moved(diff)
     yield from newly_reached(diff, _who_reaches_a_cluster)
     yield from _rolled(diff)
     if diff.base is not None and diff.head is not None:
@@ -60,6 +62,32 @@ def _versions(diff: StackDiff) -> Iterator[Danger]:
             if old[0] != new[0] or step < 0 or step > 1:
                 what = f"cluster {change.resource.name}: EKS rejects a change from {'.'.join(old)} to {'.'.join(new)}"
                 yield Danger("refused", what, change.urn, Weight.REFUSED)
+
+
+def _moved(diff: StackDiff) -> Iterator[Danger]:
+    """Control planes keep their VPC and their set of zones (EKS API, UpdateClusterConfig; aws/containers-roadmap#170, #2258)."""
+    for change in diff.changes:
+        stays = change.resource.type in _CLUSTER_TYPES and change.kind != "replace"
+        if not stays or change.before is None or change.after is None:
+            continue
+        sides = ((diff.base, change.before), (diff.head, change.after))
+        (old, vpcs), (new, _) = (_surroundings(graph, cluster) for graph, cluster in sides if graph is not None)
+        if any(diff.by_urn[urn].kind == "replace" for urn in vpcs):
+            what = f"cluster {change.resource.name}: EKS moves no cluster to another VPC, and its own is replaced"
+            yield Danger("refused", what, change.urn, Weight.REFUSED)
+        elif old and new and old != new:
+            zones = " to ".join(", ".join(sorted(zones)) for zones in (old, new))
+            what = f"cluster {change.resource.name}: EKS rejects a change of the control plane's zones from {zones}"
+            yield Danger("refused", what, change.urn, Weight.REFUSED)
+
+
+def _surroundings(graph: Graph, cluster: Resource) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The zones of a control plane, empty when one is unknown, and the VPCs of the program that it refers to."""
+    found = [graph.by_urn[urn] for urns in cluster.property_dependencies.values() for urn in urns if urn in graph.by_urn]
+    subnets = [one for one in found if one.type == SUBNET_TYPE]
+    zones = frozenset(text(at(one.inputs, "availabilityZoneId") or at(one.inputs, "availabilityZone")) for one in subnets)
+    vpcs = unique(one.urn for one in found if one.type == "aws:ec2/vpc:Vpc")
+    return frozenset() if any(not zone or is_token(zone) for zone in zones) else zones, vpcs
 
 
 def _who_reaches_a_cluster(resource: Resource) -> Iterator[str]:

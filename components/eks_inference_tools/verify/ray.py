@@ -7,6 +7,7 @@ deployments).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eks_inference.kubernetes.quantity import amount
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, serve_applications
@@ -108,7 +109,53 @@ def ray_groups(wanted: Mapping[str, Any], item: Object, observed: Observed) -> I
     for group, subject, least in groups:
         mine = [pod for pod in pods if at(pod, "metadata", "labels", GROUP_LABEL) == group and not is_leaving(pod)]
         listing = f"kubectl -n {namespace} get pods -l {GROUP_LABEL}={group}"
-        yield subject, observed.gap(PODS) or _group(mine, max(least, len(mine)), listing)
+        finding = observed.gap(PODS) or _group(mine, max(least, len(mine)), listing)
+        yield subject, worst([finding, *_drift(item, group, mine)])
+
+
+def _drift(item: Object, group: str, pods: list[Object]) -> Iterator[Finding]:
+    """Yields a failure if pods differ from their service: with upgradeStrategy None KubeRay changes nothing that runs."""
+    if at(item, "spec", "upgradeStrategy", "type") != "None":
+        return
+    namespace, name = identity_of(item)
+    cluster = at(item, "spec", "rayClusterConfig")
+    workers = {text(at(one, "groupName")): one for one in items(at(cluster, "workerGroupSpecs"))}
+    template = at(at(cluster, "headGroupSpec") if group == HEAD_GROUP else workers.get(group), "template", "spec")
+    for pod in pods:
+        if differing := sorted(set(_differences(template, at(pod, "spec")))):
+            _, pod_name = identity_of(pod)
+            found = f"pod {pod_name} runs with other settings than the service's: {', '.join(differing)}"
+            replace = f"kubectl -n {namespace} delete raycluster -l ray.io/originated-from-cr-name={name}"
+            yield failed(found, "the settings of the service, which take a new Ray cluster", replace)
+
+
+def _differences(template: Any, pod: Any) -> Iterator[str]:
+    """Yields what of a template a pod does not have. What KubeRay and admission add to it is none."""
+    running = {text(at(one, "name")): one for one in items(at(pod, "containers"))}
+    for wanted in items(at(template, "containers")):
+        container = running.get(text(at(wanted, "name")), {})
+        if at(container, "image") != at(wanted, "image"):
+            yield "image"
+        for kind in ("requests", "limits"):
+            for resource, quantity in table(at(wanted, "resources", kind)).items():
+                if not _same(quantity, at(container, "resources", kind, resource)):
+                    yield f"{kind} of {resource}"
+        environment = {text(at(one, "name")): at(one, "value") for one in items(at(container, "env"))}
+        for variable in items(at(wanted, "env")):
+            if "value" in table(variable) and environment.get(text(at(variable, "name"))) != at(variable, "value"):
+                yield f"variable {text(at(variable, 'name'))}"
+    volumes = {text(at(one, "name")): at(one, "configMap", "name") for one in items(at(pod, "volumes"))}
+    for volume in items(at(template, "volumes")):
+        if (config := at(volume, "configMap", "name")) and volumes.get(text(at(volume, "name"))) != config:
+            yield f"volume {text(at(volume, 'name'))}"
+
+
+def _same(wanted: Any, given: Any) -> bool:
+    """Whether two quantities are equal: the API server writes ``0.5`` as ``500m``."""
+    try:
+        return amount(str(wanted)) == amount(str(given))
+    except ValueError:
+        return wanted == given
 
 
 def _group(pods: list[Object], want: int, listing: str) -> Finding:

@@ -134,7 +134,7 @@ class Recorder:
             custom=request.custom,
             remote=request.remote,
             provider=provider,
-            inputs=wire.canonical(properties, self.secrets),
+            inputs=wire.canonical(properties, self.secrets, request.type, request.name),
             dependencies=self._visible(dependencies),
             property_dependencies={key: self._visible(urns) for key, urns in property_dependencies.items() if urns},
             options=options.recorded(request, self.secrets),
@@ -150,7 +150,7 @@ class Recorder:
         resource = self._resources.get(request.urn)
         if resource is not None and resource.type == STACK_TYPE:
             outputs = wire.downgrade_outputs(wire.decode(request.outputs))
-            self._outputs = wire.canonical(outputs, self.secrets)
+            self._outputs = wire.canonical(outputs, self.secrets, "output")
         return empty_pb2.Empty()
 
     def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
@@ -162,7 +162,7 @@ class Recorder:
             name=request.name,
             parent=request.parent,
             provider=request.provider.rpartition("::")[0] or self._default_provider(request),
-            inputs=wire.canonical(properties, self.secrets),
+            inputs=wire.canonical(properties, self.secrets, request.type, request.name),
             dependencies=self._visible(request.dependencies),
             options={"read": request.id}
             | ({"additionalSecretOutputs": sorted(secret)} if (secret := request.additionalSecretOutputs) else {}),

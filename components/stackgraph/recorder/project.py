@@ -80,8 +80,14 @@ class Project:
         known = [*self.declared, *optional_secrets]
         values: dict[str, str] = {}
         secret_keys: set[str] = set()
+        places: dict[str, Any] = {}
         for key, value in given.items():
             full = _full_key(str(key), self.name)
+            if full in places:
+                first, second = (f"'{one}' in line {document.line(('config', one))}" for one in (places[full], key))
+                message = f"this key stands here twice: as {first} and as {second}"
+                problems.append(document.problem(message, "config", key, key=full, hint="remove one of them"))
+            places[full] = key
             declaration = self.declared.get(full, {})
             placeholder = f"<secret {full}>"
             value = _without_secrets(value, placeholder)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import pulumi
 import pulumi.runtime
@@ -28,6 +28,9 @@ from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProgramError
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
+from stackgraph.recorder.process import Ended, process_kept
+
+_LONGEST_MESSAGE = 4000
 
 
 def record(
@@ -85,19 +88,21 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
     asyncio.set_event_loop(loop)
     executor = _Executor(max_workers=8)
     loop.set_default_executor(executor)
-    before = Path.cwd()
+    before, deepest = Path.cwd(), sys.getrecursionlimit()
     try:
         if isinstance(program, Path):
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(runpy.run_path, str(program.resolve()), run_name="__main__")
-        with garbage_collection_off(), _short_traces(), _process_kept():
+        with garbage_collection_off(), _short_traces(), process_kept():
             loop.run_until_complete(_settled(program))
     except BaseException as error:
+        sys.setrecursionlimit(deepest)
         if type(error) is KeyboardInterrupt:  # the user's
             raise
         raise ProgramError([_problem(error, recorder, root)]) from error
     finally:
+        sys.setrecursionlimit(deepest)
         os.chdir(before)
         executor.shutdown(wait=True)
         asyncio.set_event_loop(None)
@@ -121,26 +126,6 @@ async def _settled(program: Callable[[], Any]) -> None:
                 return
 
     await pulumi.runtime.run_in_stack(run)
-
-
-@contextlib.contextmanager
-def _process_kept() -> Iterator[None]:
-    """Makes ``os._exit`` raise ``SystemExit``: it would end the process before a command says anything.
-
-    Child processes of the program, such as those of ``multiprocessing``, end with it as always.
-    """
-    really, here = os._exit, os.getpid()
-
-    def leave(status: int) -> NoReturn:
-        if os.getpid() == here:
-            raise SystemExit(status)
-        really(status)
-
-    os._exit = leave
-    try:
-        yield
-    finally:
-        os._exit = really
 
 
 @contextlib.contextmanager
@@ -200,7 +185,9 @@ class _Executor(ThreadPoolExecutor):
 def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
     """The failure as a problem, located at the innermost line of the program's own code."""
     message = _said(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {_said(error)}"
-    if isinstance(error, SystemExit):
+    if isinstance(error, Ended):
+        message = f"the program ended the process: {_said(error)}"
+    elif isinstance(error, SystemExit):
         message = f"the program ended itself with exit code {_said(error)}"
     installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*installed, "<"))]
@@ -209,7 +196,13 @@ def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
         called = ", ".join(sorted(set(recorder.unanswered)))
         hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
     file, line = (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
-    return Problem(recorder.secrets.scrub(message), file, line, hint=hint)
+    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=hint)
+
+
+def _bounded(message: str) -> str:
+    """The message without what is beyond its first thousands of characters. Secrets must be scrubbed before."""
+    left_out = len(message) - _LONGEST_MESSAGE
+    return message if left_out <= 0 else f"{message[:_LONGEST_MESSAGE]}… ({left_out} more characters)"
 
 
 def _said(error: BaseException) -> str:

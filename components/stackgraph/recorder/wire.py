@@ -4,10 +4,12 @@ Special values are maps with a signature key, as in ``pulumi/sdk/go/common/resou
 installed SDK. ``decode`` and ``encode`` preserve them. ``canonical`` makes the form of graphs, with secrets redacted.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from google.protobuf import struct_pb2
+from pulumi import RunError
 from pulumi.runtime import rpc
 
 from stackgraph.graph import tokens
@@ -125,22 +127,47 @@ def has_unknown(value: Any) -> bool:
     return UNKNOWN in leaves(value)
 
 
-def canonical(value: Any, secrets: Secrets) -> Any:
-    """The value in the form of graphs. Adds strings inside secrets to ``secrets``."""
+def no_json(value: Any, *path: str | int) -> Iterator[str]:
+    """Yields the numbers inside the value that JSON lacks, each with its place. The engine stores its state as JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{'.'.join(map(str, path))} is {value}, a number that the engine cannot store: JSON has none of this kind"
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from no_json(item, *path, key)
+
+
+def canonical(value: Any, secrets: Secrets, *place: str) -> Any:
+    """The value in the form of graphs. Adds strings inside secrets to ``secrets``.
+
+    Raises ``RunError`` for numbers that JSON lacks; ``place`` says what the value is of.
+    """
+    try:
+        return _canonical(value, secrets)
+    except _NoJson:
+        raise RunError("; ".join(no_json(value, *place))) from None
+
+
+class _NoJson(Exception):
+    """A number that JSON lacks."""
+
+
+def _canonical(value: Any, secrets: Secrets) -> Any:
     if isinstance(value, str):
         return tokens.UNKNOWN if value == UNKNOWN else value
     if isinstance(value, dict):
         signature = value.get(SIGNATURE)
         if signature is None:
-            return {key: canonical(value[key], secrets) for key in sorted(value)}
+            return {key: _canonical(value[key], secrets) for key in sorted(value)}
         if signature == SECRET:
             return secrets.redact(value["value"])
         if signature == RESOURCE:
             return {"resource": value["urn"]}
         if signature in (ASSET, ARCHIVE):
             kind = "asset" if signature == ASSET else "archive"
-            return {kind: {key: canonical(item, secrets) for key, item in sorted(value.items()) if key != SIGNATURE}}
-        return canonical(downgrade_outputs(value), secrets)
+            return {kind: {key: _canonical(item, secrets) for key, item in sorted(value.items()) if key != SIGNATURE}}
+        return _canonical(downgrade_outputs(value), secrets)
     if isinstance(value, list):
-        return [canonical(item, secrets) for item in value]
+        return [_canonical(item, secrets) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _NoJson
     return value

@@ -75,6 +75,10 @@ def listening(**changes: Any) -> Resource:
     return server(**{"ports": [{"name": "http", "containerPort": 8000}], **changes})
 
 
+def budget(name: str = "server", **spec: Any) -> Resource:
+    return kubernetes("policy/v1:PodDisruptionBudget", name, {"spec": {"selector": {"matchLabels": LABELS}, **spec}})
+
+
 def storage_class(name: str) -> Resource:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     return resource("kubernetes:storage.k8s.io/v1:StorageClass", name, {"metadata": {"name": name, "annotations": default}})
@@ -215,6 +219,11 @@ def policy(action: str, on: str) -> Resource:
 def ingress_rule(port: int, source: str) -> Resource:
     inputs = {"type": "ingress", "protocol": "tcp", "fromPort": port, "toPort": port, "cidrBlocks": [source]}
     return resource("aws:ec2/securityGroupRule:SecurityGroupRule", "rule", inputs)
+
+
+def repairing(*beside: Resource) -> GraphFacts:
+    given = {"nodeRepairConfig": {"enabled": True}}
+    return graph(cluster(), resource("aws:eks/nodeGroup:NodeGroup", "nodes", given), *beside)
 
 
 def associated(*beside: Resource) -> GraphFacts:
@@ -377,6 +386,11 @@ VECTORS = {
         lambda: associated(addon("vpc-cni")),
         "identity gives app/server a role, but its cluster has no add-on eks-pod-identity-agent",
     ),
+    "EKS005": Vector(
+        lambda: repairing(addon("eks-node-monitoring-agent")),
+        lambda: repairing(addon("vpc-cni")),
+        "nodes repairs nodes, but nothing reports failed accelerators",
+    ),
     "EKS002": Vector(
         lambda: with_entry("API_AND_CONFIG_MAP"),
         lambda: with_entry(None),
@@ -393,6 +407,16 @@ VECTORS = {
         "has no exact version",
     ),
     "HEL002": Vector(lambda: graph(chart(replicas=1)), lambda: graph(chart(replicas=0)), "runs no pod of what replicas counts"),
+    "K8S021": Vector(
+        lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable=1), budget("other", maxUnavailable="50%")),
+        lambda: graph(pods(spec={"replicas": 2}), budget(minAvailable="100%")),
+        "PodDisruptionBudget app/server lets no pod of Deployment app/server go: minAvailable 100% of 2",
+    ),
+    "K8S020": Vector(
+        lambda: graph(kubernetes("core/v1:ConfigMap", "server", labels=LABELS)),
+        lambda: graph(kubernetes("core/v1:ConfigMap", "server", labels={}, finalizers=[])),
+        "ConfigMap app/server: the API server drops the empty finalizers, labels",
+    ),
     "K8S018": Vector(
         lambda: graph(namespace()),
         lambda: graph(

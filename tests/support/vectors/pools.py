@@ -38,10 +38,16 @@ VECTORS = {
         lambda: managed(kubelet={"maxPods": 5}),
         "0 pods of trn2.48xlarge remain",
     ),
+    "POO007": Vector(
+        lambda: managed(capacity_reservation_id="cr-0123"),
+        managed,
+        "no on-demand capacity of trn2.48xlarge",
+    ),
     "EFA001": Vector(managed, lambda: managed(instance_types=["inf2.48xlarge"]), "inf2.48xlarge has no EFA interfaces"),
     "EFA002": Vector(managed, lambda: managed(zone_ids=["use2-az3", "use2-az1"]), "must be in one zone"),
     "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "uses 16 addresses before its first pod"),
     "KAR001": Vector(karpenter, lambda: karpenter(cpu_limit="2"), "no node of inf2.48xlarge fits the pool's limit of 2 vCPU"),
+    "KAR004": Vector(karpenter, lambda: karpenter(termination_grace_period=None), "can hold up the end of an old node for ever"),
     "KAR002": Vector(
         lambda: karpenter(("llama",)),
         lambda: karpenter(("llama",), consolidation_policy="WhenEmptyOrUnderutilized"),

@@ -104,4 +104,9 @@ VECTORS = {
         lambda: server(extra_args={"host": "127.0.0.1"}),
         "host is not free to set",
     ),
+    "SRV010": Vector(
+        lambda: gpu(extra_args={"gpu-memory-utilization": 0.5, "no-enable-prefix-caching": True, "kv-cache-dtype": "fp8"}),
+        lambda: gpu(extra_args={"gpu-memory-utilization": 5}),
+        "vLLM 0.30.0 does not take this value of gpu-memory-utilization",
+    ),
 }

@@ -79,6 +79,11 @@ VECTORS = {
         "facebook/opt-350m is on the Hub, which nothing in the network reaches",
     ),
     "POO006": Vector(lambda: crowded(58), lambda: crowded(59), "m5.xlarge has addresses for 58 pods"),
+    "POO008": Vector(
+        lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2")),
+        lambda: replace(spec(observability={"prometheus": {}}), zone_ids=("usw2-az1", "usw2-az2", "usw2-az3")),
+        "the volume of Prometheus has no node",
+    ),
     "ARN001": Vector(lambda: key_in("us-west-2"), lambda: key_in("us-east-1"), "the ARN is of region us-east-1"),
     "CLI001": Vector(lambda: asked(1), lambda: asked(0), "load_test would wait for 'opt'"),
     "NET003": Vector(

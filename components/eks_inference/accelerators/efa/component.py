@@ -49,7 +49,7 @@ class EfaPlugin(Component):
         plugin = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
             **daemon_set(cluster.settings.image(versions.image(EFA_PLUGIN_NAME))),
-            opts=on_cluster(cluster, self, *cluster.ready),
+            opts=on_cluster(cluster, self, *cluster.pods_ready),
         )
         self.ready: Sequence[pulumi.Resource] = (plugin,)
         self.register_outputs({"resourceName": EFA_RESOURCE})

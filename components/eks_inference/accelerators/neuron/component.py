@@ -80,7 +80,7 @@ class NeuronScheduler(Component):
         return k8s.core.v1.Service(f"{name}-service", **plan.extension_service(), opts=on_cluster(cluster, self, deployment))
 
     def _scheduler(self, name: str, cluster: Cluster, placement: Placement, extension: pulumi.Resource) -> k8s.apps.v1.Deployment:
-        first = on_cluster(cluster, self, *cluster.ready)
+        first = on_cluster(cluster, self, *cluster.pods_ready)
         account = k8s.core.v1.ServiceAccount(f"{name}-account", **plan.of_namespace(SCHEDULER_NAME), opts=first)
         bindings: list[pulumi.Resource] = [
             k8s.rbac.v1.ClusterRoleBinding(
@@ -119,7 +119,7 @@ def _service_account(
     name: str, account_name: str, rules: list[Any], *, cluster: Cluster, parent: pulumi.Resource
 ) -> pulumi.Resource:
     """Creates a ServiceAccount with cluster-wide ``rules``; returns the binding, on which its pods depend."""
-    first = on_cluster(cluster, parent, *cluster.ready)
+    first = on_cluster(cluster, parent, *cluster.pods_ready)
     account = k8s.core.v1.ServiceAccount(f"{name}-account", **plan.of_namespace(account_name), opts=first)
     role = k8s.rbac.v1.ClusterRole(f"{name}-role", **plan.of_cluster(account_name), rules=rules, opts=first)
     return k8s.rbac.v1.ClusterRoleBinding(

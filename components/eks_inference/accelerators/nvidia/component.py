@@ -33,7 +33,7 @@ class NvidiaDevicePlugin(Component):
         daemon_set = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",
             **plan.daemon_set(cluster.settings.image(versions.image(plan.PLUGIN_NAME))),
-            opts=on_cluster(cluster, self, *cluster.ready),
+            opts=on_cluster(cluster, self, *cluster.pods_ready),
         )
         self.ready: Sequence[pulumi.Resource] = (daemon_set,)
         self.register_outputs({"resourceName": plan.GPU_RESOURCE})

@@ -16,12 +16,6 @@ repository_and_tag=${IMAGE#*/}
 repository=${repository_and_tag%:*}
 tag=${repository_and_tag##*:}
 
-# The agent puts this variable into a pod when the pod is made: one that was too early never gets it, the Job's next pod does.
-if [ -z "${AWS_CONTAINER_CREDENTIALS_FULL_URI:-}" ]; then
-    say "EKS Pod Identity gave this pod no credentials; if the association is new, the Job's next pod will have them" >&2
-    exit 1
-fi
-
 say "looking for $IMAGE"
 if digest=$(
     aws ecr describe-images --region "$(region_of "$registry")" --repository-name "$repository" \

@@ -32,6 +32,8 @@ class Artifact:
     """One compiled model, which ``inputs`` determine and ``command`` produces."""
 
     inputs: Mapping[str, Any]
+    model: str
+    """Folder of the downloaded model."""
     command: tuple[str, ...]
 
     @property
@@ -48,6 +50,7 @@ class Artifact:
         """What the scripts that compile and check it read."""
         return {
             "folder": self.folder,
+            "model": self.model,
             "inputs": dict(self.inputs),
             "files": list(self.files),
             "command": list(self.command),
@@ -87,6 +90,7 @@ def artifact(spec: DisaggregatedPairSpec) -> Artifact:
             "sharded": spec.compile.save_sharded_checkpoint,
             "flags": list(flags),
         },
+        model=model_folder(spec),
         command=(
             "inference_demo",
             *_option("model-type", spec.compile.model_type),

@@ -13,7 +13,7 @@ from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Metrics
-from eks_inference.observability.prometheus import VllmMetrics
+from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import component
@@ -38,7 +38,7 @@ class DisaggregatedPair(Component):
     Security level: ``workloads.POD_SECURITY``; NetworkPolicies open only API and metrics) and the claim of ``store``. Then it
     creates in turn the Job that downloads the model, the Job that compiles it into a folder named by a hash of all inputs, the
     Job that tests EFA, the servers (one instance: a Deployment of one pod with both; two: a LeaderWorkerSet), the router, which
-    is ready when both servers are healthy, and a Job that asks two questions. ``pulumi up`` waits for each; the first compilation
+    is ready when both servers are healthy, and a Job that asks questions. ``pulumi up`` waits for each; the first compilation
     takes hours.
 
     ``placement`` is one instance type of a managed pool with EFA. The compile Job runs on ``compile_placement``, or else on the
@@ -94,7 +94,9 @@ class DisaggregatedPair(Component):
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
 
-        self._namespace, inside = component.own_namespace(name, self.namespace, cluster, self, workloads.POD_SECURITY)
+        self._namespace, inside = component.own_namespace(
+            name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True
+        )
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
         claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=inside)
         policies = {**front.network_policies(name, spec), **jobs.network_policies(name, spec)}
@@ -104,7 +106,7 @@ class DisaggregatedPair(Component):
             for what, manifest in front.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
-            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.ready)
+            f"{name}-priority", **jobs.priority_class(name), opts=on_cluster(cluster, self, *cluster.pods_ready)
         )
 
         base, script_placement = [claim, *guards], router_placement or placement
@@ -130,7 +132,17 @@ class DisaggregatedPair(Component):
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id, "artifact": self.artifact_key})
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
-        """Makes Prometheus scrape the servers of the pair."""
+        """Makes Prometheus scrape the servers of the pair, and the router."""
+        if self._spec.serving == "pair":
+            RouterMetrics(
+                f"{name}-router",
+                namespace=self.namespace,
+                pod_labels=parts.labels(self._name, "router"),
+                port=API_PORT,
+                metrics=metrics,
+                after=self.foundation,
+                opts=opts,
+            )
         return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
     def _servers(self, placement: Placement, image: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:

@@ -39,18 +39,20 @@ def _service(name: str, spec: DisaggregatedPairSpec, role: str, port: int, servi
 
 
 def router_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
-    return parts.config_map(name, "router", parts.scripts("router.py"), spec)
+    return parts.config_map(name, "router", parts.scripts("exchange.py", "router.py", "slots.py"), spec)
 
 
 def router(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str) -> dict[str, Any]:
     """Returns ``metadata`` and ``spec`` of the router's Deployment. It is ready when both servers are healthy."""
     own = labels(name, "router")
     urls = [f"http://{name}-{role}:{SERVER_PORTS[role]}" for role in servers(spec)]
+    # Routers share no state, so each has its part of the slots.
+    sequences = spec.max_num_seqs // spec.router.replicas
     container = {
         "name": "router",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", f"{parts.SCRIPTS}/router.py", *urls, str(API_PORT)],
+        "command": ["python", f"{parts.SCRIPTS}/router.py", *urls, str(API_PORT), str(sequences)],
         "env": parts.variables({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}),
         "ports": [{"name": "http", "containerPort": API_PORT}],
         "resources": {

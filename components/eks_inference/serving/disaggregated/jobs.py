@@ -127,7 +127,7 @@ def efa_service(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
 
 
 def answers(name: str, spec: DisaggregatedPairSpec, placement: Placement, *, image: str) -> Step:
-    """Returns the Job that asks the pair two questions. It waits for the pair as long as a cold start may take."""
+    """Returns the Job that asks the pair three questions. It waits for the pair as long as a cold start may take."""
     endpoint, seconds = f"http://{name}.{spec.namespace_of(name)}.svc.cluster.local:{API_PORT}", cold_start_seconds(spec)
     return _step(
         name,

@@ -125,22 +125,31 @@ def document(spec: DisaggregatedPairSpec, *, meeting_address: str, meeting_secon
 def _environment(spec: DisaggregatedPairSpec, role: Role) -> dict[str, str]:
     prefill, decode = _addresses(spec)
     last = first_core(spec, role) + tensor_parallel(spec) - 1
-    transfer = {
-        # A beta switch, from the tutorial.
-        "NEURON_RT_ASYNC_SENDRECV_EXPERIMENTAL_ENABLED": "1",
-        "NEURON_RT_ASYNC_SENDRECV_BOOTSTRAP_PORT": str(BOOTSTRAP_PORT),
-        "NEURON_SEND_IP": prefill,
-        "NEURON_RECV_IP": decode,
-        "FI_PROVIDER": "efa",
-        "FI_EFA_USE_DEVICE_RDMA": "1",
-    }
+    transfer = (
+        {}
+        if role == "baseline"
+        else {
+            # A beta switch, from the tutorial.
+            "NEURON_RT_ASYNC_SENDRECV_EXPERIMENTAL_ENABLED": "1",
+            "NEURON_RT_ASYNC_SENDRECV_BOOTSTRAP_PORT": str(BOOTSTRAP_PORT),
+            "NEURON_SEND_IP": prefill,
+            "NEURON_RECV_IP": decode,
+            "FI_PROVIDER": "efa",
+            "FI_EFA_USE_DEVICE_RDMA": "1",
+            # On one node libfabric would take shared memory. With NIXL answers are then wrong (aws-neuron-sdk, vllm-neuron,
+            # tutorial-di-1p1d-xpyd); nobody says so of this connector, and the check of EFA tests the path without it (efa.py).
+            **({"FI_EFA_ENABLE_SHM_TRANSFER": "0"} if spec.instances == 1 else {}),
+            # What a server says is its address. Later forms of the connector connect to it instead of NEURON_RECV_IP.
+            "VLLM_HOST_IP": {"prefill": prefill, "decode": decode}[role],
+        }
+    )
     return {
         "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
         "NEURON_COMPILED_ARTIFACTS": artifact(spec).folder,
         # Asynchronous execution, which the model is compiled for (--async-mode).
         "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": "2",
         **({"NEURON_RT_VISIBLE_CORES": f"{first_core(spec, role)}-{last}"} if spec.instances == 1 else {}),
-        **(transfer if role != "baseline" else {}),
+        **transfer,
         # The store has the complete model.
         "HF_HUB_OFFLINE": "1",
     }

@@ -108,7 +108,9 @@ class RouterSpec(Spec):
         description="Pool of the router. Default: the node of prefill, which saves a network hop to the first token.",
     )
     instance_type: InstanceTypeName | None = Field(default=None, description="Instance type. Optional if the pool has only one.")
-    replicas: int = Field(default=1, ge=1, le=10, description="Pods of the router, which share no state.")
+    replicas: int = Field(
+        default=1, ge=1, le=10, description="Pods of the router, which share no state: each takes its part of max_num_seqs."
+    )
     cpu: Cpu = Field(default="2", description="CPU request of one pod.")
     memory: Memory = Field(default="1Gi", description="Memory request and limit of one pod.")
 
@@ -216,6 +218,14 @@ class DisaggregatedPairSpec(ServerSpec):
     def revision(self) -> str:
         """Revision of the model's repository."""
         return self.model.revision or "main"
+
+    @model_validator(mode="after")
+    def _every_router_has_a_slot(self) -> Self:
+        if self.router.replicas > self.max_num_seqs:
+            raise ValueError(
+                f"router.replicas: {self.router.replicas} routers share {self.max_num_seqs} sequences (max_num_seqs)"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_neuron_devices(self) -> Self:

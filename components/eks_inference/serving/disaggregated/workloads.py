@@ -48,6 +48,10 @@ DRAIN_SECONDS = 180  # enough for a long generation
 _PROBE_SECONDS = 30
 _SETTLE_SECONDS = 300  # for volumes and the check of the artifact
 
+_ALIVE_PERIOD_SECONDS = 120  # between completions that show that the pair answers
+_ALIVE_SECONDS_PER_TOKEN = 0.1  # of the longest answer, which a completion may wait for; slower than any pair decodes
+_ALIVE_HEALTH_SECONDS = 300  # for the health checks before the completion
+
 
 def server_labels(name: str) -> dict[str, str]:
     """Returns labels of every server pod. As selectors they are immutable, so they must fit both the pair and the baseline."""
@@ -79,7 +83,7 @@ def cold_start_seconds(spec: DisaggregatedPairSpec) -> int:
 def server_files(name: str, spec: DisaggregatedPairSpec) -> dict[str, Any]:
     """Returns the ConfigMap of the servers: their scripts and what these start."""
     plan = document(spec, meeting_address=prefill_address(name, spec), meeting_seconds=meeting_seconds(spec))
-    scripts = parts.scripts("artifact.py", "healthy.py", "start.py", "supervise.py")
+    scripts = parts.scripts("alive.py", "artifact.py", "healthy.py", "start.py", "supervise.py")
     return parts.config_map(name, "servers", {**scripts, "pair.json": json.dumps(plan, indent=1)}, spec)
 
 
@@ -151,7 +155,7 @@ def _template(
             "failureThreshold": ceil(startup_seconds(spec) / _PROBE_SECONDS),
         },
         "readinessProbe": {**probe, "periodSeconds": 10},
-        "livenessProbe": {**probe, "periodSeconds": _PROBE_SECONDS, "failureThreshold": 5},
+        "livenessProbe": _liveness(name, spec, roles),
         "securityContext": parts.root_container(spec.capabilities),
         # The store is read-only: if an artifact does not load, the server must fail instead of compiling another one there.
         "volumeMounts": parts.mounts("store", "tmp", "shared-memory", read_only=("store",)),
@@ -175,6 +179,24 @@ def _probe(roles: Sequence[Role]) -> dict[str, Any]:
         return {"httpGet": {"path": "/health", "port": SERVER_PORTS[roles[0]]}, "timeoutSeconds": 10}
     urls = [f"http://127.0.0.1:{SERVER_PORTS[role]}/health" for role in roles]
     return {"exec": {"command": ["python3", f"{SCRIPTS}/healthy.py", *urls]}, "timeoutSeconds": 15}
+
+
+def _liveness(name: str, spec: DisaggregatedPairSpec, roles: Sequence[Role]) -> dict[str, Any]:
+    """Returns the check that restarts the servers. The pod of prefill asks for a completion, which needs both halves.
+
+    One failure is enough, because a completion that is given up may itself keep a slot.
+    """
+    if "prefill" not in roles:
+        return {**_probe(roles), "periodSeconds": _PROBE_SECONDS, "failureThreshold": 5}
+    seconds = _SETTLE_SECONDS + ceil(spec.max_model_len * _ALIVE_SECONDS_PER_TOKEN)
+    hosts: dict[Role, str] = {"prefill": "127.0.0.1", "decode": "127.0.0.1" if "decode" in roles else f"{name}-decode"}
+    urls = [f"http://{host}:{SERVER_PORTS[role]}" for role, host in hosts.items()]
+    return {
+        "exec": {"command": ["python3", f"{SCRIPTS}/alive.py", spec.model.id, str(seconds), *urls]},
+        "periodSeconds": _ALIVE_PERIOD_SECONDS,
+        "timeoutSeconds": seconds + _ALIVE_HEALTH_SECONDS,
+        "failureThreshold": 1,
+    }
 
 
 def _ports(spec: DisaggregatedPairSpec, roles: Sequence[Role]) -> list[dict[str, Any]]:

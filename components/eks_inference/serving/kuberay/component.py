@@ -58,7 +58,7 @@ class KubeRayOperator(Component):
             namespace=spec.namespace,
             values=beside(values, spec.values),
             cluster=cluster,
-            opts=on_cluster(cluster, self, namespace, policy, *cluster.ready, *placement.ready),
+            opts=on_cluster(cluster, self, namespace, policy, *cluster.pods_ready, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": spec.namespace})

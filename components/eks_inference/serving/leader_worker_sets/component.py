@@ -49,7 +49,7 @@ class LeaderWorkerSetController(Component):
                 # With a handful of sets, it uses a fraction of the chart's 1 CPU and 1 GiB.
                 "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
             },
-            opts=on_cluster(cluster, self, namespace, policy, *cluster.ready, *placement.ready),
+            opts=on_cluster(cluster, self, namespace, policy, *cluster.pods_ready, *placement.ready),
         )
         self.ready: Sequence[pulumi.Resource] = (release,)
         self.register_outputs({"namespace": NAMESPACE})

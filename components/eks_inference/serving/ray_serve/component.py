@@ -30,7 +30,7 @@ class RayServeVllm(Component):
 
     ``name`` is also the name of the RayService: a DNS label of at most 47 characters. The component creates a namespace (Pod
     Security "restricted"; NetworkPolicies open only API and metrics; a quota of the devices of all workers), the Serve script as
-    a ConfigMap, the workers' service account with AWS permissions for the compile cache and the model, disruption budgets,
+    a ConfigMap, the workers' service account with AWS permissions for the compile cache and the model, disruption budget,
     Secrets for tokens and keys that are values, the RayService, and then the Service ``head_service_name`` for the Ray head.
     KubeRay creates the Service ``<name>-serve-svc``, which routes only to pods that can answer: clients should use that one.
 
@@ -49,8 +49,8 @@ class RayServeVllm(Component):
     forwards the client's header. Either may be a Secret in ``spec.namespace``.
 
     A terminating pod accepts no new requests and finishes those in flight, for up to three minutes. Serve itself, without
-    Anyscale's additions, does not move replicas away from draining nodes (tested with Ray 2.52.1): the disruption budgets keep
-    them.
+    Anyscale's additions, does not move replicas away from draining nodes (tested with Ray 2.52.1): a drain stops the replica of
+    each worker it takes, one worker at a time where there are several.
 
     Raises ``SpecError`` for a name that KubeRay refuses, a ``worker`` placement on another instance type than the spec's, an
     ``image`` that is missing or given twice, and for violated rules about servers (``serving/rules``), e.g. a number of devices
@@ -78,7 +78,7 @@ class RayServeVllm(Component):
         super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self._announce(name, spec)
 
-        namespace, inside = component.own_namespace(name, self.namespace, cluster, self)
+        namespace, inside = component.own_namespace(name, self.namespace, cluster, self, delete_before_replace=True)
         script = k8s.core.v1.ConfigMap(
             f"{name}-script",
             metadata={"name": plan.SCRIPT_CONFIG_MAP, "namespace": self.namespace},

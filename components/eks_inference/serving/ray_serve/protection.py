@@ -62,18 +62,17 @@ def quota(name: str, spec: RayServeVllmSpec) -> dict[str, Any]:
 
 
 def disruption_budgets(name: str, spec: RayServeVllmSpec) -> dict[str, dict[str, Any]]:
-    """Returns ``metadata`` and ``spec`` of the PodDisruptionBudgets by role: the head, and the minimum of workers.
+    """Returns ``metadata`` and ``spec`` of the PodDisruptionBudgets by role: drains take one of the minimum of workers at a time.
 
-    All workers stop with the head, and without a cache a new worker takes an hour. ``minAvailable`` is a number: Kubernetes
-    cannot compute a percentage of pods whose controller it does not know, and would refuse every eviction.
+    A lone worker and the head have none: a budget that keeps every pod holds up the end of its node for ever. ``minAvailable`` is
+    a number: Kubernetes cannot compute a percentage of pods whose controller it does not know, and would refuse every eviction.
     """
-    if spec.evictions == "allowed":
+    if spec.worker.min < 2:
         return {}
+    labels = {SERVER_LABEL: name, NODE_TYPE_LABEL: "worker"}
     return {
-        role: {
-            "metadata": {"name": f"{name}-{role}", "namespace": spec.namespace_of(name)},
-            "spec": {"minAvailable": number, "selector": {"matchLabels": {SERVER_LABEL: name, NODE_TYPE_LABEL: role}}},
+        "worker": {
+            "metadata": {"name": f"{name}-worker", "namespace": spec.namespace_of(name)},
+            "spec": {"minAvailable": spec.worker.min - 1, "selector": {"matchLabels": labels}},
         }
-        for role, number in {"head": 1, "worker": spec.worker.min}.items()
-        if number
     }

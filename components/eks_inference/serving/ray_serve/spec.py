@@ -118,14 +118,6 @@ class RayServeVllmSpec(CompilingServerSpec):
             "initial, min or max never reaches a running Ray cluster (KubeRay 1.7 ignores them when it compares clusters)."
         ),
     )
-    evictions: Literal["refused", "allowed"] = Field(
-        default="refused",
-        description=(
-            "Whether a drain may evict the Ray head (which stops all workers) and workers below their min. refused: disruption "
-            "budgets block the drain, and with it the replacement of outdated nodes, until somebody deletes the pod or sets "
-            "this to allowed. Node failures and spot interruptions ignore the budgets."
-        ),
-    )
 
     @property
     def ray(self) -> str:

@@ -67,7 +67,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
     if use is None:
         yield from _memory_unjudged(server)
         return
-    for uncounted in (name for name in UNCOUNTED if name in server.extra_args):
+    for uncounted in (name for name in UNCOUNTED if server.extra_args.get(name, False) is not False):
         yield not_judged(
             "memory",
             f"{use.model.name} with --{uncounted}",

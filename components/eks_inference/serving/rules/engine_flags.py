@@ -1,13 +1,16 @@
 """Rules about flags and variables that a user adds to an engine. Ids SRV…"""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.tables import nearest
-from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flag_values import allowed, takes
 from eks_inference.serving.flags import flag
 
 _SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
@@ -20,6 +23,7 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
         "api-server-count": "no API would listen with 0, and the CPU of a pod is for one",
         "grpc": "probes, metrics and clients speak HTTP to the pod",
         "headless": "no API would listen",
+        "hf-token": "a token in a flag can be read in the pod's manifest; use the secret huggingFaceToken",
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
@@ -65,7 +69,7 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
         )
         return
     for name in server.extra_args:
-        known = name in release.flags or name.removeprefix("no-") in release.flags
+        known = _declared(release, name) is not None
         like = nearest(name, release.flags)[:1]
         has_it = [one.name for one in engines().values() if one.standalone and name in _flags(one.vllm) and not one.retired]
         yield Judgement(
@@ -77,6 +81,54 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
             allowed=", ".join(like) or f"a flag of vLLM {release.name}",
             fix=f"choose an engine that has it ({', '.join(has_it)}), or leave it out" if has_it else "",
         )
+
+
+@rule(
+    "SRV010",
+    "Flags have values that the engine takes.",
+    fix="correct the value, or leave the flag out",
+    source=f"{_SOURCE}; its model of the configuration",
+)
+def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
+    release, as_flag = vllm_releases().get(server.engine.vllm), server.engine.standalone
+    if release is None:  # SRV007 says so
+        return
+    for name, value in server.extra_args.items():
+        argument = _declared(release, name) if as_flag else release.keys.get(name.replace("-", "_"))
+        if argument is None:  # SRV007, TRI001
+            continue
+        negated = name != argument.name.replace("_", "-")
+        of_any_choice = replace(argument, choices=())
+        if server.engine.neuron and not takes(argument, value, as_flag=as_flag) and takes(of_any_choice, value, as_flag=as_flag):
+            yield _of_the_plugin(server, release, argument, value)
+            continue
+        wanted = "true, or leave it out" if negated else allowed(argument)
+        like = nearest(value, map(str, argument.choices))[:1] if isinstance(value, str) else []
+        yield Judgement(
+            holds=value is True if negated else takes(argument, value, as_flag=as_flag),
+            path=(*server.at("extra_args"), name),
+            working=(f"vLLM {release.name}: {name} takes {wanted}",),
+            message=f"vLLM {release.name} does not take this value of {name}",
+            given=json.dumps(value),
+            allowed=wanted,
+            fix=f"did you mean {like[0]}?" if like else "",
+        )
+
+
+def _declared(release: VllmRelease, name: str) -> VllmArgument | None:
+    """Returns the flag that a name sets; ``no-`` in front is the negation of a switch only."""
+    plain = release.flags.get(name.removeprefix("no-"))
+    return release.flags.get(name) or (plain if plain and plain.takes == "switch" else None)
+
+
+def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArgument, value: object) -> Judgement:
+    return not_judged(
+        argument.name,
+        f"{value} on {server.instance.name}",
+        (*server.at("extra_args"), argument.name),
+        why=f"vLLM {release.name} does not list '{value}'; its plugin for Neuron may add choices of its own",
+        fix="look it up in the documentation of the plugin",
+    )
 
 
 @rule(
@@ -135,6 +187,6 @@ def _left_alone(server: ServingFacts, where: str, given: str, why: str) -> Judge
     )
 
 
-def _flags(version: str) -> tuple[str, ...]:
+def _flags(version: str) -> Collection[str]:
     release = vllm_releases().get(version)
     return release.flags if release else ()

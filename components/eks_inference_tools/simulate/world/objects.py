@@ -13,6 +13,7 @@ from eks_inference_tools.reading.addons import ADDON_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.objects import group_kind
 from eks_inference_tools.simulate.world.placeholders import Placeholders, object_name, secret_data
+from eks_inference_tools.simulate.world.pod_identity import Account, associated, with_credentials
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read
 from stackgraph.graph.tokens import is_token
@@ -122,9 +123,9 @@ def cluster_objects(graph: Graph) -> tuple[ClusterObject, ...]:
 
     Raises ``ProblemsFound`` if two resources create the same object: one control plane cannot hold both.
     """
-    placeholders = Placeholders(graph)
+    placeholders, accounts = Placeholders(graph), associated(graph)
     resources = [one for one in graph.resources if is_kubernetes_object(one) and not _no_object(one)]
-    found = {resource.urn: _object(graph, resource, placeholders) for resource in resources}
+    found = {resource.urn: _object(graph, resource, placeholders, accounts) for resource in resources}
     _refuse_twins(graph, found.values())
     # Sorted for the same order in every run.
     nodes = sorted({resource.urn for resource in graph.resources if _is_node(resource)})
@@ -162,7 +163,7 @@ def _no_object(resource: Resource) -> str:
     return f"its {', '.join(odd)} is not a string" if odd else ""
 
 
-def _object(graph: Graph, resource: Resource, placeholders: Placeholders) -> ClusterObject:
+def _object(graph: Graph, resource: Resource, placeholders: Placeholders, accounts: frozenset[Account]) -> ClusterObject:
     recorded = manifest(resource)
     if (recorded["apiVersion"], recorded["kind"]) == ("v1", "Secret"):
         secret_data(recorded)
@@ -173,7 +174,7 @@ def _object(graph: Graph, resource: Resource, placeholders: Placeholders) -> Clu
         metadata["namespace"] = namespace
     return ClusterObject(
         urn=resource.urn,
-        manifest=filled,
+        manifest=with_credentials(filled, resource, accounts),
         after=frozenset(_after(graph, resource.urn)),
         title=_title(resource, filled),
         delete_first=resource.options.get("deleteBeforeReplace") is True,

@@ -1,4 +1,4 @@
-"""Asks a pair through its router, whole and streamed, and reads what comes: exit code 0 when both answers have text.
+"""Asks a pair through its router, whole, streamed and as a chat, and reads what comes: exit code 0 when all answers have text.
 
     answers.py URL MODEL SECONDS
 
@@ -19,6 +19,9 @@ _SILENCE_S = 300
 
 # The source system's question. Nothing is drawn at random, so both answers should be the same; what numbers do last may differ.
 QUESTION = {"prompt": "a tornado is a", "max_tokens": 10, "temperature": 0}
+
+# Needs the chat template, which is a file of its own in many repositories.
+CHAT = {"messages": [{"role": "user", "content": "What is a tornado?"}], "max_tokens": 10, "temperature": 0}
 
 
 class AnswerError(Exception):
@@ -54,6 +57,11 @@ def streamed(url: str, model: str) -> str:
         return "".join(_text(event) for event in _events(response))
 
 
+def chat(url: str, model: str) -> str:
+    with _ask(url, {**CHAT, "model": model}, "/v1/chat/completions") as response:
+        return _text(_json(response.read()))
+
+
 def _events(response: Any) -> Iterator[dict[str, Any]]:
     for line in response:
         if line.startswith(b"data:"):
@@ -66,9 +74,9 @@ def _events(response: Any) -> Iterator[dict[str, Any]]:
     raise AnswerError("the stream broke off")
 
 
-def _ask(url: str, body: dict[str, Any]) -> Any:
+def _ask(url: str, body: dict[str, Any], path: str = "/v1/completions") -> Any:
     request = urllib.request.Request(
-        f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+        f"{url}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
     )
     try:
         return urllib.request.urlopen(request, timeout=_SILENCE_S)
@@ -86,15 +94,15 @@ def _json(data: bytes) -> dict[str, Any]:
 def _text(body: dict[str, Any]) -> str:
     if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
         raise AnswerError(f"this is no answer: {json.dumps(body)[:300]}")
-    return "".join(choice.get("text") or "" for choice in body["choices"])
+    return "".join(choice.get("text") or (choice.get("message") or {}).get("content") or "" for choice in body["choices"])
 
 
 def main(url: str, model: str, seconds: str) -> int:
     try:
         wait(url, float(seconds))
         answers = {"whole": whole(url, model), "streamed": streamed(url, model)}
-        for form, text in answers.items():
-            print(f"{form}: {QUESTION['prompt']}{text}", flush=True)
+        for form, text in {**answers, "chat": chat(url, model)}.items():
+            print(f"{form}: {QUESTION['prompt'] if form in answers else ''}{text}", flush=True)
             if not text.strip():
                 raise AnswerError(f"the {form} answer has no text")
     except (AnswerError, OSError) as error:

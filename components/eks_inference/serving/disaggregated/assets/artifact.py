@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
+RECORD = "revision.json"
 OUTPUT = "@OUTPUT@"
 
 
@@ -22,7 +23,13 @@ class UnusableError(Exception):
     """The artifact is not there, or not the one that was planned."""
 
 
-def verify(folder: Path, inputs: dict[str, Any], files: list[str]) -> None:
+def commit_of(model: Path) -> str | None:
+    """The commit that was downloaded as the model; None where nobody recorded it."""
+    record = model / RECORD
+    return json.loads(record.read_text("utf-8"))["commit"] if record.is_file() else None
+
+
+def verify(folder: Path, inputs: dict[str, Any], files: list[str], commit: str | None) -> None:
     """The manifest says what was planned, and every file is there at the size it was written with."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
@@ -35,6 +42,9 @@ def verify(folder: Path, inputs: dict[str, Any], files: list[str]) -> None:
     if differing:
         shown = "; ".join(f"{key}: {made_from.get(key)!r}, planned: {inputs.get(key)!r}" for key in differing)
         raise UnusableError(f"{folder} was compiled from something else ({shown})")
+    compiled = manifest.get("commit")
+    if compiled and commit and compiled != commit:
+        raise UnusableError(f"{folder} was compiled from commit {compiled} of the model, and the store has {commit}")
     sizes = manifest.get("files", {})
     for name in files:
         path = folder / name
@@ -44,7 +54,7 @@ def verify(folder: Path, inputs: dict[str, Any], files: list[str]) -> None:
             raise UnusableError(f"{path} has {path.stat().st_size} bytes, and was written with {sizes.get(name)}")
 
 
-def compile_into(folder: Path, inputs: dict[str, Any], files: list[str], command: list[str]) -> None:
+def compile_into(folder: Path, inputs: dict[str, Any], files: list[str], command: list[str], commit: str | None) -> None:
     """Beside the folder first; the manifest last, then the name. What earlier tries left is removed."""
     for left in folder.parent.glob(f"{folder.name}.part*"):
         shutil.rmtree(left)
@@ -55,7 +65,7 @@ def compile_into(folder: Path, inputs: dict[str, Any], files: list[str], command
     missing = [name for name in files if name not in sizes]
     if missing:
         raise UnusableError(f"the compiler ended well, but made no {', '.join(missing[:3])}")
-    (part / MANIFEST).write_text(json.dumps({"inputs": inputs, "files": sizes}, indent=1, sort_keys=True), "utf-8")
+    (part / MANIFEST).write_text(json.dumps({"inputs": inputs, "files": sizes, "commit": commit}, indent=1), "utf-8")
     if folder.exists():
         shutil.rmtree(folder)  # it is not usable, or we would not be here
     part.rename(folder)
@@ -64,17 +74,18 @@ def compile_into(folder: Path, inputs: dict[str, Any], files: list[str], command
 def main(task: str, plan: str) -> int:
     artifact = json.loads(Path(plan).read_text("utf-8"))["artifact"]
     folder, inputs, files = Path(artifact["folder"]), artifact["inputs"], artifact["files"]
+    commit = commit_of(Path(artifact["model"]))
     try:
         try:
-            verify(folder, inputs, files)
+            verify(folder, inputs, files, commit)
             print(f"artifact {folder} is whole, and what was planned", flush=True)
             return 0
         except UnusableError as reason:
             if task == "verify":
                 raise
             print(f"compiling: {reason}", flush=True)
-        compile_into(folder, inputs, files, artifact["command"])
-        verify(folder, inputs, files)
+        compile_into(folder, inputs, files, artifact["command"], commit)
+        verify(folder, inputs, files, commit)
         print(f"compiled {folder}", flush=True)
         return 0
     except UnusableError as error:

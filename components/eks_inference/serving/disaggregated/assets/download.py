@@ -2,16 +2,33 @@
 
     download.py REPOSITORY REVISION FOLDER
 
-The folder gets its name once everything is in it; what an interrupted try has left is gone on with. It runs in the engine's
-image, which has huggingface_hub; a token is read from HF_TOKEN.
+The folder gets its name once everything is in it; what an interrupted try has left is gone on with. A branch or tag moves, so its
+commit is looked up first and recorded in revision.json, which the artifact's manifest quotes. It runs in the engine's image,
+which has huggingface_hub; a token is read from HF_TOKEN.
 """
 
+import json
 import sys
 from pathlib import Path
 
-# Weights as safetensors, tokenizer and configuration. Not the second copy of the weights, original/ in Meta's repositories.
-WANTED = ["*.safetensors", "*.json", "*.model", "*.txt"]
+# Weights as safetensors, tokenizer with its chat template, and configuration. Not the second copy of the weights, original/ in
+# Meta's repositories.
+WANTED = ["*.safetensors", "*.jinja", "*.json", "*.model", "*.txt"]
 UNWANTED = ["original/*"]
+RECORD = "revision.json"
+
+
+def commit_of(repository: str, revision: str, part: Path) -> str:
+    """The commit that an interrupted try began with, or else the revision's of now."""
+    from huggingface_hub import HfApi  # pyright: ignore[reportMissingImports]
+
+    record = part / RECORD
+    if record.is_file():
+        return json.loads(record.read_text("utf-8"))["commit"]
+    commit = HfApi().model_info(repository, revision=revision).sha
+    part.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"repository": repository, "revision": revision, "commit": commit}), "utf-8")
+    return commit
 
 
 def main(repository: str, revision: str, folder: str) -> int:
@@ -19,18 +36,19 @@ def main(repository: str, revision: str, folder: str) -> int:
 
     target = Path(folder)
     if target.exists():
-        print(f"{target} is there already", flush=True)
+        record = target / RECORD
+        print(f"{target} is there already: {record.read_text('utf-8') if record.is_file() else 'no commit recorded'}", flush=True)
         return 0
     part = target.with_name(f"{target.name}.part")
-    part.mkdir(parents=True, exist_ok=True)
+    commit = commit_of(repository, revision, part)
     snapshot_download(
-        repository, revision=revision, local_dir=str(part), allow_patterns=WANTED, ignore_patterns=UNWANTED, max_workers=16
+        repository, revision=commit, local_dir=str(part), allow_patterns=WANTED, ignore_patterns=UNWANTED, max_workers=16
     )
     if not (part / "config.json").is_file() or not list(part.glob("*.safetensors")):
         print(f"error: {repository} at {revision} has no config.json or no weights as safetensors", file=sys.stderr)
         return 1
     part.rename(target)
-    print(f"downloaded {repository} at {revision} to {target}", flush=True)
+    print(f"downloaded {repository} at {revision}, commit {commit}, to {target}", flush=True)
     return 0
 
 

@@ -87,6 +87,9 @@ class Engine:
     def start(self) -> None:
         """Raises ``RuntimeError`` when the server ends first, ``TimeoutError`` when the time is up."""
         environment = dict(os.environ)
+        # By default all engines compile in /tmp/nxd_model/, and each has to have a folder of its own (aws-neuron-sdk,
+        # trn3-gpt-oss-120b-tutorial). The slash at the end is the default's.
+        environment.setdefault("BASE_COMPILE_WORK_DIR", os.path.join(self._folder, "compiler", ""))
         if self.settings.model_folder:
             # By default a local model's compiled artifacts go into its own folder, which is read-only and of all replicas.
             environment.setdefault("NEURON_COMPILED_ARTIFACTS", os.path.join(self._folder, "compiled"))

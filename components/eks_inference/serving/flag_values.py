@@ -1,0 +1,129 @@
+"""What values the arguments of vLLM take: as flags of its command line, and as keys of a model.json in Triton."""
+
+import json
+import math
+import operator
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from eks_inference.catalog.vllm_arguments import SEVERAL, VllmArgument
+
+_BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+_STRUCTURES = {"object": dict, "object_or_text": dict, "list": list}
+_WORDS = {
+    "switch": "true or false",
+    "on": "true, or leave it out",
+    "int": "a whole number",
+    "float": "a number",
+    "size": "a whole number, also as 8k or 8K",
+    "size_or_auto": "a whole number, also as 8k or 8K, or auto",
+    "text": "a text",
+    "name": "a text",
+    "text_or_alone": "a text, or true for the flag alone",
+    "object": "an object",
+    "object_or_text": "an object or a text",
+    "list": "a list",
+    "adapters": "name=path, an object, or a list of them",
+    "texts": "a text or a list of texts",
+    "ints": "a whole number or a list of them",
+    "floats": "a number or a list of them",
+}
+
+
+def takes(argument: VllmArgument, value: Any, *, as_flag: bool) -> bool:
+    """Whether the parser (``as_flag``) or ``AsyncEngineArgs`` takes a value, a number within its bounds."""
+    if value is None:
+        return argument.nullable and not as_flag
+    kind = argument.takes
+    if kind == "switch":
+        return isinstance(value, bool)
+    if kind == "on" or (kind == "text_or_alone" and isinstance(value, bool)):
+        return value is True
+    if kind == "adapters" and not isinstance(value, list):
+        return isinstance(value, dict) or (isinstance(value, str) and ("=" in value or (as_flag and _parses(value, dict))))
+    if kind in _STRUCTURES:
+        shape = _STRUCTURES[kind]
+        if kind == "object_or_text" and not isinstance(value, bool | list):
+            return as_flag or isinstance(value, str | dict)
+        return isinstance(value, shape) or (as_flag and isinstance(value, str) and _parses(value, shape))
+    one = partial(takes, argument, as_flag=as_flag) if kind == "adapters" else _scalar(argument, as_flag)
+    if kind in SEVERAL and isinstance(value, list):
+        # A value of its own that begins with a dash would be the next flag.
+        return bool(value) and all(one(each) and not str(each).startswith("-") for each in value)
+    return one(value)
+
+
+def allowed(argument: VllmArgument) -> str:
+    """What ``takes`` takes, in words."""
+    if argument.choices:
+        return ", ".join(map(str, argument.choices))
+    bounds = " and ".join(f"{_BOUNDS[name]} {bound:g}" for name, bound in argument.bounds.items())
+    return f"{_WORDS[argument.takes]}{', ' if bounds else ''}{bounds}"
+
+
+def _scalar(argument: VllmArgument, as_flag: bool) -> Callable[[Any], bool]:
+    """Returns the check of one value. A flag is text for the parser, whatever its type was; a key keeps its type."""
+    number = _NUMBERS.get(argument.takes)
+
+    def check(value: Any) -> bool:
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
+            return False
+        if not as_flag and isinstance(value, str) == (number is not None):
+            return False
+        if number is None:
+            return _chosen(argument, value)
+        found = number(str(value))
+        within = found is not None and all(getattr(operator, name)(found, bound) for name, bound in argument.bounds.items())
+        return within and _chosen(argument, found)
+
+    return check
+
+
+def _chosen(argument: VllmArgument, value: Any) -> bool:
+    text = str(value).lower().replace("-", "_") if argument.takes == "name" else str(value)
+    return not argument.choices or text in map(str, argument.choices)
+
+
+def _whole(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _float(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def _size(text: str) -> float | None:
+    """vllm/utils: decimal suffixes in lower case, also of fractions; binary ones in upper case."""
+    suffixed = re.fullmatch(r"(\d+)[KMGT]|(\d+(?:\.\d+)?)[kmgt]", text.strip())
+    return float(suffixed[1] or suffixed[2]) if suffixed else _whole(text)
+
+
+def _size_or_auto(text: str) -> float | None:
+    return -1 if text.strip().lower() == "auto" else _size(text)
+
+
+_NUMBERS: dict[str, Callable[[str], float | None]] = {
+    "int": _whole,
+    "ints": _whole,
+    "float": _float,
+    "floats": _float,
+    "size": _size,
+    "size_or_auto": _size_or_auto,
+}
+
+
+def _parses(text: str, shape: type) -> bool:
+    """Whether a text is JSON of an object (dict) or a list."""
+    try:
+        return isinstance(json.loads(text), shape)
+    except (ValueError, RecursionError):
+        return False

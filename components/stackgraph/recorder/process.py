@@ -1,0 +1,83 @@
+"""Keeps the process while a program runs: what would end it, or close its files, before a command says anything."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+
+class Ended(SystemExit):
+    """The program did something that ends the process or replaces it. Its text says what."""
+
+
+@contextlib.contextmanager
+def process_kept() -> Iterator[None]:
+    """Makes functions that end this process raise ``SystemExit`` or ``Ended``, and leaves open the files that are open now.
+
+    Child processes of the program, such as those of ``multiprocessing``, end as always.
+    """
+    here = os.getpid()
+    before = frozenset(map(int, os.listdir("/dev/fd"))) if os.path.isdir("/dev/fd") else frozenset((0, 1, 2))
+    close, closerange = os.close, os.closerange
+
+    def kept(fd: int) -> None:
+        if fd not in before or os.getpid() != here:
+            close(fd)
+
+    def kept_range(low: int, high: int) -> None:
+        if os.getpid() != here:
+            closerange(low, high)
+            return
+        borders = [low - 1, *sorted(fd for fd in before if low <= fd < high), high]
+        for last, following in pairwise(borders):
+            if last + 1 < following:  # an empty range would be a range without end
+                closerange(last + 1, following)
+
+    replaced: dict[str, Callable[..., Any]] = {"close": kept, "closerange": kept_range}
+    for name, ends in _ENDS.items():
+        if hasattr(os, name):
+            replaced[name] = _raising(name, getattr(os, name), ends, here)
+    # os takes its functions from a module of the platform, which programs may call too.
+    places = [(module, name) for module in (os, sys.modules.get("posix", os)) for name in replaced]
+    replaced["raise_signal"] = _raising("raise_signal", signal.raise_signal, lambda *_: True, here)
+    places.append((signal, "raise_signal"))
+    originals = [getattr(module, name) for module, name in places]
+    for module, name in places:
+        setattr(module, name, replaced[name])
+    try:
+        yield
+    finally:
+        for (module, name), original in zip(places, originals, strict=True):
+            setattr(module, name, original)
+
+
+def _raising(name: str, really: Callable[..., Any], ends: Callable[..., bool], here: int) -> Callable[..., Any]:
+    """Returns the function for programs: where it would end the process that recording began in, it raises."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if os.getpid() != here or not ends(*arguments, **named):
+            return really(*arguments, **named)
+        if name == "_exit":
+            raise SystemExit(*arguments)
+        shown = ", ".join(repr(one) for one in arguments if isinstance(one, str | int))
+        raise Ended(f"{'signal' if name == 'raise_signal' else 'os'}.{name}({shown})")
+
+    return call
+
+
+def _signals_itself(process: int, number: int) -> bool:
+    return number != 0 and process in (os.getpid(), 0, -1, -os.getpgrp())
+
+
+_ENDS: dict[str, Callable[..., bool]] = {
+    "_exit": lambda *_: True,
+    "abort": lambda: True,
+    "execv": lambda *_: True,
+    "execve": lambda *_, **__: True,
+    "kill": _signals_itself,
+    "killpg": lambda group, number: number != 0 and group in (0, os.getpgrp()),
+}
+"""Functions of ``os`` by whether a call of them ends this process."""
