@@ -42,7 +42,8 @@ class Taint:
     effect: TaintEffect
 
     def manifest(self) -> dict[str, str]:
-        return {"key": self.key, "value": self.value, "effect": self.effect}
+        """Returns the taint without an empty value: the definition of a NodePool refuses one."""
+        return {"key": self.key, **({"value": self.value} if self.value else {}), "effect": self.effect}
 
     def toleration(self) -> dict[str, str]:
         """Returns the toleration that matches exactly this taint."""

@@ -43,7 +43,8 @@ silenced:
 A program without a stack object does the same, for the rules about resources, with the configuration key
 `eks-inference:silenced`.
 
-[bounds-aws.md](bounds-aws.md) lists what AWS takes of each property that a stack file reaches, and who judges it.
+[Bounds of AWS resources](bounds-aws.md) and [of Kubernetes objects](bounds-kubernetes.md) list every property that a stack file
+reaches, what the API takes, and which of these rules judges it.
 
 | id | severity | meaning | what to do | source |
 |---|---|---|---|---|"""

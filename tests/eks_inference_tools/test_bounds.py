@@ -16,6 +16,11 @@ GROUP = {
         "zones": {"minItems": 1, "maxItems": 2, "items": {"pattern": "^az"}},
         "labels": {"maxProperties": 1, "propertyNames": {"maxLength": 3}, "additionalProperties": {"minLength": 1}},
         "free": {},
+        "step": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+%$"},
+        "ports": {
+            "x-kubernetes-list-map-keys": ["port", "protocol"],
+            "items": {"additionalProperties": False, "properties": {"port": {"type": "integer"}, "protocol": {}}},
+        },
     },
 }
 
@@ -26,6 +31,8 @@ GROUP = {
         {"name": "ab"},
         {"name": "abcde", "size": 1, "mode": "on", "zones": ["az"], "labels": {"abc": "x"}},
         {"name": "ab", "size": 9, "mode": None, "zones": ("az", "az1"), "labels": {}, "free": {"any": [1]}, "other": object()},
+        {"name": "ab", "step": 0, "ports": [{"port": 1}, {"port": 1, "protocol": "UDP"}, {"port": 2.0}]},
+        {"name": "ab", "step": "5%", "ports": [{"port": "<a.port>"}, {"port": "<a.port>"}, "<unknown>"]},
         # A placeholder stands for anything, alone and inside a text.
         {"name": "<net.id>", "size": "<unknown>", "mode": "[secret]", "zones": "<net.zones>", "labels": "<unknown>"},
         {"name": "<net.id>-a", "zones": ["<net.zone>a"]},
@@ -57,6 +64,13 @@ def test_what_is_taken(value: Any):
         ({"name": "ab", "zones": ["az", "x"]}, ("zones", 1), "the form ^az"),
         ({"name": "ab", "labels": {"abcd": "x"}}, ("labels", "abcd"), "at most 3 characters"),
         ({"name": "ab", "labels": {"a": ""}}, ("labels", "a"), "at least 1 characters"),
+        ({"name": "ab", "step": True}, ("step",), "a value of type integer or string"),
+        ({"name": "ab", "step": -1}, ("step",), "at least 0"),
+        ({"name": "ab", "step": "5"}, ("step",), "the form ^[0-9]+%$"),
+        ({"name": "ab", "ports": [{"port": 1.5}]}, ("ports", 0, "port"), "a value of type integer"),
+        ({"name": "ab", "ports": [{"prot": 1}]}, ("ports", 0, "prot"), "a known field, such as port"),
+        ({"name": "ab", "ports": [{"xyz": 1, "abc": None}]}, ("ports", 0, "xyz"), "a known field"),
+        ({"name": "ab", "ports": [{"port": 1}, {"port": 1}]}, ("ports", 1), "one item with this port and protocol"),
         ({"name": "ab", "labels": {"a": "x", "b": "x"}}, ("labels",), "at most 1 keys"),
     ],
 )

@@ -24,6 +24,7 @@ from vectors.graph import (
     asking,
     autoscaler,
     chart,
+    checked,
     cluster,
     config_map,
     container,
@@ -737,7 +738,7 @@ def test_tags_that_reach_resources_through_others_count():
     assert found(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "gpu", {"spec": {"tags": {"aws:x": "y"}}})), "AWS012")
 
 
-def test_names_and_labels_that_are_no_names():
+def test_names_that_are_no_names():
     assert found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "Weights"})), "AWS013")
     assert not found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "<a.b>"})), "AWS013")
     role = {"assumeRolePolicy": "{}"}
@@ -746,9 +747,40 @@ def test_names_and_labels_that_are_no_names():
     # The component of the provider puts a word between.
     assert not found(graph(resource("eks:index:Cluster", "c" * 81)), "AWS014")
     assert found(graph(resource("eks:index:Cluster", "c" * 82)), "AWS014")
-    assert "label app of Deployment" in messages(graph(kubernetes("apps/v1:Deployment", "x", labels={"app": "l" * 64})), "K8S016")
     assert found(graph(kubernetes("core/v1:Service", "1x")), "K8S016")
     assert not found(graph(kubernetes("rbac.authorization.k8s.io/v1:ClusterRole", "system:x")), "K8S016")
+
+
+@pytest.mark.parametrize(
+    ("pod", "given", "allowed"),
+    [
+        ({"terminationGracePeriodSecond": 5}, "5", "a known field, such as terminationGracePeriodSeconds"),
+        ({"containers": [container(image=None)]}, "nothing", "a value: the key is required"),
+        ({"containers": [container(ports=[{"containerPort": 70000}])]}, "70000", "at most 65535"),
+        ({"containers": [container(resources={"limits": {"cpu": "-1"}})]}, "-1", "a quantity that is not negative"),
+        ({"containers": [container(env=[{"name": "A=B", "value": "x"}])]}, "A=B", "printable ASCII characters without ="),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/a/../b"}}]}, "/a/../b", "a path without .."),
+        ({"restartPolicy": "Sometimes"}, "Sometimes", "one of Always, Never, OnFailure"),
+    ],
+)
+def test_what_the_api_server_does_not_take_of_a_pod(pod: dict[str, Any], given: str, allowed: str):
+    (finding,) = found(graph(checked(**pod)), "K8S019")
+    assert (finding.judgement.given, finding.severity) == (given, "error")
+    assert allowed in finding.judgement.allowed
+
+
+def test_what_the_api_server_takes_or_nobody_knows():
+    assert not found(graph(checked(serviceAccountName="<x.name>", terminationGracePeriodSeconds="<unknown>")), "K8S019")
+    assert not found(graph(kubernetes("apps/v1:DeploymentPatch", "x", {"spec": {"replicas": -1}})), "K8S019")
+    assert not found(graph(kubernetes("example.com/v1:Thing", "x", {"anything": -1})), "K8S019")
+
+
+def test_no_finding_shows_a_secret():
+    secret = kubernetes("core/v1:Secret", "x", {"stringData": {"a key": "s3cr3t"}, "data": {"number": 123456}})
+    shown = repr([finding.judgement for finding in found(graph(secret), "K8S019")])
+    assert "a key" in shown
+    assert "s3cr3t" not in shown
+    assert "123456" not in shown
 
 
 @pytest.mark.parametrize("version", [None, "", "1.7", "~1.7.0", ">=1.7.0", "*", "latest"])

@@ -173,7 +173,7 @@ def test_no_name_value_or_warning_controls_a_terminal(arguments, project, capsys
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     command, *others = arguments.split()
     # A name like this is refused: the program's resources are shown only with the rule about it silenced.
-    for silenced in ("", "config:\n  eks-inference:silenced: {K8S016: a test of odd names}\n"):
+    for silenced in ("", "config:\n  eks-inference:silenced: {K8S016: a test of odd names, K8S019: and of odd keys}\n"):
         (project / "Pulumi.dev.yaml").write_text(silenced or "config: {}\n")
         assert main([command, "dev", *others]) == (0 if silenced else 2)
         said = capsys.readouterr()

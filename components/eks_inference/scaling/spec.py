@@ -71,6 +71,8 @@ class HpaSpec(_Bounds):
     """HorizontalPodAutoscaler on a Triton metric from prometheus-adapter. The defaults match the source system."""
 
     kind: Literal["hpa"]
+    # Kubernetes takes 0 only with the feature HPAScaleToZero, which is off by default and cannot be turned on in EKS.
+    min: int = Field(default=1, ge=1, le=MOST_PODS, description="Fewest pods.")
     metric: HpaMetric = Field(
         default="nv_inference_queue_duration_ms",
         description="nv_inference_queue_duration_ms: total queueing time of all requests per second in milliseconds, as in the "

@@ -1,7 +1,8 @@
 """What an API takes, as a small part of JSON Schema, compared with recorded inputs, in which any value may be a placeholder."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -27,14 +28,16 @@ def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[t
     """Everything in a value that its schema does not take: where, what was given, what is allowed.
 
     Knows ``type``, ``enum``, ``pattern``, ``minLength``, ``maxLength``, ``minimum``, ``maximum``, ``minItems``, ``maxItems``,
-    ``properties``, ``required``, ``additionalProperties``, ``propertyNames`` and ``items``, as JSON Schema defines them.
-    ``description`` says a pattern in words. What is below a placeholder, or absent from the schema, is not judged.
+    ``properties``, ``required``, ``additionalProperties``, ``propertyNames`` and ``items``, as JSON Schema defines them, and
+    ``x-kubernetes-list-map-keys``, which no two items share. ``description`` says a pattern in words. What is below a
+    placeholder, or absent from the schema, is not judged.
     """
     if not schema or value is None or is_token(value):
         return
-    kind = schema.get("type")
-    if kind and (not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "boolean")):
-        yield path, value, f"a value of type {kind}"
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield path, value, f"a value of type {' or '.join(kinds)}"
         return
     if isinstance(value, str | int | float):
         allowed = [words for words, holds in _scalar(value, schema) if not holds]
@@ -46,6 +49,26 @@ def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[t
         yield from _counted(len(value), schema, "Items", "items", path)
         for index, item in enumerate(value):
             yield from faults(item, schema.get("items", {}), (*path, index))
+        if keys := schema.get("x-kubernetes-list-map-keys"):
+            yield from _repeated(value, keys, path)
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "boolean")
+
+
+def _repeated(value: Sequence[Any], keys: Sequence[str], path: Path) -> Iterator[tuple[Path, Any, str]]:
+    seen = set()
+    for index, item in enumerate(value):
+        named = tuple(item.get(key) for key in keys) if isinstance(item, Mapping) else ()
+        if not named or any(isinstance(one, list | Mapping) or is_token(one) for one in named):
+            continue
+        if named in seen:
+            shown = ", ".join(f"{key} {text(one)}" for key, one in zip(keys, named, strict=True) if one is not None)
+            yield (*path, index), shown, f"one item with this {' and '.join(keys)}"
+        seen.add(named)
 
 
 def _of_mapping(value: Mapping[Any, Any], schema: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any, str]]:
@@ -54,10 +77,15 @@ def _of_mapping(value: Mapping[Any, Any], schema: Mapping[str, Any], path: Path)
         if value.get(key) is None:
             yield (*path, key), None, "a value: the key is required"
     yield from _counted(len(value), schema, "Properties", "keys", path)
+    others = schema.get("additionalProperties")
     for key, item in value.items():
+        if key not in known and others is False and item is not None:
+            nearest = get_close_matches(str(key), known, n=1)
+            yield (*path, str(key)), item, f"a known field{f', such as {nearest[0]}' if nearest else ''}"
+            continue
         if key not in known:
             yield from faults(str(key), schema.get("propertyNames", {}), (*path, str(key)))
-        yield from faults(item, known.get(key) or schema.get("additionalProperties") or {}, (*path, str(key)))
+        yield from faults(item, known.get(key) or others or {}, (*path, str(key)))
 
 
 def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -72,7 +100,7 @@ def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]
             words = schema.get("description") or f"the form {schema['pattern']}"
             yield words, _pattern(schema["pattern"]).search(value) is not None
     if "enum" in schema:
-        yield f"one of {', '.join(map(text, schema['enum']))}", value in schema["enum"]
+        yield f"one of {', '.join(text(one) for one in schema['enum'] if one != '')}", value in schema["enum"]
     if not isinstance(value, str):
         yield f"at least {schema.get('minimum')}", value >= schema.get("minimum", value)
         yield f"at most {schema.get('maximum')}", value <= schema.get("maximum", value)

@@ -1,4 +1,4 @@
-"""Rules AWS… and K8S… about tags, names and labels: what the services accept (``limits.toml``)."""
+"""Rules AWS… and K8S… about names and tags: what the services accept (``limits.toml``)."""
 
 import re
 import tomllib
@@ -93,7 +93,7 @@ def _usual(part: str) -> bool:
 
 @rule(
     "K8S016",
-    "Names and labels of Kubernetes objects have a length and characters that the API server accepts.",
+    "Names of Kubernetes objects have a length and characters that the API server accepts.",
     fix="shorten what the name is made of: the name of the stack or server, or the key that gives it",
     source="catalog of limits in check/limits.toml, with the source of each row",
 )
@@ -107,10 +107,6 @@ def objects_are_accepted(facts: GraphFacts) -> Iterator[Judgement]:
         name = at(resource.inputs, "metadata", "name")
         if group not in _PATHS and isinstance(name, str) and not is_token(name):
             yield _named(resource, f"the name of {title_of(resource)}", name, own or known["kubernetes"]["other"])
-        for labels in (at(resource.inputs, "metadata", "labels"), at(resource.inputs, "spec", "template", "metadata", "labels")):
-            for key, value in table(labels).items():
-                if isinstance(value, str) and not is_token(value) and not _fits(value, known["labels"]):
-                    yield _named(resource, f"label {text(key)} of {title_of(resource)}", value, known["labels"])
 
 
 def _fits(name: str, limit: Mapping[str, Any]) -> bool:

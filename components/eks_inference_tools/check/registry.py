@@ -22,6 +22,7 @@ _MODULES = (
     "eks_inference_tools.check.efa_rules",
     "eks_inference_tools.check.eviction_rules",
     "eks_inference_tools.check.isolated_rules",
+    "eks_inference_tools.check.kubernetes_value_rules",
     "eks_inference_tools.check.limit_rules",
     "eks_inference_tools.check.neuron_rules",
     "eks_inference_tools.check.node_group_rules",

@@ -53,6 +53,11 @@ def server(**changes: Any) -> Resource:
     return pods(containers=[container(**changes)])
 
 
+def checked(**pod: Any) -> Resource:
+    """Returns a Deployment that an API server takes, with changes to its pods."""
+    return pods(spec={"selector": {"matchLabels": LABELS}}, **pod)
+
+
 def asking(amounts: Mapping[str, Any], **pod: Any) -> Resource:
     return pods(containers=[container(resources={"limits": dict(amounts)})], **pod)
 
@@ -309,9 +314,14 @@ VECTORS = {
         "the inline policies of role <web.name> have 10241 characters",
     ),
     "K8S016": Vector(
-        lambda: graph(kubernetes("batch/v1:Job", "j" * 63, labels={"app": "a.b_c"})),
+        lambda: graph(kubernetes("batch/v1:Job", "j" * 63)),
         lambda: graph(kubernetes("batch/v1:Job", "j" * 64)),
         "has 64 characters",
+    ),
+    "K8S019": Vector(
+        lambda: graph(checked(terminationGracePeriodSeconds=0)),
+        lambda: graph(checked(terminationGracePeriodSecond=0)),
+        "Deployment app/server: the API server does not take this spec.template.spec.terminationGracePeriodSecond",
     ),
     "K8S001": Vector(
         lambda: graph(server()),
