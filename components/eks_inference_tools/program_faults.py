@@ -44,7 +44,7 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """The frames of an error, the outermost first. An error that was raised anew continues with the one it stands for."""
     seen: set[int] = set()
     cause: BaseException | None = error
-    while cause is error or (isinstance(cause, SpecError) and id(cause) not in seen):
+    while cause is not None and (cause is error or isinstance(cause, SpecError)) and id(cause) not in seen:
         seen.add(id(cause))
         yield from traceback.walk_tb(cause.__traceback__)
         cause = cause.__cause__

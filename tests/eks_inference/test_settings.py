@@ -80,12 +80,13 @@ def test_every_image_and_chart_comes_from_the_mirrors():
 
 
 def test_protection_covers_what_holds_everything_and_nothing_else():
-    """The VPC, and what holds data: built images, compiled models, results, accounts and chats."""
+    """The VPC, and what holds data: built images, compiled models, results, accounts, chats and logs."""
     graph = recorded_with({"protect": True})
     assert {r.type.rpartition(":")[2] for r in graph.resources if r.options.get("protect")} == {
         "Vpc",
         "Repository",
         "Bucket",
+        "LogGroup",
         "PersistentVolumeClaim",
     }
     (cluster,) = graph.of_type("eks:index:Cluster")

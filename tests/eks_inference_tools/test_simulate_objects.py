@@ -65,6 +65,8 @@ def test_no_token_is_left_and_no_text_is_mistaken_for_one(shipped: Graph) -> Non
         assert "[secret]" not in written, item.title
         found = re.findall(r"<([^<>]+?)(?:\.[\w.]+)?>", written)
         assert not names & set(found), item.title
+        # Llama 2's chat template has marks of its own.
+        found = [one for one in found if not one.endswith("SYS")]
         texts |= {item.title: found} if found else {}
     assert all(title.startswith("ConfigMap ") for title in texts), texts
     assert texts, "the placeholders that people read in configuration files should have stayed"

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -17,18 +18,22 @@ class Ended(SystemExit):
 def process_kept() -> Iterator[None]:
     """Makes functions that end this process raise ``SystemExit`` or ``Ended``, and leaves open the files that are open now.
 
-    Child processes of the program, such as those of ``multiprocessing``, end as always.
+    Child processes of the program, such as those of ``multiprocessing``, end as always. Other threads than the calling one close
+    files as always: they may be in the middle of starting a process of the command, which waits until files are closed.
     """
-    here = os.getpid()
+    here, thread = os.getpid(), threading.get_ident()
     before = frozenset(map(int, os.listdir("/dev/fd"))) if os.path.isdir("/dev/fd") else frozenset((0, 1, 2))
     close, closerange = os.close, os.closerange
 
+    def elsewhere() -> bool:
+        return os.getpid() != here or threading.get_ident() != thread
+
     def kept(fd: int) -> None:
-        if fd not in before or os.getpid() != here:
+        if fd not in before or elsewhere():
             close(fd)
 
     def kept_range(low: int, high: int) -> None:
-        if os.getpid() != here:
+        if elsewhere():
             closerange(low, high)
             return
         borders = [low - 1, *sorted(fd for fd in before if low <= fd < high), high]

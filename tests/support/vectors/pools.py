@@ -39,7 +39,7 @@ VECTORS = {
         "0 pods of trn2.48xlarge remain",
     ),
     "POO007": Vector(
-        lambda: managed(capacity_reservation_id="cr-0123"),
+        lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
         managed,
         "no on-demand capacity of trn2.48xlarge",
     ),
