@@ -6,7 +6,7 @@ for items of a list and ``<member>`` for a member of a union.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +35,15 @@ class Schema:
         self._resolved: dict[int, Place] = {}
         self._members: dict[int, dict[str, Place]] = {}
         self._maps: dict[int, tuple[Place, Place] | None] = {}
+        # By path and id of a mapping or list, which is kept as well. A changed example shares most of them with what it was.
+        self._known: dict[tuple[Path, int], tuple[Any, frozenset[Demand]]] = {}
 
     def demands(self) -> list[Demand]:
         """Returns all demands, in the order of the schema."""
         return list(dict.fromkeys(self._demands(self.root, ())))
 
     def met(self, example: Any) -> set[Demand]:
-        """Returns the demands that an example meets. A missing key counts as its default."""
+        """Returns the demands that an example meets. A missing key counts as its default. An example does not change later."""
         return set(self._met(self.root, example, ()))
 
     def depth(self, example: Any, path: Path) -> int:
@@ -135,7 +137,15 @@ class Schema:
             for step, inner in zip("~*", inside, strict=True):
                 yield from self._demands(inner, (*path, step))
 
-    def _met(self, place: Place, value: Any, path: Path) -> Iterator[Demand]:
+    def _met(self, place: Place, value: Any, path: Path) -> Iterable[Demand]:
+        if not isinstance(value, dict | list):
+            return self._newly_met(place, value, path)
+        key = (path, id(value))
+        if key not in self._known:
+            self._known[key] = value, frozenset(self._newly_met(place, value, path))
+        return self._known[key][1]
+
+    def _newly_met(self, place: Place, value: Any, path: Path) -> Iterator[Demand]:
         place = self.resolved(place)
         if members := self.members(place):
             if name := self.member(place, value):

@@ -40,9 +40,8 @@ def faults(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[t
         yield path, value, f"a value of type {' or '.join(kinds)}"
         return
     if isinstance(value, str | int | float):
-        allowed = [words for words, holds in _scalar(value, schema) if not holds]
-        if allowed:
-            yield path, value, ", ".join(allowed)
+        if allowed := ", ".join(_scalar(value, schema)):
+            yield path, value, allowed
     elif isinstance(value, Mapping):
         yield from _of_mapping(value, schema, path)
     elif isinstance(value, list | tuple):
@@ -88,22 +87,25 @@ def _of_mapping(value: Mapping[Any, Any], schema: Mapping[str, Any], path: Path)
         yield from faults(item, known.get(key) or others or {}, (*path, str(key)))
 
 
-def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Each bound of a text or number in words, and whether the value keeps it."""
+def _scalar(value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
+    """Each bound in words that a text or number breaks."""
     if isinstance(value, str):
-        known = _PLACEHOLDER.sub("", value)
-        yield f"at most {schema.get('maxLength')} characters", len(known) <= schema.get("maxLength", len(known))
+        known = _PLACEHOLDER.sub("", value) if "<" in value or "[" in value else value
+        if len(known) > schema.get("maxLength", len(known)):
+            yield f"at most {schema['maxLength']} characters"
         if known != value:
             return
-        yield f"at least {schema.get('minLength')} characters", len(value) >= schema.get("minLength", 0)
-        if "pattern" in schema:
-            words = schema.get("description") or f"the form {schema['pattern']}"
-            yield words, _pattern(schema["pattern"]).search(value) is not None
-    if "enum" in schema:
-        yield f"one of {', '.join(text(one) for one in schema['enum'] if one != '')}", value in schema["enum"]
+        if len(value) < schema.get("minLength", 0):
+            yield f"at least {schema['minLength']} characters"
+        if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
+            yield schema.get("description") or f"the form {schema['pattern']}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"one of {', '.join(text(one) for one in schema['enum'] if one != '')}"
     if not isinstance(value, str):
-        yield f"at least {schema.get('minimum')}", value >= schema.get("minimum", value)
-        yield f"at most {schema.get('maximum')}", value <= schema.get("maximum", value)
+        if value < schema.get("minimum", value):
+            yield f"at least {schema['minimum']}"
+        if value > schema.get("maximum", value):
+            yield f"at most {schema['maximum']}"
 
 
 def _counted(count: int, schema: Mapping[str, Any], suffix: str, what: str, path: Path) -> Iterator[tuple[Path, Any, str]]:

@@ -70,7 +70,7 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
         return
     for name in server.extra_args:
         known = _declared(release, name) is not None
-        like = nearest(name, release.flags)[:1]
+        like = [] if known else nearest(name, release.flags)[:1]
         has_it = [one.name for one in engines().values() if one.standalone and name in _flags(one.vllm) and not one.retired]
         yield Judgement(
             holds=known,
