@@ -932,6 +932,13 @@ def test_whatever_the_pieces_every_answer_comes_whole_and_ends_once(answers: lis
         assert [choice["finish_reason"] for choice in mine if choice["finish_reason"]] == ["stop"]
 
 
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tries as ever, without six seconds between them."""
+    monkeypatch.setattr(router_script, "_RELEASE_PAUSES", tuple(0.01 * one for one in router_script._RELEASE_PAUSES))
+
+
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("fails", ["prefill", "decode"])
 def test_an_error_of_either_server_is_an_error(fails: str) -> None:
     faulty = {fails: OpenAIServer(fault="http_500")}
@@ -960,6 +967,7 @@ def test_a_server_that_breaks_off_breaks_off_the_stream() -> None:
     assert "broke off" in body
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_a_server_that_is_not_there_is_named(silent_port: int) -> None:
     with Routed(OpenAIServer(), OpenAIServer()) as routed:
         routed._router.decode = f"http://127.0.0.1:{silent_port}"

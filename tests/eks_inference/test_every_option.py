@@ -68,9 +68,10 @@ def test_the_rules_have_nothing_against_the_graphs(graphs):
 
 
 def test_every_graph_is_shown_as_a_tree_and_as_manifests(graphs):
-    for name, graph in graphs.items():
+    """As YAML every fourth: ``test_every_value_of_kubernetes.py`` reads all objects of all graphs."""
+    for place, (name, graph) in enumerate(graphs.items()):
         assert graph.resources[0].name.split("-")[0] in render_tree(graph), name
-        assert "kind: Namespace" in render_manifests(graph), name
+        assert place % 4 or "kind: Namespace" in render_manifests(graph), name
 
 
 def test_no_input_of_a_component_hides_what_programs_call(graphs):

@@ -565,7 +565,7 @@ ODD = st.sampled_from([None, "", "x", "3", [], {}, [1], {"mean": "x"}, True, -1,
 
 
 @pytest.mark.parametrize("name", [*REAL, "genai-perf-24.07-form.json"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False), st.lists(ODD, min_size=1, max_size=3))
 def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Random, others: list[Any]):
     found = document(name)
