@@ -138,7 +138,10 @@ from eks_inference_tools.interrupts import ending_at_once
 from stackgraph.recorder.process import process_kept
 kill = os.kill
 with ending_at_once(), process_kept():
-    kill(os.getpid(), signal.SIGINT)
+    try:
+        kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        print("caught")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr.strip()) == (EXIT_CODE, "ended by Ctrl-C")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (EXIT_CODE, "", "ended by Ctrl-C")
