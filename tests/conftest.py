@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from stackgraph.graph.document import Graph
@@ -23,6 +24,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Support of Kubernetes versions ends with time; what tests show must not change with it.
 os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime(2026, 9, 1, tzinfo=UTC).timestamp()))
+# On a busy machine any example may take long.
+hypothesis.settings.register_profile("without deadline", deadline=None)
+hypothesis.settings.load_profile("without deadline")
 PROJECT = find_project(ROOT)
 STACKS = PROJECT.stacks()
 
