@@ -31,10 +31,12 @@ def ending_at_once() -> AbstractContextManager[None]:
     For code that runs in event loops and callbacks and has nothing to clean up: there a ``KeyboardInterrupt`` may get lost or
     leave threads waiting for each other.
     """
+    # While a program is recorded, ``os`` has another function of this name.
+    end_process = os._exit
 
     def end(number: int, frame: FrameType | None) -> None:
         print("\nended by Ctrl-C", file=sys.stderr, flush=True)
-        os._exit(EXIT_CODE)
+        end_process(EXIT_CODE)
 
     return _handling([signal.SIGINT] if threading.current_thread() is threading.main_thread() else [], end)
 

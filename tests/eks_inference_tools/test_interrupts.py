@@ -129,3 +129,19 @@ def test_a_thread_beside_the_main_one_may_use_it():
 
 def test_the_exit_code_is_that_of_shells():
     assert EXIT_CODE == 128 + signal.SIGINT
+
+
+def test_ctrl_c_ends_the_command_at_once_while_a_program_is_recorded():
+    code = """
+import os, signal
+from eks_inference_tools.interrupts import ending_at_once
+from stackgraph.recorder.process import process_kept
+kill = os.kill
+with ending_at_once(), process_kept():
+    try:
+        kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        print("caught")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (EXIT_CODE, "", "ended by Ctrl-C")
