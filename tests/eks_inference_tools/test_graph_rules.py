@@ -16,6 +16,7 @@ from stackgraph.recorder.recording import record
 from vectors.graph import (
     BLOCK_TEMPLATE,
     EFA_GROUP,
+    ISOLATED,
     NEURON_CHART,
     TO_ALL,
     TO_ITSELF,
@@ -893,3 +894,18 @@ def test_the_shipped_graph_with_everything_unknown_breaks_nothing():
         )
         broken = findings(graph_rules(), GraphFacts(blank), {})
         assert [finding.rule.id for finding in broken if finding.severity == "error" and token is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("nginx:1.27", "docker.io"),
+        ("vllm/vllm-openai", "docker.io"),
+        ("quay.io/a/b:1.0", "quay.io"),
+        ("registry:5000/a", ""),
+        ("localhost/a", ""),
+    ],
+)
+def test_only_the_first_of_several_parts_of_an_image_is_its_registry(image: str, registry: str) -> None:
+    said = messages(graph(*ISOLATED, server(image=image)), "NET006")
+    assert f"{registry} is on the internet" in said if registry else not said

@@ -42,7 +42,8 @@ def _read(name: str, loads: Callable[[str], Any]) -> Mapping[str, Any]:
 @rule(
     "AWS013",
     "Values of AWS resources are those that the documents of their service name.",
-    fix="change the key of the stack file that gives the value; a name consists of those of the stack and of its pool or server",
+    fix="change the value, or the key of the stack file that gives it; "
+    "a name consists of those of the stack and of its pool or server",
     source="check/aws_documented.toml, with the source of each row",
 )
 def values_are_documented(facts: GraphFacts) -> Iterator[Judgement]:
@@ -52,7 +53,8 @@ def values_are_documented(facts: GraphFacts) -> Iterator[Judgement]:
 @rule(
     "AWS014",
     "Values of AWS resources are those that the API of their service takes.",
-    fix="change the key of the stack file that gives the value; a name consists of those of the stack and of its pool or server",
+    fix="change the value, or the key of the stack file that gives it; "
+    "a name consists of those of the stack and of its pool or server",
     source="AWS's API models as botocore has them (check/aws_bounds.json)",
 )
 def values_are_taken(facts: GraphFacts) -> Iterator[Judgement]:

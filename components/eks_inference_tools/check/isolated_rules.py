@@ -37,7 +37,7 @@ def images_are_in_reach(facts: GraphFacts) -> Iterator[Judgement]:
                 image = f"{registry}/{text(value)}" if registry else text(value)
                 found.setdefault(image, (f"chart {chart.resource.name}: {'.'.join(path[:-1])}", chart.resource.urn))
     for image, (title, urn) in sorted(found.items()):
-        host = image.split("/")[0] if "." in image.split("/")[0] else "docker.io"
+        host = _registry(image)
         where = "in another region" if ".dkr.ecr." in host else "on the internet"
         elsewhere = ".dkr.ecr." in host and not any(f".dkr.ecr.{region}." in host for region in regions)
         yield Judgement(
@@ -48,6 +48,12 @@ def images_are_in_reach(facts: GraphFacts) -> Iterator[Judgement]:
             given=image,
             resource=urn,
         )
+
+
+def _registry(image: str) -> str:
+    """The first part of a path is a host if it has a dot or a port (distribution/reference); ``nginx:1.27`` is only a name."""
+    first, slash, _ = image.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
 
 
 def _cut_off(facts: GraphFacts) -> bool:

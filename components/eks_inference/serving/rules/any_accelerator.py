@@ -17,6 +17,8 @@ UNCOUNTED = {
     "cpu-offload-gb": "part of the weights is kept in the memory of the host",
     "data-parallel-size": "each rank takes GPUs and a copy of the model of its own",
     "enable-lora": "adapters take memory of their own",
+    "hf-config-path": "another configuration may have other layers and heads",
+    "hf-overrides": "it may change layers and heads",
     "kv-cache-memory-bytes": "it replaces the share of memory that the KV cache gets",
     "nnodes": "the model is split over pods that are not there",
     "spec-model": "a draft model takes memory of its own",

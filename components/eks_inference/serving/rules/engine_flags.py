@@ -52,6 +52,26 @@ PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
 )
 """Variables that would break an engine or reveal a secret, with the reason."""
 
+_RESOLVED_BY_THE_ENGINE = ("adapters", "name", "object", "object_or_text", "text", "texts")
+"""Kinds of values that may be a name of a registry, a file, a repository or an object with keys of its own."""
+
+_TAKEN_AS_THEY_ARE = frozenset(
+    {
+        "additional-config",  # Neuron's compiler settings: of the kinds with buckets NEU014 judges them, the rest the plugin
+        "allowed-media-domains",
+        "default-chat-template-kwargs",
+        "disable-access-log-for-endpoints",
+        "fingerprint-value",
+        "otlp-traces-endpoint",
+        "override-neuron-config",
+        "quantization",  # SRV008
+        "response-role",
+        "root-path",
+        "served-model-name",
+    }
+)
+"""Flags of such kinds with values that vLLM does not resolve, or that other rules judge."""
+
 
 @rule(
     "SRV007",
@@ -103,9 +123,19 @@ def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
             yield _of_the_plugin(server, release, argument, value)
             continue
         wanted = "true, or leave it out" if negated else allowed(argument)
+        holds = value is True if negated else takes(argument, value, as_flag=as_flag)
+        if holds and value is not None and _resolved_by_the_engine(argument):
+            yield not_judged(
+                "value",
+                f"{'--' if as_flag else ''}{name}",
+                (*server.at("extra_args"), name),
+                why=f"vLLM {release.name} resolves it when it starts: a name, a file or repository, or the keys of an object",
+                fix="compare it with the documentation of vLLM; a file must be in the image or on a volume",
+            )
+            continue
         like = nearest(value, map(str, argument.choices))[:1] if isinstance(value, str) else []
         yield Judgement(
-            holds=value is True if negated else takes(argument, value, as_flag=as_flag),
+            holds=holds,
             path=(*server.at("extra_args"), name),
             working=(f"vLLM {release.name}: {name} takes {wanted}",),
             message=f"vLLM {release.name} does not take this value of {name}",
@@ -119,6 +149,12 @@ def _declared(release: VllmRelease, name: str) -> VllmArgument | None:
     """Returns the flag that a name sets; ``no-`` in front is the negation of a switch only."""
     plain = release.flags.get(name.removeprefix("no-"))
     return release.flags.get(name) or (plain if plain and plain.takes == "switch" else None)
+
+
+def _resolved_by_the_engine(argument: VllmArgument) -> bool:
+    flag_name = argument.name.replace("_", "-")
+    free = argument.takes in _RESOLVED_BY_THE_ENGINE and not argument.choices
+    return free and flag_name not in _TAKEN_AS_THEY_ARE and flag_name not in PROTECTED_FLAGS
 
 
 def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArgument, value: object) -> Judgement:
