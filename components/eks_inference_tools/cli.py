@@ -1,6 +1,7 @@
 """The command line of ``eks-inference``: parses the arguments, runs one command and prints its errors."""
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -41,7 +42,7 @@ exit codes of every command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Entry point of the console script, which gives no arguments."""
+    """Runs one command and returns its exit code. Without arguments, as the console script calls it, ends the process with it."""
     if arguments is not None:
         return _run(arguments)
     from eks_inference_tools.presentation.output import drop_stdout, usable_streams
@@ -55,9 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):
             print(f"error: standard output: cannot write here: {error.strerror}", file=sys.stderr)
             code = code or 2
-    # What a program left to run at the end of this process must not follow the output.
-    os.dup2(2, 1)
-    return code
+    # What a program left to run at the end of this process, or in threads, must neither follow the output nor change the code.
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(given: Sequence[str]) -> int:

@@ -90,7 +90,20 @@ def test_what_a_program_prints_stays_out_of_the_output_which_is_json_in_any_enco
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["outputs"] == {"a": "é→"}
     assert done.stdout.isascii()
-    assert done.stderr.count("printed") == 5
+    assert done.stderr.count("printed") == 4
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "import atexit; atexit.register(os._exit, 0)",
+        "import threading, time; threading.Thread(target=time.sleep, args=(99,)).start()",
+    ],
+)
+def test_what_a_program_leaves_to_the_end_changes_nothing(project, left: str):
+    (project / "__main__.py").write_text(f"import os; {left}\nraise ValueError('mine')\n")
+    done = run("preview dev")
+    assert (done.returncode, "ValueError: mine" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.reservations import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
 from eks_inference.pools.spec import ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, not_judged, rule
 
 
 @rule(
@@ -38,10 +38,18 @@ def zones_of_the_network(pool: PoolFacts) -> Iterator[Judgement]:
     source="EC2 DescribeInstanceTypeOfferings, copied in catalog/zones.toml",
 )
 def zones_offer_the_family(pool: PoolFacts) -> Iterator[Judgement]:
-    if pool.region not in zones.regions():
-        return
     wanted = pool.spec.zone_ids or pool.network_zone_ids
-    for family in sorted({instance.family for instance in pool.spec.instances()}):
+    families = sorted({instance.family for instance in pool.spec.instances()})
+    if pool.region not in zones.regions():
+        yield not_judged(
+            "zones",
+            ", ".join(families),
+            pool.at("zone_ids") if pool.spec.zone_ids else pool.at(),
+            why=f"the catalog does not know which zones of {pool.region} offer {', '.join(families)}",
+            fix="run `aws ec2 describe-instance-type-offerings --location-type availability-zone-id`, and silence this rule",
+        )
+        return
+    for family in families:
         offered = zones.zone_ids(pool.region, family)
         found = [zone for zone in wanted if zone in offered]
         yield Judgement(
