@@ -617,6 +617,7 @@ def shape(value: Any) -> Any:
 
 @given(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=200), st.integers(1, 10**7))
 @example("x" * 200, 10**7)
+@settings(max_examples=30)
 def test_no_line_of_the_table_is_too_long(label: str, chips: int):
     runs = [replace(run, label=label, chips=chips, model=label[:90]) for run in runs_of("guidellm-0.8.1.json")]
     lines = render_table(compare([runs], published(), any_model=True)).splitlines()

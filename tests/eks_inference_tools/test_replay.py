@@ -4,6 +4,7 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from eks_inference_tools.simulate.replay.plot import render_plot
 from eks_inference_tools.simulate.replay.prometheus import configuration
 from eks_inference_tools.simulate.replay.report import Report
 from eks_inference_tools.simulate.replay.samples import TIMELINE, Sample, steps
-from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, seconds, subject_of
+from eks_inference_tools.simulate.replay.subject import HPA_TYPE, POD_MONITOR_TYPE, Subject, seconds, subject_of
 from eks_inference_tools.simulate.replay.text import render_text
 from eks_inference_tools.simulate.replay.triton import SUCCESS, Fleet
 from stackgraph.graph.document import Graph
@@ -30,25 +31,33 @@ from stackgraph.presentation.terminal import WIDTH
 from stackgraph.problems import ProblemsFound
 
 STACK = "gpu-opt350m"
-SUBJECT = subject_of(recorded(STACK))
-LIMITS = SUBJECT.limits
-MODEL = fitted(rows(), LIMITS.target)
+
+
+@cache
+def subject() -> Subject:
+    return subject_of(recorded(STACK))
+
+
+@cache
+def model() -> Replica:
+    return fitted(rows(), subject().limits.target)
 
 
 # -- what is replayed ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_subject_is_the_stacks_own() -> None:
-    assert (SUBJECT.namespace, SUBJECT.name, SUBJECT.deployment) == ("triton-server",) * 3
-    assert SUBJECT.metric == "nv_inference_queue_duration_ms"
-    assert (LIMITS.least, LIMITS.most, LIMITS.target, LIMITS.scale_in_seconds) == (1, 4, 10, 120)
-    assert (LIMITS.scrape_seconds, LIMITS.relist_seconds) == (15, 30)
+    assert (subject().namespace, subject().name, subject().deployment) == ("triton-server",) * 3
+    assert subject().metric == "nv_inference_queue_duration_ms"
+    limits = subject().limits
+    assert (limits.least, limits.most, limits.target, limits.scale_in_seconds) == (1, 4, 10, 120)
+    assert (limits.scrape_seconds, limits.relist_seconds) == (15, 30)
     (hpa,) = recorded(STACK).of_type(HPA_TYPE)
-    assert SUBJECT.autoscaler == hpa.inputs
+    assert subject().autoscaler == hpa.inputs
 
 
 def test_its_rules_are_verbatim() -> None:
-    files = {name: file["groups"] for name, file in SUBJECT.rule_files.items()}
+    files = {name: file["groups"] for name, file in subject().rule_files.items()}
     objects = recorded(STACK).of_type("kubernetes:monitoring.coreos.com/v1:PrometheusRule")
     assert sorted(map(json.dumps, files.values())) == sorted(json.dumps(r.inputs["spec"]["groups"]) for r in objects)
     assert len(files) == 2
@@ -118,26 +127,26 @@ def test_durations() -> None:
 
 
 def test_the_model_meets_the_rows_it_is_fitted_to_and_only_those() -> None:
-    found = {row.users: row for row in predictions(MODEL, rows(), target=10, least=1, most=4)}
+    found = {row.users: row for row in predictions(model(), rows(), target=10, least=1, most=4)}
     assert [users for users, row in found.items() if row.fitted] == [8, 16]
     for users in (8, 16):
         assert found[users].latency_ms == pytest.approx(found[users].measured_ms)
         assert found[users].completed_per_s == pytest.approx(found[users].measured_per_s, rel=0.02)  # not fitted to
     changed_rows = [replace(run, metrics={"e2e_ms": {"mean": 1.0}}) if (run.users or 0) > 16 else run for run in rows()]
-    assert fitted(changed_rows, 10) == MODEL
+    assert fitted(changed_rows, 10) == model()
 
 
 def test_what_the_model_makes_of_the_other_rows() -> None:
     """As it is shown: it is off by a quarter to two fifths with the source's last pods, by less with its first ones."""
-    found = [row for row in predictions(MODEL, rows(), target=10, least=1, most=4) if not row.fitted]
+    found = [row for row in predictions(model(), rows(), target=10, least=1, most=4) if not row.fitted]
     assert [round(row.latency_ms / row.measured_ms - 1, 2) for row in found] == [-0.27, -0.26, -0.42]
     assert [round(row.latency_before_ms / row.measured_ms - 1, 2) for row in found] == [-0.01, -0.10, -0.31]
     assert [(row.pods, row.pods_wanted) for row in found] == [(2, 2), (3, 4), (4, 4)]
 
 
 def test_sixteen_users_on_a_pod_are_at_the_target() -> None:
-    assert MODEL.queueing(16) == pytest.approx(LIMITS.target)
-    assert settled(MODEL, 16, pods=1, target=10, most=4) == 1
+    assert model().queueing(16) == pytest.approx(subject().limits.target)
+    assert settled(model(), 16, pods=1, target=10, most=4) == 1
 
 
 @pytest.mark.parametrize(
@@ -163,17 +172,17 @@ def counter(fleet: Fleet, pod: str, name: str) -> float:
 
 
 def test_a_pod_under_users_completes_what_the_model_says() -> None:
-    fleet = Fleet(MODEL, "m")
+    fleet = Fleet(model(), "m")
     serve(fleet, ["a"])
     fleet.load(16)
     fleet.advance(120)
-    assert counter(fleet, "a", SUCCESS) / 120 == pytest.approx(MODEL.completed_per_s(16), rel=0.03)
+    assert counter(fleet, "a", SUCCESS) / 120 == pytest.approx(model().completed_per_s(16), rel=0.03)
     assert counter(fleet, "a", QUEUE_COUNTER) / 1000 / 120 == pytest.approx(10, rel=0.03)
     assert fleet.completed == counter(fleet, "a", SUCCESS)
 
 
 def test_users_are_shared_out_evenly_and_a_new_pod_gets_its_share() -> None:
-    fleet = Fleet(MODEL, "m")
+    fleet = Fleet(model(), "m")
     serve(fleet, ["a"])
     fleet.load(32)
     fleet.advance(30)
@@ -181,12 +190,12 @@ def test_users_are_shared_out_evenly_and_a_new_pod_gets_its_share() -> None:
     assert counter(fleet, "b", SUCCESS) == 0
     before = counter(fleet, "a", SUCCESS)
     fleet.advance(120)
-    assert counter(fleet, "b", SUCCESS) / 120 == pytest.approx(MODEL.completed_per_s(16), rel=0.05)
-    assert (counter(fleet, "a", SUCCESS) - before) / 120 == pytest.approx(MODEL.completed_per_s(16), rel=0.05)
+    assert counter(fleet, "b", SUCCESS) / 120 == pytest.approx(model().completed_per_s(16), rel=0.05)
+    assert (counter(fleet, "a", SUCCESS) - before) / 120 == pytest.approx(model().completed_per_s(16), rel=0.05)
 
 
 def test_counters_of_idle_pods_stand_still_at_a_number() -> None:
-    fleet = Fleet(MODEL, "m")
+    fleet = Fleet(model(), "m")
     serve(fleet, ["a", "b", "c"])
     fleet.load(1)
     fleet.advance(60)
@@ -195,7 +204,7 @@ def test_counters_of_idle_pods_stand_still_at_a_number() -> None:
 
 
 def test_requests_of_a_pod_that_goes_begin_anew_elsewhere() -> None:
-    fleet = Fleet(MODEL, "m")
+    fleet = Fleet(model(), "m")
     serve(fleet, ["a", "b"])
     fleet.load(8)
     fleet.advance(20)
@@ -203,11 +212,11 @@ def test_requests_of_a_pod_that_goes_begin_anew_elsewhere() -> None:
     assert fleet.answer(Request("GET", "http://a:8002/metrics")).status == 502
     before = counter(fleet, "b", SUCCESS)
     fleet.advance(60)
-    assert (counter(fleet, "b", SUCCESS) - before) / 60 == pytest.approx(MODEL.completed_per_s(8), rel=0.1)
+    assert (counter(fleet, "b", SUCCESS) - before) / 60 == pytest.approx(model().completed_per_s(8), rel=0.1)
 
 
 def test_without_a_ready_pod_users_wait() -> None:
-    fleet = Fleet(MODEL, "m")
+    fleet = Fleet(model(), "m")
     fleet.load(4)
     fleet.advance(30)
     assert fleet.completed == 0
@@ -217,7 +226,7 @@ def test_without_a_ready_pod_users_wait() -> None:
 
 
 def test_users_leave() -> None:
-    fleet = Fleet(MODEL, "m")
+    fleet = Fleet(model(), "m")
     serve(fleet, ["a"])
     fleet.load(8)
     fleet.load(0)
@@ -227,7 +236,7 @@ def test_users_leave() -> None:
 
 
 def test_exporters_answer_for_each_pod_at_its_own_address() -> None:
-    fleet = Fleet(MODEL, "opt")
+    fleet = Fleet(model(), "opt")
     fleet.serve({"10.0.0.3": "gone"})
     fleet.serve({"10.0.0.1": "a", "10.0.0.2": "b"}, silent=["b"])
     answered = fleet.answer(Request("GET", "http://10.0.0.1:8002/metrics"))
@@ -248,12 +257,12 @@ def test_exporters_answer_for_each_pod_at_its_own_address() -> None:
 
 
 def jobs() -> dict[str, dict]:
-    found = configuration(SUBJECT, kubeconfig=Path("/k"), proxy="http://127.0.0.1:1", rule_files=[Path("/r")])
+    found = configuration(subject(), kubeconfig=Path("/k"), proxy="http://127.0.0.1:1", rule_files=[Path("/r")])
     return {job["job_name"]: job for job in found["scrape_configs"]}
 
 
 def test_prometheus_is_configured_as_the_chart_would_have_it() -> None:
-    found = configuration(SUBJECT, kubeconfig=Path("/k"), proxy="http://127.0.0.1:1", rule_files=[Path("/r")])
+    found = configuration(subject(), kubeconfig=Path("/k"), proxy="http://127.0.0.1:1", rule_files=[Path("/r")])
     assert found["global"] == {
         "scrape_interval": "15s",
         "evaluation_interval": "15s",
@@ -300,14 +309,14 @@ def test_a_monitor_may_have_an_interval_of_its_own_and_any_namespace() -> None:
 
 
 def test_the_stacks_rules_name_its_metrics() -> None:
-    raw, recorded_one = SUBJECT.rules
+    raw, recorded_one = subject().rules
     assert raw.metric_of(QUEUE_COUNTER) == "nv_inference_queue_duration_ms"
     assert raw.metric_of(SUCCESS) is None
     assert recorded_one.metric_of("pod:triton_queue_ms_per_request:mean1m") == "triton_queue_ms_per_request"
 
 
 def test_a_rule_is_filled_in_as_the_adapter_does() -> None:
-    rule = SUBJECT.rules[0]
+    rule = subject().rules[0]
     both = rule.expression(QUEUE_COUNTER, namespace="t", pods=["a", "b"])
     window = f"[{RATE_WINDOW_SECONDS}s]"
     assert both == f'avg by (pod) (rate({QUEUE_COUNTER}{{namespace="t",pod=~"a|b"}}{window}) / 1000)'
@@ -365,27 +374,30 @@ class OneApi:
 
 
 def custom_metrics(values: dict[str, float]) -> CustomMetrics:
-    made = CustomMetrics(SUBJECT.rules, OnePrometheus(values), OneApi())  # type: ignore[arg-type]
+    made = CustomMetrics(subject().rules, OnePrometheus(values), OneApi())  # type: ignore[arg-type]
     made.list_series(30)
     return made
 
 
 METRICS_API = "/apis/custom.metrics.k8s.io/v1beta1"
-VALUES = f"{METRICS_API}/namespaces/t/pods/%2A/{SUBJECT.metric}?labelSelector=app%3Dt"
+
+
+def values_address() -> str:
+    return f"{METRICS_API}/namespaces/t/pods/%2A/{subject().metric}?labelSelector=app%3Dt"
 
 
 def test_values_as_the_controller_gets_them() -> None:
     """A pod without a value is left out, one of another name is not let in, and NaN is 0, as in the adapter."""
-    answered = custom_metrics({"a": 1.2345, "b": math.nan, "other": 7}).answer(Request("GET", VALUES))
+    answered = custom_metrics({"a": 1.2345, "b": math.nan, "other": 7}).answer(Request("GET", values_address()))
     found = json.loads(answered.body)
     assert (answered.status, found["kind"]) == (200, "MetricValueList")
     assert {item["describedObject"]["name"]: item["value"] for item in found["items"]} == {"a": "1234m", "b": "0m"}
-    assert {item["metricName"] for item in found["items"]} == {SUBJECT.metric}
+    assert {item["metricName"] for item in found["items"]} == {subject().metric}
 
 
 def test_discovery_has_the_metrics_that_have_series() -> None:
     found = json.loads(custom_metrics({}).answer(Request("GET", METRICS_API)).body)
-    assert [resource["name"] for resource in found["resources"]] == [f"pods/{SUBJECT.metric}"]
+    assert [resource["name"] for resource in found["resources"]] == [f"pods/{subject().metric}"]
 
 
 def test_unknown_metrics_and_other_paths_are_not_found() -> None:
@@ -394,7 +406,7 @@ def test_unknown_metrics_and_other_paths_are_not_found() -> None:
         answered = metrics.answer(Request("GET", path))
         assert answered.status == 404
         assert json.loads(answered.body)["kind"] == "Status"
-    assert metrics.answer(Request("POST", VALUES)).status == 405
+    assert metrics.answer(Request("POST", values_address())).status == 405
 
 
 def test_a_prometheus_that_does_not_answer_is_an_error_to_the_controller() -> None:
@@ -406,7 +418,7 @@ def test_a_prometheus_that_does_not_answer_is_an_error_to_the_controller() -> No
         raise requests.ConnectionError
 
     metrics._prometheus.query = query  # type: ignore[method-assign]
-    assert metrics.answer(Request("GET", VALUES)).status == 500
+    assert metrics.answer(Request("GET", values_address())).status == 500
 
 
 def test_the_registration_leads_to_loopback() -> None:
@@ -449,7 +461,7 @@ def course() -> list[Sample]:
 
 
 def failing(samples: list[Sample]) -> set[str]:
-    return {finding.name for finding in judge(samples, LIMITS) if not finding.holds}
+    return {finding.name for finding in judge(samples, subject().limits) if not finding.holds}
 
 
 def edited(change, first: int = 0, last: int = 10_000) -> list[Sample]:
@@ -459,7 +471,7 @@ def edited(change, first: int = 0, last: int = 10_000) -> list[Sample]:
 
 def test_a_good_course_is_found_good() -> None:
     assert failing(course()) == set()
-    assert len(judge(course(), LIMITS)) == 8
+    assert len(judge(course(), subject().limits)) == 8
 
 
 def pods(count: int):
@@ -527,7 +539,8 @@ def test_the_timeline_is_at_most_nine_minutes_and_ends_with_less_load() -> None:
     assert TIMELINE[-1].until_least
     assert TIMELINE[-1].users < TIMELINE[-2].users
     # As long as the controller takes to be back at the minimum when the pod that was missing is one of those that stay.
-    assert TIMELINE[-1].seconds >= 2 * LIMITS.scale_in_seconds + LIMITS.window_seconds + 2 * LIMITS.scrape_seconds
+    limits = subject().limits
+    assert TIMELINE[-1].seconds >= 2 * limits.scale_in_seconds + limits.window_seconds + 2 * limits.scrape_seconds
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------------------------
@@ -535,8 +548,9 @@ def test_the_timeline_is_at_most_nine_minutes_and_ends_with_less_load() -> None:
 
 def report() -> Report:
     samples = tuple(course())
-    found = predictions(MODEL, rows(), target=LIMITS.target, least=LIMITS.least, most=LIMITS.most)
-    return Report(SUBJECT, samples, judge(samples, LIMITS), MODEL, found)
+    limits = subject().limits
+    found = predictions(model(), rows(), target=limits.target, least=limits.least, most=limits.most)
+    return Report(subject(), samples, judge(samples, limits), model(), found)
 
 
 def test_the_text_has_every_step_every_judgement_and_the_table() -> None:
@@ -552,7 +566,7 @@ def test_the_text_has_every_step_every_judgement_and_the_table() -> None:
     assert "wants more than its maximum" in text
     assert "stand-ins: Triton" in text
     assert "-26 %" in text or "-27 %" in text
-    failed = replace(report(), findings=judge(edited(pods(5), 180, 181), LIMITS))
+    failed = replace(report(), findings=judge(edited(pods(5), 180, 181), subject().limits))
     assert not failed.holds
     assert "FAILED  never more than 4 pods" in render_text(failed)
 
@@ -567,7 +581,7 @@ def test_the_document_is_json_even_with_values_that_are_no_numbers() -> None:
 
 
 def test_the_picture_is_an_svg_with_all_three_curves() -> None:
-    root = ET.fromstring(render_plot(course(), SUBJECT))
+    root = ET.fromstring(render_plot(course(), subject()))
     kinds = {element.get("class") for element in root.iter() if element.tag.endswith("path")}
     assert kinds == {"line users", "line queueing", "line pods", "line ready"}
     words = {element.text for element in root.iter() if element.tag.endswith("text")}
@@ -585,7 +599,7 @@ def test_the_picture_is_an_svg_with_all_three_curves() -> None:
 
 def test_a_curve_breaks_where_there_is_no_value() -> None:
     gap = edited(lambda sample: {"values": None}, 200, 210)
-    root = ET.fromstring(render_plot(gap, SUBJECT))
+    root = ET.fromstring(render_plot(gap, subject()))
     queueing = next(element for element in root.iter() if element.get("class") == "line queueing")
     assert queueing.attrib["d"].count("M") == 2
 
