@@ -432,6 +432,22 @@ def test_what_needs_no_look_up_is_judged(name: str) -> None:
     assert not verdict.unjudged
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_judged"),
+    [
+        ({"context_encoding_buckets": [64, 4096]}, True),
+        ({"context_encoding_buckets": [64, 4090]}, False),
+        ({"context_encoding_buckets": [4096, 64, 4096]}, False),
+        ({"context_encoding_buckets": [64, 4096], "fused_qkv": True}, False),
+        ({}, False),
+    ],
+)
+def test_of_the_compilers_settings_only_buckets_are_judged(settings: Any, is_judged: bool) -> None:
+    facts = server(max_model_len=4096, extra_args={"additional-config": {"override_neuron_config": settings}})
+    (verdict,) = judged(flags_have_their_values, facts)
+    assert (verdict.holds, verdict.unjudged is None) == (True, is_judged)
+
+
 def test_a_wrong_choice_names_the_nearest_and_is_left_open_where_a_plugin_may_add_it() -> None:
     (wrong,) = judged(flags_have_their_values, gpu_server(extra_args={"dtype": "Half"}))
     assert (wrong.given, wrong.fix) == ('"Half"', "did you mean half?")

@@ -55,15 +55,16 @@ PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
 _RESOLVED_BY_THE_ENGINE = ("adapters", "name", "object", "object_or_text", "text", "texts")
 """Kinds of values that may be a name of a registry, a file, a repository or an object with keys of its own."""
 
+_COMPILER, _BUCKETS = "override_neuron_config", frozenset({"context_encoding_buckets", "token_generation_buckets"})
+"""The key of the compiler's settings, and those that are judged here (vLLM user guide for NxD Inference, bucketing)."""
+
 _TAKEN_AS_THEY_ARE = frozenset(
     {
-        "additional-config",  # Neuron's compiler settings: of the kinds with buckets NEU014 judges them, the rest the plugin
         "allowed-media-domains",
         "default-chat-template-kwargs",
         "disable-access-log-for-endpoints",
         "fingerprint-value",
         "otlp-traces-endpoint",
-        "override-neuron-config",
         "quantization",  # SRV008
         "response-role",
         "root-path",
@@ -124,7 +125,7 @@ def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
             continue
         wanted = "true, or leave it out" if negated else allowed(argument)
         holds = value is True if negated else takes(argument, value, as_flag=as_flag)
-        if holds and value is not None and _resolved_by_the_engine(argument):
+        if holds and value is not None and _resolved_by_the_engine(argument) and not _only_buckets(server, value):
             yield not_judged(
                 "value",
                 f"{'--' if as_flag else ''}{name}",
@@ -155,6 +156,20 @@ def _resolved_by_the_engine(argument: VllmArgument) -> bool:
     flag_name = argument.name.replace("_", "-")
     free = argument.takes in _RESOLVED_BY_THE_ENGINE and not argument.choices
     return free and flag_name not in _TAKEN_AS_THEY_ARE and flag_name not in PROTECTED_FLAGS
+
+
+def _only_buckets(server: ServingFacts, value: object) -> bool:
+    """Whether an object for Neuron's compiler sets nothing but buckets, which end at the longest sequence."""
+    if server.engine.generation.buckets:
+        return server.engine.neuron  # NEU014
+    inside = value.get(_COMPILER, value) if isinstance(value, Mapping) and {*value} <= {_COMPILER, *_BUCKETS} else None
+    rows = list(inside.values()) if isinstance(inside, Mapping) and {*inside} <= _BUCKETS else []
+    return (
+        server.engine.neuron
+        and bool(rows)
+        and all(isinstance(row, list | tuple) and row and all(type(one) is int and one > 0 for one in row) for row in rows)
+        and all([*row] == sorted({*row}) and row[-1] == server.max_model_len for row in rows)
+    )
 
 
 def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArgument, value: object) -> Judgement:
