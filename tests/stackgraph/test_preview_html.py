@@ -379,7 +379,7 @@ yaml_texts = st.sampled_from(
         max_leaves=20,
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_value_is_written_as_yaml_that_loads_as_it(value: Any) -> None:
     shown = written(render_values({"value": value}, lambda reference: ""))
     assert with_json_read(yaml.safe_load(shown)["value"]) == with_json_read(plain(value))
@@ -435,7 +435,7 @@ def drawings(draw: st.DrawFn) -> tuple[Layers, dict[str, Box]]:
 
 
 @given(drawings())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_boxes_never_overlap_and_all_are_within_the_drawing(drawing: tuple[Layers, dict[str, Box]]) -> None:
     svg = Document(render_diagram(*drawing, "a drawing"))
     width, height = next((float(a["width"] or 0), float(a["height"] or 0)) for tag, a in svg.elements if tag == "svg")
