@@ -61,6 +61,8 @@ def _cut_off(facts: GraphFacts) -> bool:
     graph = facts.graph
     inside = {vpc.urn for vpc in graph.of_type("aws:ec2/vpc:Vpc") if not is_read(vpc)}
     inside &= {urn for cluster in facts.clusters for urn in _needs(graph, cluster)}
+    if not inside:
+        return False
 
     def within(type_: str) -> Iterator[Resource]:
         return (one for one in graph.of_type(type_) if inside & _needs(graph, one))
@@ -71,7 +73,7 @@ def _cut_off(facts: GraphFacts) -> bool:
         *(route for table in tables for route in items(table.inputs.get("routes"))),
     ]
     public = any(at(subnet.inputs, "mapPublicIpOnLaunch") for subnet in within("aws:ec2/subnet:Subnet"))
-    return bool(inside) and not public and not any(at(route, way) for route in routes for way in _ROUTES_OUT)
+    return not public and not any(at(route, way) for route in routes for way in _ROUTES_OUT)
 
 
 def _needs(graph: Graph, resource: Resource) -> set[str]:
