@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+_Default = TypeVar("_Default", bool, None)
 
 
 def flag(arguments: Sequence[str], name: str) -> str | None:
@@ -16,7 +18,7 @@ def flag(arguments: Sequence[str], name: str) -> str | None:
     return found
 
 
-def switched(arguments: Sequence[str], name: str, default: bool) -> bool:
+def switched(arguments: Sequence[str], name: str, default: _Default) -> bool | _Default:
     """Returns which of ``--name`` (true) and ``--no-name`` (false) comes last; ``default`` if neither is present."""
     on = default
     for argument in arguments:

@@ -13,6 +13,7 @@ _MODULES = (
     "eks_inference.network.rules",
     "eks_inference.pools.rules",
     "eks_inference.serving.rules.engine_flags",
+    "eks_inference.serving.rules.flag_combinations",
     "eks_inference.serving.rules.gpu",
     "eks_inference.serving.rules.neuron",
     "eks_inference.serving.rules.scaling",

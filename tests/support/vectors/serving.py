@@ -109,4 +109,9 @@ VECTORS = {
         lambda: gpu(extra_args={"gpu-memory-utilization": 5}),
         "vLLM 0.30.0 does not take this value of gpu-memory-utilization",
     ),
+    "SRV011": Vector(
+        lambda: gpu(arguments=("--enable-auto-tool-choice", "--tool-call-parser=hermes")),
+        lambda: gpu(arguments=("--enable-auto-tool-choice",)),
+        "vLLM 0.30.0 does not start: enable-auto-tool-choice needs a tool-call-parser",
+    ),
 }

@@ -15,10 +15,19 @@ from eks_inference.serving.flags import flag
 
 _SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
 
-_EVERY_ADDRESS = ("0.0.0.0", "::")
+_HARMLESS: Mapping[str, Collection[str]] = MappingProxyType(
+    {
+        "convert": ("auto", "none"),
+        "host": ("0.0.0.0", "::"),
+        "runner": ("auto", "generate"),
+        "task": ("auto", "generate"),
+    }
+)
+"""Values of protected flags that break nothing."""
 
 PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
+        "convert": "no API of texts would listen",
         "config": "rules do not see what a file sets",
         "api-server-count": "no API would listen with 0, and the CPU of a pod is for one",
         "grpc": "probes, metrics and clients speak HTTP to the pod",
@@ -26,9 +35,11 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
         "hf-token": "a token in a flag can be read in the pod's manifest; use the secret huggingFaceToken",
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
+        "runner": "no API of texts would listen",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
         "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
         "ssl-keyfile": "probes, metrics and clients speak HTTP to the pod",
+        "task": "no API of texts would listen",
         "tokens-only": "clients send text, and need answers in text",
         "uds": "probes and the Service need a port, not a socket in the pod",
         "api-key": "a key in a flag can be read in the pod's manifest; use the secret servingApiKey",
@@ -223,7 +234,8 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
 def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
     for given, value in server.extra_args.items():
         why = PROTECTED_FLAGS.get(given, "")
-        yield _left_alone(server, "extra_args", given, "" if given == "host" and value in _EVERY_ADDRESS else why)
+        harmless = isinstance(value, str) and value in _HARMLESS.get(given, ())
+        yield _left_alone(server, "extra_args", given, "" if harmless else why)
     for given in server.extra_env:
         yield _left_alone(server, "extra_env", given, PROTECTED_VARIABLES.get(given, ""))
 
