@@ -119,8 +119,11 @@ def _float(text: str) -> float | None:
 
 def _size(text: str) -> float | None:
     """vllm/utils: decimal suffixes in lower case, also of fractions; binary ones in upper case."""
-    suffixed = re.fullmatch(r"(\d+)[KMGT]|(\d+(?:\.\d+)?)[kmgt]", text.strip())
-    return float(suffixed[1] or suffixed[2]) if suffixed else _whole(text)
+    suffixed = re.fullmatch(r"(\d+)([KMGT])|(\d+(?:\.\d+)?)([kmgt])", text.strip())
+    if not suffixed:
+        return _whole(text)
+    whole, binary, decimal, suffix = suffixed.groups()
+    return int(whole) * 1024 ** ("KMGT".index(binary) + 1) if whole else float(decimal) * 1000 ** ("kmgt".index(suffix) + 1)
 
 
 def _size_or_auto(text: str) -> float | None:
