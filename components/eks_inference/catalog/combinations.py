@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast
 
 from eks_inference.catalog.tables import Row, arguments, rows, table
 from eks_inference.catalog.vllm_arguments import vllm_releases
@@ -14,7 +14,6 @@ Test = Literal[
 
 
 _FILE = "vllm_combinations.toml"
-_TESTS: tuple[Test, ...] = get_args(Test)
 
 
 @dataclass(frozen=True)
@@ -69,5 +68,5 @@ def _combination(name: str, row: dict[str, Any]) -> Combination:
 
 
 def _condition(row: Mapping[str, Any]) -> Condition:
-    (test,) = [one for one in _TESTS if one in row]
-    return Condition(row["flag"], test, arguments(row)[test])
+    (test,) = row.keys() - {"flag"}
+    return Condition(row["flag"], cast(Test, test), arguments(row)[test])

@@ -12,6 +12,7 @@ from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
+from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 
 
@@ -64,6 +65,8 @@ class ServingFacts:
     """EFA interfaces that one pod requests."""
     image: str = ""
     """Image reference; empty when the image is built in the cluster."""
+    features: EngineFeatures | None = None
+    """The features that the user decided; None for kinds that have none."""
     extra_args: Mapping[str, Any] = field(default_factory=dict)
     """Flags of the user; ``arguments`` includes them."""
     extra_env: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +124,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         placement=placement,
         scheduler=scheduler,
         image=image if isinstance(image, str) else "",
+        features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,
         **engine,

@@ -51,7 +51,7 @@ def takes(argument: VllmArgument, value: Any, *, as_flag: bool) -> bool:
             value = parsed(argument, value)
         # Lists are of texts; device_ids, a key only, is also of numbers (FrontendArgs and EngineArgs, annotations).
         one_of = str if as_flag else str | int
-        return isinstance(value, shape) and (kind != "list" or all(isinstance(each, one_of) for each in value))
+        return isinstance(value, shape) and (not isinstance(value, list) or all(isinstance(each, one_of) for each in value))
     one = partial(takes, argument, as_flag=as_flag) if kind == "adapters" else _scalar(argument, as_flag)
     if kind in SEVERAL and isinstance(value, list):
         # A value of its own that begins with a dash would be the next flag.

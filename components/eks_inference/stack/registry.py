@@ -12,6 +12,7 @@ _MODULES = (
     "eks_inference.loadtest.rules",
     "eks_inference.network.rules",
     "eks_inference.pools.rules",
+    "eks_inference.serving.rules.engine_features",
     "eks_inference.serving.rules.engine_flags",
     "eks_inference.serving.rules.flag_combinations",
     "eks_inference.serving.rules.gpu",

@@ -80,6 +80,7 @@ _TAKEN_AS_THEY_ARE = frozenset(
         "response-role",
         "root-path",
         "served-model-name",
+        "tool-call-parser",  # SRV013
     }
 )
 """Flags of such kinds with values that vLLM does not resolve, or that other rules judge."""
@@ -170,17 +171,11 @@ def _resolved_by_the_engine(argument: VllmArgument) -> bool:
 
 
 def _only_buckets(server: ServingFacts, value: object) -> bool:
-    """Whether an object for Neuron's compiler sets nothing but buckets, which end at the longest sequence."""
+    """Whether an object for Neuron's compiler sets nothing but buckets, which NEU014 judges."""
     if server.engine.generation.buckets:
-        return server.engine.neuron  # NEU014
-    inside = value.get(_COMPILER, value) if isinstance(value, Mapping) and {*value} <= {_COMPILER, *_BUCKETS} else None
-    rows = list(inside.values()) if isinstance(inside, Mapping) and {*inside} <= _BUCKETS else []
-    return (
-        server.engine.neuron
-        and bool(rows)
-        and all(isinstance(row, list | tuple) and row and all(type(one) is int and one > 0 for one in row) for row in rows)
-        and all([*row] == sorted({*row}) and row[-1] == server.max_model_len for row in rows)
-    )
+        return server.engine.neuron
+    inside = value[_COMPILER] if isinstance(value, Mapping) and {*value} == {_COMPILER} else None
+    return server.engine.neuron and isinstance(inside, Mapping) and bool(inside) and {*inside} <= _BUCKETS
 
 
 def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArgument, value: object) -> Judgement:

@@ -47,6 +47,28 @@ def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
+def lengths_agree(server: ServingFacts) -> Iterator[Judgement]:
+    """Requires graphs of NxD Inference for the longest sequence; warns where none takes the longest prompt."""
+    config = _config(flag(server.arguments, "additional-config") or "{}", "override_neuron_config") or {}
+    for key, prompts in (("context_encoding_buckets", True), ("token_generation_buckets", False)):
+        if key in config:
+            buckets, longest = config[key], server.max_model_len
+            rising = isinstance(buckets, list) and all(type(one) is int for one in buckets) and buckets == sorted({*buckets})
+            last = buckets[-1] if rising and buckets else 0
+            yield Judgement(
+                holds=last == longest,
+                path=server.at("extra_args"),
+                working=(f"last of {key} = max_model_len = {longest}",),
+                message=f"no graph takes prompts of more than {last} tokens"
+                if prompts and 0 < last < longest
+                else f"{key} do not rise to max_model_len",
+                given=json.dumps(buckets),
+                allowed=f"[..., {longest}]",
+                fix=f"end the list with {longest}",
+                severity="warning" if prompts and 0 < last < longest else None,
+            )
+
+
 def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     """Graphs are compiled for these sizes, so the largest bucket must equal the largest input."""
     text = flag(server.arguments, known.flag)
@@ -77,6 +99,18 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
                 given=json.dumps(buckets),
                 allowed=f"[..., {largest}]",
             )
+    if (lengths := config.get("decode_context_length_buckets")) is not None:
+        unit, longest = known.length_unit, server.max_model_len
+        yield Judgement(
+            holds=isinstance(lengths, list)
+            and all(type(one) is int and 0 < one < longest and one % unit == 0 for one in lengths)
+            and lengths == sorted({*lengths}),
+            path=server.at("extra_args"),
+            working=(f"decode_context_length_buckets rise, are multiples of {unit} and below max_model_len = {longest}",),
+            message="decode_context_length_buckets do not fit max_model_len",
+            given=json.dumps(lengths),
+            allowed=f"multiples of {unit} below {longest}",
+        )
     segments = config.get("kv_segment_size_buckets")
     if segments is not None:
         size = flag(server.arguments, "block-size") or ""
