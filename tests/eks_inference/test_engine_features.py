@@ -22,6 +22,7 @@ from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules import any_accelerator
 from eks_inference.serving.rules.engine_features import features_are_documented, tool_parser_is_known
+from eks_inference.serving.rules.neuron import flags_agree
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan as triton_plan
 from eks_inference.serving.triton.facts import serving_facts as triton_facts
@@ -266,6 +267,16 @@ def test_a_feature_without_documents_is_refused(name: str, features: dict[str, A
     assert ".".join(map(str, judgement.path)) == key
     assert judgement.allowed == allowed
     assert fix in judgement.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "tuning", "key"),
+    [(INF2, {"length_buckets": [2048]}, "length_buckets"), (TRN2, {"batch_buckets": [2]}, "batch_buckets")],
+)
+def test_buckets_that_end_too_early_are_refused_at_their_key(name: str, tuning: dict[str, Any], key: str) -> None:
+    facts = vllm_facts(vllm(name, neuron=tuning), place(SHAPES[name]), scheduler=True)
+    (judgement,) = (one for one in flags_agree.judge(facts) if not one.holds)
+    assert judgement.path == ("neuron", key)
 
 
 def test_old_gpus_are_refused_or_left_open() -> None:
