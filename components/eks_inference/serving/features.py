@@ -166,6 +166,11 @@ class EngineFeatures(Spec):
         """Returns the variables of the features."""
         return {name: value for choice in self._documented(engine) for name, value in choice.environment.items()}
 
+    def setting(self, engine: str, flag: str) -> str | None:
+        """Returns the first feature that sets a flag; None if none does."""
+        known = documented(engine)
+        return next((one for one, choice in self._chosen() if flag in known.get(one, {}).get(choice, Choice()).flags), None)
+
     def _documented(self, engine: str) -> Iterator[Choice]:
         known = documented(engine)
         return (known[feature][choice] for feature, choice in self._chosen() if choice in known.get(feature, {}))

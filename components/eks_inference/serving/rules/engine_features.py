@@ -88,7 +88,7 @@ def tool_parser_is_known(server: ServingFacts) -> Iterator[Judgement]:
     given, release = flag(server.arguments, "tool-call-parser"), vllm_releases().get(server.engine.vllm)
     if not given or release is None:
         return
-    path = (*server.at("extra_args"), "tool-call-parser") if "tool-call-parser" in server.extra_args else server.at("tool_parser")
+    path = server.at_flag("tool-call-parser")
     if flag(server.arguments, "tool-parser-plugin"):
         yield not_judged(
             "tool calls", given, path, why="a plugin may add parsers of its own", fix="look it up in the plugin's documentation"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from eks_inference.catalog.combinations import Combination, Condition, combinations_of, default_of
+from eks_inference.catalog.combinations import Condition, combinations_of, default_of
 from eks_inference.catalog.vllm_arguments import VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
@@ -42,7 +42,7 @@ def flags_go_together(server: ServingFacts) -> Iterator[Judgement]:
             yield not_judged(
                 "flags",
                 combination.flag,
-                _path(server, combination),
+                server.at_flag(combination.flag),
                 why=f"vLLM {release.name}: {combination.says}; {others[met.index(None)].setting} is not known here",
                 fix="look at the log of vLLM when it starts",
             )
@@ -51,15 +51,11 @@ def flags_go_together(server: ServingFacts) -> Iterator[Judgement]:
         values = ", ".join(f"{one} {json.dumps(_value(server, release, one))}" for one in settings)
         yield Judgement(
             holds=not all(met),
-            path=_path(server, combination),
+            path=server.at_flag(combination.flag),
             working=(f"vLLM {release.name} ({combination.source}): {combination.says}", f"here: {values}"),
             message=f"vLLM {release.name} does not start: {combination.says}",
             given=values,
         )
-
-
-def _path(server: ServingFacts, combination: Combination) -> tuple[str | int, ...]:
-    return (*server.at("extra_args"), combination.flag) if combination.flag in server.extra_args else server.path
 
 
 def _met(server: ServingFacts, release: VllmRelease, condition: Condition) -> bool | None:
