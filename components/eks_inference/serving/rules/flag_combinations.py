@@ -80,15 +80,16 @@ def _value(server: ServingFacts, release: VllmRelease, setting: str) -> Any:
 
 
 def _facts(server: ServingFacts) -> dict[str, Any]:
-    model, profiled = server.model, server.image == server.engine.image
+    model, profiled, capability = server.model, server.image == server.engine.image, server.instance.compute_capability
     return {
         "accelerator": server.instance.accelerator,
+        "compute_capability": capability[0] * 10 + capability[1] if capability else None,
         "image.has_ray": False if profiled else None,
         "max-model-len": server.max_model_len or None,
         "max-num-seqs": server.max_num_seqs or None,
         "tensor-parallel-size": server.tensor_parallel or None,
-        # The catalog has no models of experts.
-        **({"model.experts": 0, "model.kv_heads": model.kv_heads} if model else {}),
+        # The catalog has no models of experts or of several modalities.
+        **({"model.experts": 0, "model.multimodal": False, "model.kv_heads": model.kv_heads} if model else {}),
         **({"model.heads_per_kv_head": model.heads // model.kv_heads} if model else {}),
     }
 
