@@ -34,7 +34,7 @@ class Buckets:
     """KV cache segments that the attention kernel supports, in tokens."""
     block_size: int
     """Default of ``--block-size``, in tokens."""
-    length_unit: int
+    length_unit: int = 1
     """Lengths of sequences for which graphs are compiled are multiples of it."""
 
 
