@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from eks_inference.catalog.features import Choice, documented
 from eks_inference.merge import merged
@@ -215,10 +215,10 @@ class OpenAiFeatures(EngineFeatures):
             "chat_template": self.chat_template,
         }
 
-    @model_validator(mode="after")
-    def _template_is_one(self) -> Self:
+    @field_validator("chat_template")
+    @classmethod
+    def _template_is_one(cls, template: str | None) -> str | None:
         """As validate_chat_template of vLLM: what is no file has to have a brace."""
-        template = self.chat_template
         if template and not template.startswith("/") and not {*template} & {*"{}"}:
-            raise ValueError(f"chat_template: '{template}' is neither the absolute path of a file nor Jinja in one line")
-        return self
+            raise ValueError(f"'{template}' is neither the absolute path of a file nor Jinja in one line")
+        return template
