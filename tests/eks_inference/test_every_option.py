@@ -27,6 +27,7 @@ from stackgraph.views.tree import render_tree
 
 WITHOUT_EFFECT = {
     "gated": "whether the secret huggingFaceToken has to be there; where it is, pods get it in any case",
+    "karpenter": "the controller is there wherever a pool needs it; keys below it have an effect",
     "silenced": "what rules say stops nothing any more",
 }
 """Keys that change no resource: what they do instead."""

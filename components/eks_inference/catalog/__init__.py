@@ -14,5 +14,6 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
 - an engine generation: add a table to ``generations.toml`` (layout and bounds of the KV cache, compile cache and its variable,
   flags that must agree) and name it in ``generation`` of its engines.
 - instance types that can move a KV cache between servers: extend ``connectors.toml``.
+- what EC2 takes for root disks, or a release of the AMI that changes parallel image pulls: edit ``disks.toml``.
 - a version of Kubernetes, a chart, an image, an add-on, an AMI release: extend ``versions.toml``.
 """
