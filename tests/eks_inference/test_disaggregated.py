@@ -716,7 +716,7 @@ def snapshot_download(repository, **options):
 def downloaded(tmp_path: Path, files: str, commit: str = "c0ffee") -> subprocess.CompletedProcess[str]:
     (tmp_path / "huggingface_hub.py").write_text(HUB_STAND_IN)
     return run(
-        *("download.py", MODEL, "main", str(tmp_path / "models" / "m")),
+        *("../../assets/download.py", MODEL, "main", str(tmp_path / "models" / "m")),
         PYTHONPATH=str(tmp_path),
         HUB_FILES=files,
         HUB_COMMIT=commit,

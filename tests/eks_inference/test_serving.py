@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -435,7 +436,9 @@ def test_a_token_given_as_a_value_becomes_a_secret_and_shows_nowhere() -> None:
 
 
 def test_without_a_token_none_is_asked_for() -> None:
-    assert "HF_TOKEN" not in served().to_json()
+    graph = served()
+    assert "HF_TOKEN" not in [entry["name"] for entry in container(worker_pod(graph))["env"]]
+    assert not graph.of_type("kubernetes:core/v1:Secret")
 
 
 def test_the_engines_in_the_workers_want_the_key() -> None:
@@ -526,26 +529,71 @@ def test_the_shipped_image_is_built_from_the_profile() -> None:
 # -- the engine's process -------------------------------------------------------------------------------------------------------
 
 
+needs_setpriv = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
+
+LOADS_BY_ITSELF = {"MODEL_DOWNLOAD": "", "MODEL_FOLDER": ""}
+
+
 def settings_of(**keys: str) -> vllm_engine.Settings:
-    return vllm_engine.Settings.from_environment(plan.environment(spec_of(extra_env=keys)))
+    """Settings of an engine that downloads the model itself, with changes."""
+    return vllm_engine.Settings.from_environment(plan.environment(spec_of(extra_env=LOADS_BY_ITSELF | keys)))
 
 
 def test_the_script_reads_what_the_plan_writes() -> None:
     settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(model={"revision": "abc123"})))
     line = vllm_engine.command_line(settings, 1234)
     assert line[line.index("vllm") :] == [
-        *("vllm", "serve", "NousResearch/Meta-Llama-3-8B-Instruct", "--revision", "abc123"),
+        *("vllm", "serve", "/tmp/models/NousResearch/Meta-Llama-3-8B-Instruct/abc123"),
+        *("--served-model-name", "NousResearch/Meta-Llama-3-8B-Instruct"),
         *("--host", "127.0.0.1", "--port", "1234", "--tensor-parallel-size", "2"),
         *("--max-model-len", "4096", "--max-num-seqs", "10", "--no-enable-prefix-caching", "--num-gpu-blocks-override=10"),
     ]
+
+
+def test_an_engine_that_downloads_the_model_itself_gets_its_revision() -> None:
+    settings = settings_of(MODEL_REVISION="abc123")
+    line = vllm_engine.command_line(settings, 1234)
+    assert line[line.index("vllm") + 2 :][:3] == ["NousResearch/Meta-Llama-3-8B-Instruct", "--revision", "abc123"]
+
+
+SLOW_DOWNLOAD = """
+import pathlib, sys, time
+*_, folder = sys.argv
+target = pathlib.Path(folder)
+if not target.exists():
+    time.sleep(0.5)
+    target.mkdir()
+    (target / "asked").write_text(" ".join(sys.argv[1:]))
+    with open(f"{folder}.count", "a") as count:
+        count.write("x")
+"""
+
+
+def test_the_replicas_of_a_pod_download_once(tmp_path: Path) -> None:
+    (tmp_path / "download.py").write_text(SLOW_DOWNLOAD)
+    folder = tmp_path / "models" / "m" / "main"
+    settings = settings_of(MODEL_DOWNLOAD=str(tmp_path / "download.py"), MODEL_FOLDER=str(folder), STARTUP_TIMEOUT_S="30")
+    replicas = [threading.Thread(target=vllm_engine.download, args=[settings]) for _ in range(3)]
+    for replica in replicas:
+        replica.start()
+    for replica in replicas:
+        replica.join()
+    assert Path(f"{folder}.count").read_text() == "x"
+    assert (folder / "asked").read_text() == f"NousResearch/Meta-Llama-3-8B-Instruct main {folder}"
+
+
+@needs_setpriv
+def test_an_engine_whose_model_cannot_be_downloaded_does_not_start(fake_vllm: None, tmp_path: Path) -> None:
+    (tmp_path / "download.py").write_text("import sys; sys.exit(1)")
+    settings = settings_of(MODEL_DOWNLOAD=str(tmp_path / "download.py"), MODEL_FOLDER=str(tmp_path / "m"))
+    with pytest.raises(subprocess.CalledProcessError):
+        vllm_engine.Engine(settings).start()
 
 
 def test_a_missing_setting_is_named() -> None:
     with pytest.raises(KeyError, match="MODEL_ID"):
         vllm_engine.Settings.from_environment({})
 
-
-needs_setpriv = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 
 FAKE_VLLM = """\
     #!{python}
@@ -685,7 +733,7 @@ def test_an_engine_that_dies_later_fails_the_check(running_engine: vllm_engine.E
 
 @needs_setpriv
 def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, tmp_path: Path) -> None:
-    environment = {**os.environ, **plan.environment(spec_of(extra_env={"PYTHONPATH": str(ASSETS)}))}
+    environment = {**os.environ, **plan.environment(spec_of(extra_env={"PYTHONPATH": str(ASSETS), **LOADS_BY_ITSELF}))}
     code = (
         "import os, time, vllm_engine as v; e = v.Engine(v.Settings.from_environment(os.environ)); e.start();"
         "print(e._process.pid, flush=True); time.sleep(600)"
@@ -725,7 +773,9 @@ def proxy(fake_vllm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     import vllm_serve  # pyright: ignore[reportMissingImports]
     from fastapi.testclient import TestClient  # pyright: ignore[reportMissingImports]
 
-    for name, value in plan.environment(spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": ""})).items():
+    for name, value in plan.environment(
+        spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": "", **LOADS_BY_ITSELF})
+    ).items():
         monkeypatch.setenv(name, value)
     replica = vllm_serve.VLLMDeployment()
     # What serve.ingress does: endpoints of the class become those of one replica.

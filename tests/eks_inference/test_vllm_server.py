@@ -39,6 +39,7 @@ from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import cold_start_seconds
+from eks_inference.serving.scripts import DRAIN, texts
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer
@@ -178,8 +179,9 @@ def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() 
     words = container(pod(served()))
     assert words["command"] == ["vllm", "serve"]
     line = words["args"]
-    assert line[0] == "NousResearch/Llama-2-13b-chat-hf"
-    given = dict(zip(line[1:11:2], line[2:11:2], strict=True))
+    model = "NousResearch/Llama-2-13b-chat-hf"
+    assert line[:3] == [f"/scratch/models/{model}/main", "--served-model-name", model]
+    given = dict(zip(line[3:13:2], line[4:13:2], strict=True))
     assert given == {
         "--host": "0.0.0.0",
         "--port": "8000",
@@ -187,7 +189,7 @@ def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() 
         "--max-model-len": "4096",
         "--max-num-seqs": "24",
     }
-    *engine, template = line[11:]
+    *engine, template = line[13:]
     assert engine == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
     # vLLM opens it as a file first, and takes it as a template only with characters of Jinja in it.
     assert template.startswith("--chat-template={%")
@@ -369,8 +371,31 @@ def test_every_probe_asks_for_health_at_the_port_of_the_api() -> None:
 
 
 def test_a_model_of_the_hub_by_its_revision() -> None:
-    words = container(pod(served(model={"id": "a/b", "revision": "0f1e"})))["args"]
-    assert words[:3] == ["a/b", "--revision", "0f1e"]
+    graph = served(model={"id": "a/b", "revision": "0f1e"})
+    assert container(pod(graph))["args"][:3] == ["/scratch/models/a/b/0f1e", "--served-model-name", "a/b"]
+
+
+def test_the_model_is_downloaded_before_an_engine_that_would_copy_it() -> None:
+    """The loader of this generation saves what it downloads itself once more, as float32; a folder is loaded as it is."""
+    graph = served(model={"id": "a/b", "revision": "r/1"})
+    template, main = pod(graph), container(pod(graph))
+    (download,) = template["initContainers"]
+    script, *asked = download["command"][1:]
+    assert asked == ["a/b", "r/1", main["args"][0]]
+    folders = {mount["mountPath"]: mount["name"] for mount in download["volumeMounts"]}
+    assert folders["/scratch"] == "scratch"
+    (scripts,) = [volume["configMap"]["name"] for volume in template["volumes"] if volume["name"] == folders["/eks-inference"]]
+    config_map = next(one for one in graph.of_type("kubernetes:core/v1:ConfigMap") if one.inputs["metadata"]["name"] == scripts)
+    assert script.removeprefix("/eks-inference/") in config_map.inputs["data"]
+    assert (download["image"], download["env"]) == (main["image"], main["env"])
+    devices = main["resources"]["limits"].keys() - download["resources"]["limits"].keys()
+    assert devices == {"aws.amazon.com/neuron"}
+
+
+def test_engines_that_load_what_they_download_have_no_such_step() -> None:
+    graph = served(QWEN3)
+    assert "initContainers" not in pod(graph)
+    assert container(pod(graph))["args"][0] == "Qwen/Qwen3-8B"
 
 
 @pytest.mark.parametrize("model", [S3_MODEL, VOLUME_MODEL])
@@ -694,10 +719,10 @@ def test_a_pod_that_ends_finishes_what_it_has(
     running: Callable[[str], None], tmp_path: Path, busy: str, shortest: float, longest: float
 ) -> None:
     running(busy)
-    (tmp_path / plan.SCRIPT_FILE).write_text(plan.script()[plan.SCRIPT_FILE])
+    (tmp_path / DRAIN).write_text(texts("vllm", DRAIN)[DRAIN])
     begun = time.monotonic()
     subprocess.run(
-        [sys.executable, str(tmp_path / plan.SCRIPT_FILE), "6"],
+        [sys.executable, str(tmp_path / DRAIN), "6"],
         env={**os.environ, "DRAIN_MARK": str(tmp_path / "mark")},
         check=True,
         timeout=60,

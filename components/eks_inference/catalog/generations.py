@@ -53,6 +53,8 @@ class Generation(ForAccelerator, Row):
     """Whether ``--block-size`` must equal the longest sequence, unless prefix caching is on."""
     blocks_are_sequences: bool = False
     """Whether ``--num-gpu-blocks-override`` must equal the number of sequences, unless prefix caching is on."""
+    copies_hub_models: bool = False
+    """Whether the engine saves another copy, of four bytes a weight, of a model that it downloads itself."""
     largest_top_k: int | None = None
     """Largest top-k of the on-device sampler. None: no limit."""
     buckets: Buckets | None = None

@@ -126,6 +126,8 @@ class Engine:
     mounts: Sequence[Mapping[str, Any]] = ()
     volumes: Sequence[Mapping[str, Any]] = ()
     """Includes the volume of ``home``, but not /tmp and /dev/shm, which every pod has."""
+    download: Sequence[str] = ()
+    """Command that downloads the model before the engine starts, in the engine's image and environment; empty: there is none."""
     init_containers: Sequence[Mapping[str, Any]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods: digests of content whose change must replace the pods."""
@@ -149,7 +151,9 @@ def deployment(
     """
     shape = placement.instance_type
     partial = shape.neuron and needs_scheduler(device_count(spec, shape), shape)
-    first = [*engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
+    env = _environment(engine, storage, secret_env)
+    download = [_download(spec, shape, engine, image, env)] if engine.download else []
+    first = [*download, *engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
     return {
         "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": dict(labels)},
         "spec": {
@@ -176,7 +180,7 @@ def deployment(
                     "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
                     "securityContext": restricted_pod(USER),
                     **({"initContainers": first} if first else {}),
-                    "containers": [_container(spec, shape, engine, image, storage, secret_env)],
+                    "containers": [_container(spec, shape, engine, image, storage, env)],
                     "volumes": [
                         *engine.volumes,
                         {"name": "tmp", "emptyDir": {}},
@@ -215,9 +219,9 @@ def _container(
     engine: Engine,
     image: Any,
     storage: PodStorage,
-    secret_env: Sequence[Mapping[str, Any]],
+    env: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    sizes = {**resources(spec, shape), "ephemeral-storage": f"{engine.disk_gib}Gi"}
+    sizes = _sizes(spec, shape, engine)
     live, ready = (
         {"httpGet": {"path": path, "port": "http"}, "periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
         for path in engine.health
@@ -230,11 +234,7 @@ def _container(
         "command": list(engine.command),
         "args": list(engine.arguments),
         "workingDir": engine.home,
-        "env": [
-            *(dict(entry) for entry in secret_env if entry["name"] not in engine.environment),
-            *storage.env,
-            *({"name": key, "value": value} for key, value in engine.environment.items()),
-        ],
+        "env": list(env),
         "ports": [{"name": port, "containerPort": number} for port, number in engine.ports.items()],
         # Requests must equal limits for devices.
         "resources": {"requests": sizes, "limits": sizes},
@@ -250,6 +250,37 @@ def _container(
             *storage.mounts,
         ],
     }
+
+
+def _download(
+    spec: ReplicatedServerSpec, shape: InstanceType, engine: Engine, image: Any, env: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    # Not the engine's own container: a container that starts again must not download again.
+    sizes = {what: size for what, size in _sizes(spec, shape, engine).items() if what != pods.device_resource(shape)}
+    return with_tmp(
+        {
+            "name": "download-model",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": list(engine.download),
+            "env": list(env),
+            # As much as the engine's, beside which a pod needs nothing more.
+            "resources": {"requests": sizes, "limits": sizes},
+            "volumeMounts": list(engine.mounts),
+        }
+    )
+
+
+def _environment(engine: Engine, storage: PodStorage, secret_env: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        *(dict(entry) for entry in secret_env if entry["name"] not in engine.environment),
+        *storage.env,
+        *({"name": key, "value": value} for key, value in engine.environment.items()),
+    ]
+
+
+def _sizes(spec: ReplicatedServerSpec, shape: InstanceType, engine: Engine) -> dict[str, str]:
+    return {**resources(spec, shape), "ephemeral-storage": f"{engine.disk_gib}Gi"}
 
 
 def with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,6 +105,11 @@ class ServerSpec(Spec):
         return engine(self.engine)
 
     @property
+    def downloads_first(self) -> bool:
+        """Whether pods download the model before the engine starts, because the engine would save another copy of it."""
+        return isinstance(self.model, HubModel) and self.profile.generation.copies_hub_models
+
+    @property
     def image_reference(self) -> str | InClusterImage:
         """The image as the spec names it, before mirrors and builds."""
         return self.image or self.profile.image

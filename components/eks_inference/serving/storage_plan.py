@@ -16,7 +16,7 @@ from typing import Any
 
 from eks_inference.aws import iam
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
-from eks_inference.serving.shape import CompilingServerSpec
+from eks_inference.serving.shape import CompilingServerSpec, ServerSpec
 from eks_inference.serving.spec import (
     CompileCache,
     HubModel,
@@ -69,9 +69,19 @@ def compile_cache_place(spec: CompilingServerSpec, family: str, variable: str) -
     return f"{variable}/{hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]}"
 
 
-def model_folder(model: ModelSource) -> str | None:
-    """Returns the folder where a pod finds the model, or None where the engine downloads it."""
-    return None if isinstance(model, HubModel) else _MODEL_FOLDER
+def model_folder(spec: ServerSpec, downloads: str = "/tmp/models") -> str | None:
+    """Returns the folder where a pod finds the model, or None where the engine downloads it.
+
+    ``downloads`` is where pods keep what they download before the engine starts.
+    """
+    if not isinstance(spec.model, HubModel):
+        return _MODEL_FOLDER
+    return f"{downloads}/{spec.model.id}/{revision(spec.model).replace('/', '--')}" if spec.downloads_first else None
+
+
+def revision(model: HubModel) -> str:
+    """Returns the revision to download."""
+    return model.revision or "main"
 
 
 def cache_claim(name: str, namespace: str, cache: VolumeCompileCache, *, several_pods: bool) -> dict[str, Any]:

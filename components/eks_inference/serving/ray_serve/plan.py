@@ -7,7 +7,6 @@ manifest (sizes, names, ports).
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import yaml
@@ -20,12 +19,12 @@ from eks_inference.serving import pods
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
+from eks_inference.serving.scripts import DOWNLOAD, DRAIN, texts
 from eks_inference.serving.spec import HubModel
-from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder
+from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder, revision
 
 SCRIPT_CONFIG_MAP = "vllm-serve-script"
-DRAIN = "drain.py"
-SCRIPT_FILES = (DRAIN, "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
+SCRIPT_FILES = (DOWNLOAD, DRAIN, "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
 SCRIPT_FOLDER = "/home/ray/serve"
 NODE_TYPE_LABEL = "ray.io/node-type"  # KubeRay sets it to head or worker on its pods
 
@@ -49,9 +48,7 @@ _NO_STORAGE = PodStorage()
 
 def scripts() -> dict[str, str]:
     """Returns the files of the Serve application by name."""
-    own = files("eks_inference.serving.ray_serve").joinpath("assets")
-    shared = files("eks_inference.serving").joinpath("assets")
-    return {name: (shared if name == DRAIN else own).joinpath(name).read_text("utf-8") for name in SCRIPT_FILES}
+    return texts("ray_serve", *SCRIPT_FILES)
 
 
 def hardware(worker: RayWorkerSpec) -> Hardware:
@@ -88,16 +85,17 @@ def startup_timeout_seconds(spec: RayServeVllmSpec) -> int:
 def environment(spec: RayServeVllmSpec) -> dict[str, str]:
     """Returns the environment of the replicas, which ``assets/vllm_engine.py`` reads."""
     model = spec.model
-    revision = {"MODEL_REVISION": model.revision} if isinstance(model, HubModel) and model.revision else {}
-    folder = model_folder(model)
+    wanted = {"MODEL_REVISION": revision(model)} if isinstance(model, HubModel) else {}
+    folder = model_folder(spec)
     # Ray expands the worker's variable.
     cache = compile_cache_place(spec, spec.worker.shape.family, f"${{{CACHE_VARIABLE}}}")
     return {
         # Ray expands the image's own path. A container's variable would replace it.
         "PYTHONPATH": f"{SCRIPT_FOLDER}:${{PYTHONPATH}}",
         "MODEL_ID": model.id,
-        **revision,
+        **wanted,
         **({"MODEL_FOLDER": folder} if folder else {}),
+        **({"MODEL_DOWNLOAD": f"{SCRIPT_FOLDER}/{DOWNLOAD}"} if spec.downloads_first else {}),
         "TENSOR_PARALLELISM": str(spec.tensor_parallel),
         "MAX_MODEL_LEN": str(spec.max_model_len),
         "MAX_NUM_SEQS": str(spec.max_num_seqs),

@@ -123,7 +123,7 @@ def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, An
     """Returns the content of model.json: arguments of vLLM's engine. An unknown argument prevents the model from loading."""
     model = spec.model
     return {
-        "model": model_folder(model) or model.id,
+        "model": model_folder(spec) or model.id,
         **({"revision": model.revision} if isinstance(model, HubModel) and model.revision else {}),
         "dtype": spec.dtype,
         "tensor_parallel_size": tensor_parallel(spec, shape),

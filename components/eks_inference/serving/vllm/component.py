@@ -63,7 +63,7 @@ class VllmServer(ReplicatedServer):
         script = k8s.core.v1.ConfigMap(
             f"{name}-drain",
             metadata={"name": plan.script_config_map(name), "namespace": self.namespace},
-            data=plan.script(),
+            data=plan.scripts(spec),
             opts=self._inside,
         )
         storage, stored = server_storage(

@@ -1,4 +1,4 @@
-"""Downloads a model from the Hugging Face Hub into the store, once.
+"""Downloads a model from the Hugging Face Hub into a folder, once.
 
     download.py REPOSITORY REVISION FOLDER
 
