@@ -45,6 +45,7 @@ from servers import (
     SMALL,
     container,
     declared_cores,
+    environment_of,
     head_pod,
     ray_service,
     serve_application,
@@ -205,13 +206,13 @@ def test_default_sizes_reach_what_the_source_system_asked_for() -> None:
 def test_a_replica_fills_its_batch_before_serve_asks_for_a_node(sequences: int) -> None:
     spec = spec_of(max_num_seqs=sequences)
     assert 1 <= plan.target_ongoing_requests(spec) <= sequences
-    (deployment,) = plan.serve_config(spec)["applications"][0]["deployments"]
+    (deployment,) = plan.serve_config(spec, workers_on("inf2.8xlarge"))["applications"][0]["deployments"]
     assert deployment["max_ongoing_requests"] == sequences
 
 
 def test_the_source_systems_target_can_be_set() -> None:
     spec = spec_of(replicas={"target_ongoing_requests": 1, "cpus": 2})
-    (deployment,) = plan.serve_config(spec)["applications"][0]["deployments"]
+    (deployment,) = plan.serve_config(spec, workers_on("inf2.8xlarge"))["applications"][0]["deployments"]
     assert deployment["autoscaling_config"] == {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 1}
     assert deployment["ray_actor_options"]["num_cpus"] == 2
 
@@ -225,8 +226,8 @@ def test_replicas_of_a_worker_share_its_cpus(tensor_parallel: int, cpu: int) -> 
 
 def test_the_startup_budget_is_the_profiles_unless_given() -> None:
     profile = engine("neuron-2.28-vllm-0.13")
-    assert plan.environment(spec_of())["STARTUP_TIMEOUT_S"] == str(profile.startup.engine_s)
-    assert plan.environment(spec_of(startup_timeout_seconds=1200))["STARTUP_TIMEOUT_S"] == "1200"
+    assert environment_of(spec_of())["STARTUP_TIMEOUT_S"] == str(profile.startup.engine_s)
+    assert environment_of(spec_of(startup_timeout_seconds=1200))["STARTUP_TIMEOUT_S"] == "1200"
 
 
 def test_timeouts_cover_a_cold_start() -> None:
@@ -252,7 +253,7 @@ def test_extra_arguments_come_last_and_extra_environment_wins() -> None:
         },
         extra_env={"NEURON_CC_FLAGS": "-O1", "STARTUP_TIMEOUT_S": "60"},
     )
-    environment = plan.environment(spec)
+    environment = environment_of(spec)
     assert json.loads(environment["ENGINE_ARGS"]) == [
         "--no-enable-prefix-caching",
         "--num-gpu-blocks-override=10",
@@ -536,11 +537,11 @@ LOADS_BY_ITSELF = {"MODEL_DOWNLOAD": "", "MODEL_FOLDER": ""}
 
 def settings_of(**keys: str) -> vllm_engine.Settings:
     """Settings of an engine that downloads the model itself, with changes."""
-    return vllm_engine.Settings.from_environment(plan.environment(spec_of(extra_env=LOADS_BY_ITSELF | keys)))
+    return vllm_engine.Settings.from_environment(environment_of(spec_of(extra_env=LOADS_BY_ITSELF | keys)))
 
 
 def test_the_script_reads_what_the_plan_writes() -> None:
-    settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(model={"revision": "abc123"})))
+    settings = vllm_engine.Settings.from_environment(environment_of(spec_of(model={"revision": "abc123"})))
     line = vllm_engine.command_line(settings, 1234)
     assert line[line.index("vllm") :] == [
         *("vllm", "serve", "/tmp/models/NousResearch/Meta-Llama-3-8B-Instruct/abc123"),
@@ -733,7 +734,7 @@ def test_an_engine_that_dies_later_fails_the_check(running_engine: vllm_engine.E
 
 @needs_setpriv
 def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, tmp_path: Path) -> None:
-    environment = {**os.environ, **plan.environment(spec_of(extra_env={"PYTHONPATH": str(ASSETS), **LOADS_BY_ITSELF}))}
+    environment = {**os.environ, **environment_of(spec_of(extra_env={"PYTHONPATH": str(ASSETS), **LOADS_BY_ITSELF}))}
     code = (
         "import os, time, vllm_engine as v; e = v.Engine(v.Settings.from_environment(os.environ)); e.start();"
         "print(e._process.pid, flush=True); time.sleep(600)"
@@ -773,7 +774,7 @@ def proxy(fake_vllm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     import vllm_serve  # pyright: ignore[reportMissingImports]
     from fastapi.testclient import TestClient  # pyright: ignore[reportMissingImports]
 
-    for name, value in plan.environment(
+    for name, value in environment_of(
         spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": "", **LOADS_BY_ITSELF})
     ).items():
         monkeypatch.setenv(name, value)

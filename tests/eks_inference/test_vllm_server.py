@@ -334,10 +334,10 @@ def test_everything_that_waits_waits_long_enough(budget: int, count: dict, surge
     assert budget <= probe["failureThreshold"] * probe["periodSeconds"] < budget + probe["periodSeconds"]
     startup = spec.profile.startup
     cold = startup.node_start_s + startup.image_pull_s + budget
-    assert equal_pods.cold_start_seconds(spec) == cold
+    assert equal_pods.cold_start_seconds(spec, NEURON) == cold
     assert manifest["progressDeadlineSeconds"] >= template["terminationGracePeriodSeconds"] + cold
     waves = -(-(spec.most - surge) // surge) if surge else spec.most
-    assert equal_pods.rollout_seconds(spec) >= waves * (cold + template["terminationGracePeriodSeconds"])
+    assert equal_pods.rollout_seconds(spec, NEURON) >= waves * (cold + template["terminationGracePeriodSeconds"])
 
 
 def test_pulumi_waits_a_little_longer_than_kubernetes() -> None:

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model, find_model, nearest_models
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
+from eks_inference.serving.cold_start import ColdStart
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
+from eks_inference.serving.spec import VolumeModel
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class ServingFacts:
     """NeuronCores or GPUs that one copy of the model is split over."""
     max_num_seqs: int
     max_model_len: int
+    downloads: bool = True
+    """Whether pods download the model."""
     copies: int = 1
     """Copies of the model in one pod. Ray places as many replicas in a worker as its cores can hold."""
     copies_per_request: int = 1
@@ -69,6 +73,16 @@ class ServingFacts:
     extra_env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the user; ``environment`` includes them."""
     keys: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def startup(self) -> Startup:
+        """The limits of a cold start."""
+        return self.cold_start.startup
+
+    @property
+    def cold_start(self) -> ColdStart:
+        """What a start from nothing takes."""
+        return ColdStart(self.engine, self.model if self.downloads else None, self.placement, self.devices)
 
     @property
     def instance(self) -> InstanceType:
@@ -120,6 +134,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         model=find_model(spec.model.id),
         placement=placement,
         scheduler=scheduler,
+        downloads=not isinstance(spec.model, VolumeModel),
         image=image if isinstance(image, str) else "",
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,
@@ -150,7 +165,7 @@ def replicated_facts(
         pods_max=spec.most,
         cpu_millis=cpu_millis(share["cpu"]),
         memory_mib=memory_mib(share["memory"]),
-        startup_timeout_s=startup_timeout_seconds(spec),
+        startup_timeout_s=startup_timeout_seconds(spec, placement),
         keys={
             "pods_max": ("autoscaling", "max") if spec.autoscaling else ("replicas",),
             "startup_timeout": ("startup_timeout_seconds",),
