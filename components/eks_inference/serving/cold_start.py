@@ -1,6 +1,7 @@
 """Calculates what a cold start writes to a node's disk, and the limits for waiting that follow from it. Pure; no pulumi.
 
-Only the disk can be calculated. Nobody promises how fast a registry or the Hub sends, a compiler compiles and devices load. So the seconds here are what a start takes at least with all pods of a node at once, and limits are far above them.
+Only the disk can be calculated. Nobody promises how fast a registry or the Hub sends, a compiler compiles and devices load. So
+the seconds here are what a start takes at least, with all pods of a node at once, and limits are far above them.
 
 Sources: image sizes of catalog/engines.toml; weights of catalog/models.toml; throughput of root disks (``pools/disks.py``).
 """
