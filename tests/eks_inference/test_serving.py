@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -557,30 +556,11 @@ def test_an_engine_that_downloads_the_model_itself_gets_its_revision() -> None:
     assert line[line.index("vllm") + 2 :][:3] == ["NousResearch/Meta-Llama-3-8B-Instruct", "--revision", "abc123"]
 
 
-SLOW_DOWNLOAD = """
-import pathlib, sys, time
-*_, folder = sys.argv
-target = pathlib.Path(folder)
-if not target.exists():
-    time.sleep(0.5)
-    target.mkdir()
-    (target / "asked").write_text(" ".join(sys.argv[1:]))
-    with open(f"{folder}.count", "a") as count:
-        count.write("x")
-"""
-
-
-def test_the_replicas_of_a_pod_download_once(tmp_path: Path) -> None:
-    (tmp_path / "download.py").write_text(SLOW_DOWNLOAD)
-    folder = tmp_path / "models" / "m" / "main"
-    settings = settings_of(MODEL_DOWNLOAD=str(tmp_path / "download.py"), MODEL_FOLDER=str(folder), STARTUP_TIMEOUT_S="30")
-    replicas = [threading.Thread(target=vllm_engine.download, args=[settings]) for _ in range(3)]
-    for replica in replicas:
-        replica.start()
-    for replica in replicas:
-        replica.join()
-    assert Path(f"{folder}.count").read_text() == "x"
-    assert (folder / "asked").read_text() == f"NousResearch/Meta-Llama-3-8B-Instruct main {folder}"
+def test_a_replica_downloads_its_model_first(tmp_path: Path) -> None:
+    script, folder = tmp_path / "download.py", tmp_path / "main"
+    script.write_text("import pathlib, sys; pathlib.Path(sys.argv[3]).write_text(' '.join(sys.argv[1:]))")
+    vllm_engine.download(settings_of(MODEL_DOWNLOAD=str(script), MODEL_FOLDER=str(folder), STARTUP_TIMEOUT_S="30"))
+    assert folder.read_text() == f"NousResearch/Meta-Llama-3-8B-Instruct main {folder}"
 
 
 @needs_setpriv

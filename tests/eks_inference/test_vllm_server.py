@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, recorded
+from eks_inference import serving
 from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
 from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
 from eks_inference.catalog.engines import engine
@@ -45,6 +47,7 @@ from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.storage.handle import ExistingStore, Store
 from golden import assert_golden
 from graphs import kubernetes, of_kind, stands_on
 from handles import existing_cluster, placement
@@ -103,6 +106,7 @@ def served(
     api_key: Callable[[], Any] = lambda: None,
     built: Callable[[], Any] = lambda: None,
     settings: dict[str, Any] | None = None,
+    kept_in: Store | None = None,
     then: Callable[[VllmServer], object] = lambda server: None,
     **keys: Any,
 ) -> Graph:
@@ -115,6 +119,7 @@ def served(
             cluster=existing_cluster(**(settings or {})),
             placement=on or placed(base),
             scheduler=ExistingNeuronScheduler() if scheduler else None,
+            store=kept_in,
             image=built(),
             hugging_face_token=token(),
             api_key=api_key(),
@@ -390,6 +395,116 @@ def test_the_model_is_downloaded_before_an_engine_that_would_copy_it() -> None:
     assert (download["image"], download["env"]) == (main["image"], main["env"])
     devices = main["resources"]["limits"].keys() - download["resources"]["limits"].keys()
     assert devices == {"aws.amazon.com/neuron"}
+
+
+STORE = {"store": {}}
+
+
+def kept_in_a_store(base: Mapping[str, Any] = LLAMA2, **changes: Any) -> Graph:
+    return served({**base, **STORE, **changes}, kept_in=ExistingStore("efs.csi.aws.com", "fs-0a1b2c3d::fsap-0a1b2c3d"))
+
+
+def test_a_store_keeps_the_model_and_the_finished_artifact() -> None:
+    graph = kept_in_a_store()
+    template, main = pod(graph), container(pod(graph))
+    (claim,) = [volume["persistentVolumeClaim"]["claimName"] for volume in template["volumes"] if volume["name"] == "store"]
+    made = graph.named("llama2-store-claim")
+    assert (made.inputs["metadata"]["name"], made.inputs["spec"]["accessModes"]) == (claim, ["ReadWriteMany"])
+    assert stands_on(graph, deployment(graph), made)
+    (download,) = template["initContainers"]
+    for one in (download, main):
+        assert {"name": "store", "mountPath": "/store"} in one["volumeMounts"]
+    assert download["command"][-1] == main["args"][0] == "/store/models/NousResearch/Llama-2-13b-chat-hf/main"
+    python, script, folder, listens, *serve = main["command"]
+    assert (python, listens, serve) == ("python3", "8000", ["vllm", "serve"])
+    assert folder.startswith("/store/artifacts/")
+    assert script.removeprefix("/eks-inference/") in graph.named("llama2-drain").inputs["data"]
+    assert "NEURON_COMPILED_ARTIFACTS" not in env(graph)
+
+
+def artifact_of(**changes: Any) -> str:
+    return container(pod(kept_in_a_store(**changes)))["command"][2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_num_seqs": 8},
+        {"extra_args": {"dtype": "float16"}},
+        {"extra_env": {"NEURON_CC_FLAGS": "-O1"}},
+        {"model": {"id": "a/b"}},
+    ],
+)
+def test_other_settings_are_another_artifact(changes: dict) -> None:
+    """The engine loads a finished artifact whatever its settings are."""
+    assert artifact_of(**changes) != artifact_of()
+
+
+def test_the_artifact_holds_the_weights_beside_what_the_user_sets() -> None:
+    given = {"additional-config": {"override_neuron_config": {"fused_qkv": True}}}
+    (line,) = [word for word in container(pod(kept_in_a_store(extra_args=given)))["args"] if "additional-config" in word]
+    options = json.loads(line.partition("=")[2])["override_neuron_config"]
+    assert options == {"save_sharded_checkpoint": True, "fused_qkv": True}
+
+
+def test_a_store_on_gpus_keeps_the_model_only() -> None:
+    graph = kept_in_a_store(QWEN3)
+    assert container(pod(graph))["command"] == ["vllm", "serve"]
+    assert container(pod(graph))["args"][0] == "/store/models/Qwen/Qwen3-8B/main"
+
+
+def test_a_store_is_asked_for_and_given() -> None:
+    with pytest.raises(ProgramError, match="go together"):
+        served(LLAMA2 | STORE)
+    with pytest.raises(SpecError, match="models of the Hugging Face Hub"):
+        spec_of(model=S3_MODEL, **STORE)
+
+
+KEEP = Path(serving.__file__).parent / "assets" / "keep_artifact.py"
+
+ENGINE = """
+import http.server, os, pathlib, sys
+folder = pathlib.Path(os.environ["NEURON_COMPILED_ARTIFACTS"])
+if folder.exists():
+    sys.exit(40)
+folder.mkdir()
+(folder / "model.pt").write_text("graphs")
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
+"""
+
+
+def test_the_first_start_that_answers_names_the_artifact_and_later_ones_load_it(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(ENGINE)
+    kept, number = tmp_path / "artifacts" / "abc", str(_free_port())
+    abandoned = tmp_path / "artifacts" / "abc.gone.part"
+    abandoned.mkdir(parents=True)
+    os.utime(abandoned, (0, 0))
+    command = [sys.executable, str(KEEP), str(kept), number, sys.executable, str(tmp_path / "engine.py"), number]
+    first = subprocess.Popen(command, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not kept.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert [path.name for path in kept.parent.iterdir()] == ["abc"]
+        assert (kept / "model.pt").read_text() == "graphs"
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait(10)
+    assert subprocess.run(command, timeout=60).returncode == 40, "the engine was given another folder"
+
+
+def test_a_start_that_ends_before_it_answers_keeps_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "artifacts" / "abc"
+    failing = "import os, pathlib; pathlib.Path(os.environ['NEURON_COMPILED_ARTIFACTS']).mkdir(); raise SystemExit(3)"
+    command = [sys.executable, str(KEEP), str(kept), str(_free_port()), sys.executable, "-c", failing]
+    started = subprocess.Popen(command, start_new_session=True)
+    assert started.wait(60) == 3
+    os.killpg(started.pid, signal.SIGKILL)
+    assert not kept.exists()
 
 
 def test_engines_that_load_what_they_download_have_no_such_step() -> None:

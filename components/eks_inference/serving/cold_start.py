@@ -13,7 +13,6 @@ from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.models import Model, find_model
 from eks_inference.placement import Placement
 from eks_inference.serving.shape import ServerSpec
-from eks_inference.serving.spec import VolumeModel
 
 MARGIN = 3
 """A limit is at least so many times what the disk needs: a pull writes an image packed and unpacked, and networks are slower."""
@@ -78,5 +77,5 @@ class ColdStart:
 
 def cold_start(spec: ServerSpec, placement: Placement, devices: int) -> ColdStart:
     """Returns the cold start of a server whose pods have so many devices each."""
-    model = None if isinstance(spec.model, VolumeModel) else find_model(spec.model.id)
+    model = None if spec.stores_model else find_model(spec.model.id)
     return ColdStart(spec.profile, model, placement, devices)

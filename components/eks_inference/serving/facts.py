@@ -14,7 +14,6 @@ from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.cold_start import ColdStart
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
-from eks_inference.serving.spec import VolumeModel
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ServingFacts:
     max_num_seqs: int
     max_model_len: int
     downloads: bool = True
-    """Whether pods download the model."""
+    """Whether pods write the model to their nodes."""
     copies: int = 1
     """Copies of the model in one pod. Ray places as many replicas in a worker as its cores can hold."""
     copies_per_request: int = 1
@@ -134,7 +133,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         model=find_model(spec.model.id),
         placement=placement,
         scheduler=scheduler,
-        downloads=not isinstance(spec.model, VolumeModel),
+        downloads=not spec.stores_model,
         image=image if isinstance(image, str) else "",
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,

@@ -5,6 +5,8 @@ from importlib.resources import files
 DOWNLOAD = "download.py"
 """Downloads a model from the Hub into a folder, once: ``download.py REPOSITORY REVISION FOLDER``."""
 DRAIN = "drain.py"
+KEEP_ARTIFACT = "keep_artifact.py"
+"""Starts a server and keeps the compiled model: ``keep_artifact.py FOLDER PORT COMMAND...``."""
 
 
 def texts(kind: str, *names: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
+from eks_inference.merge import merged
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.flags import flags, spelt_out
@@ -22,6 +23,7 @@ from eks_inference.serving.spec import (
     NoCompileCache,
     S3CompileCache,
     VolumeCompileCache,
+    VolumeModel,
 )
 from eks_inference.spec import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable
 from eks_inference.storage.spec import FileSystem
@@ -107,7 +109,12 @@ class ServerSpec(Spec):
     @property
     def downloads_first(self) -> bool:
         """Whether pods download the model before the engine starts, because the engine would save another copy of it."""
-        return isinstance(self.model, HubModel) and self.profile.generation.copies_hub_models
+        return isinstance(self.model, HubModel) and (self.profile.generation.copies_hub_models or self.stores_model)
+
+    @property
+    def stores_model(self) -> bool:
+        """Whether the model is on a file system of the server, and no pod writes it to its node."""
+        return isinstance(self.model, VolumeModel)
 
     @property
     def image_reference(self) -> str | InClusterImage:
@@ -186,7 +193,13 @@ class CompilingServerSpec(ServerSpec):
         template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
         release = vllm_releases().get(self.profile.vllm)
         chat = flags({"chat-template": template} if template else {})
-        return [*ours, *chat, *flags(self.extra_args, release.several if release else ())]
+        given = merged(self.sharding, self.extra_args)
+        return [*ours, *chat, *flags(given, release.several if release else ())]
+
+    @property
+    def sharding(self) -> Mapping[str, JsonValue]:
+        """Flags that make the engine save a finished artifact with the weights; empty where nothing keeps it."""
+        return {}
 
     @property
     def compiling_pods(self) -> int:

@@ -10,9 +10,9 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.serving import pods
 from eks_inference.serving.deployment import Engine, model_copy_gib
 from eks_inference.serving.pods import SERVER_LABEL
-from eks_inference.serving.scripts import DOWNLOAD, DRAIN, texts
+from eks_inference.serving.scripts import DOWNLOAD, DRAIN, KEEP_ARTIFACT, texts
 from eks_inference.serving.spec import HubModel
-from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, model_folder, revision
+from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, content_key, model_folder, revision
 from eks_inference.serving.vllm.spec import VllmServerSpec
 
 PORT_NAME = "http"
@@ -22,7 +22,7 @@ HEALTH = "/health"
 
 _SCRIPT_FOLDER = "/eks-inference"
 _SCRATCH = "/scratch"
-_DOWNLOADS = f"{_SCRATCH}/models"
+_STORE = "/store"
 
 
 def port(spec: VllmServerSpec) -> int:
@@ -32,7 +32,7 @@ def port(spec: VllmServerSpec) -> int:
 def arguments(spec: VllmServerSpec) -> list[str]:
     """Returns the arguments of ``vllm serve``. Flags that ``drain.py`` or people look for stand apart from their values."""
     model = spec.model
-    folder = model_folder(spec, _DOWNLOADS)
+    folder = _model_folder(spec)
     given = ["--revision", model.revision] if isinstance(model, HubModel) and model.revision and not folder else []
     return [
         *([folder, "--served-model-name", model.id] if folder else [model.id]),
@@ -57,10 +57,28 @@ def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
     }
     if shape.neuron:
         ours["NEURON_RT_LOG_LEVEL"] = "INFO"
-        if model_folder(spec, _DOWNLOADS):
+        if _model_folder(spec) and not spec.sharding:
             # By default the compiled artifacts of a local model go into its folder, which is read-only and shared by all pods.
             ours["NEURON_COMPILED_ARTIFACTS"] = f"{_SCRATCH}/compiled"
     return ours | spec.extra_env
+
+
+def _model_folder(spec: VllmServerSpec) -> str | None:
+    return model_folder(spec, f"{_STORE if spec.store else _SCRATCH}/models")
+
+
+def claim_name(name: str) -> str:
+    """Returns the name of the claim of the store."""
+    return f"{name}-store"
+
+
+def command(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
+    """Returns the command of the engine, behind the script that keeps its artifact where there is one to keep."""
+    serve = ["vllm", "serve"]
+    if not spec.sharding:
+        return serve
+    folder = f"{_STORE}/artifacts/{content_key(spec, shape.family, spec.extra_env)}"
+    return ["python3", f"{_SCRIPT_FOLDER}/{KEEP_ARTIFACT}", folder, str(port(spec)), *serve]
 
 
 def labels(name: str) -> dict[str, str]:
@@ -70,12 +88,13 @@ def labels(name: str) -> dict[str, str]:
 
 def scripts(spec: VllmServerSpec) -> dict[str, str]:
     """Returns the scripts of a pod by file name."""
-    return texts("vllm", DRAIN, *([DOWNLOAD] if spec.downloads_first else []))
+    download, keep = [DOWNLOAD] if spec.downloads_first else [], [KEEP_ARTIFACT] if spec.sharding else []
+    return texts("vllm", DRAIN, *download, *keep)
 
 
 def download(spec: VllmServerSpec) -> list[str]:
     """Returns the command that downloads the model before the engine starts; empty where the engine does it."""
-    if not isinstance(spec.model, HubModel) or not (folder := model_folder(spec, _DOWNLOADS)):
+    if not isinstance(spec.model, HubModel) or not (folder := _model_folder(spec)):
         return []
     return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", spec.model.id, revision(spec.model), folder]
 
@@ -86,7 +105,7 @@ def engine(name: str, spec: VllmServerSpec, shape: InstanceType) -> Engine:
     stop = f"sleep {pods.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pods.DRAIN_SECONDS}"
     return Engine(
         name="vllm",
-        command=["vllm", "serve"],
+        command=command(spec, shape),
         arguments=arguments(spec),
         # vllm-neuron keeps the checkpoint and compiled artifacts below its working directory.
         home=_SCRATCH,
@@ -99,10 +118,12 @@ def engine(name: str, spec: VllmServerSpec, shape: InstanceType) -> Engine:
         mounts=[
             {"name": "drain", "mountPath": _SCRIPT_FOLDER, "readOnly": True},
             {"name": "scratch", "mountPath": _SCRATCH},
+            *([{"name": "store", "mountPath": _STORE}] if spec.store else []),
         ],
         volumes=[
             {"name": "drain", "configMap": {"name": script_config_map(name)}},
             {"name": "scratch", "emptyDir": {}},
+            *([{"name": "store", "persistentVolumeClaim": {"claimName": claim_name(name)}}] if spec.store else []),
         ],
         annotations={"eks-inference/drain-script-sha256": digest},
     )

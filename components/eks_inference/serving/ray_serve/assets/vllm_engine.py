@@ -1,7 +1,6 @@
 """One vLLM server as a child process: its settings, its command line, its life. Standard library only."""
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -71,15 +70,12 @@ def command_line(settings: Settings, port: int) -> list[str]:
 
 
 def download(settings: Settings) -> None:
-    """Downloads the model once for all replicas of a pod: they take turns, and the later ones find it.
+    """Downloads the model; the first of a pod's replicas does, and the others wait for it.
 
     Raises ``subprocess.CalledProcessError`` when that fails, ``subprocess.TimeoutExpired`` when the time is up.
     """
-    os.makedirs(os.path.dirname(settings.model_folder), exist_ok=True)
-    with open(f"{settings.model_folder}.lock", "w", encoding="utf-8") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        command = [sys.executable, settings.model_download, settings.model_id, settings.model_revision, settings.model_folder]
-        subprocess.run(command, check=True, timeout=settings.startup_timeout_s)
+    command = [sys.executable, settings.model_download, settings.model_id, settings.model_revision, settings.model_folder]
+    subprocess.run(command, check=True, timeout=settings.startup_timeout_s)
 
 
 def free_port() -> int:
