@@ -1,5 +1,6 @@
 """A plain vLLM server: its Deployment and what stands around it, on Neuron devices and on GPUs."""
 
+import base64
 import json
 import os
 import re
@@ -1028,7 +1029,7 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, options, built, own, shared = (
+    together, longer, options, built, own, stored, faster, shared = (
         yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
     )
 
@@ -1062,6 +1063,16 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
 
     images = {name: container(pod_of(each))["image"] for name, each in servers_of(recorded_with(own, STACK)).items()}
     assert images["llama2-a"] == own["servers"]["llama2-a"]["image"] != images["llama2-b"]
+
+    graph = recorded_with(stored, STACK)
+    assert [each.name for each in graph.of_type("aws:efs/fileSystem:FileSystem")] == ["llama2-a-store-file-system"]
+    kept = {name: container(pod_of(each))["args"][0].startswith("/store/") for name, each in servers_of(graph).items()}
+    assert kept == {"llama2-a": True, "llama2-b": False, "llama2-c": False}
+
+    template = recorded_with(faster, STACK).named("inf2-llama2-neuron-template").inputs
+    disk = template["blockDeviceMappings"][0]["ebs"]
+    assert (disk["throughput"], disk["iops"]) == (1000, 16000)
+    assert "FastImagePull: true" in base64.b64decode(template["userData"]).decode()
 
     graph = recorded_with(shared, STACK)
     assert not graph.of_type("aws:s3/bucket:Bucket")

@@ -39,9 +39,9 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     store: EfsStoreSpec | None = Field(
         default=None,
         description=(
-            "Shared file system that keeps the model, and on Neuron also the compiled model with the weights of each core, so "
-            "that later starts neither download, compile nor split. For models of the Hub. Reads are billed by size. Default: "
-            "none; each pod downloads to its node."
+            "Shared file system that keeps the model, so that it is downloaded once. With engines on NxD Inference it also keeps "
+            "the compiled model with the weights of each core, so that later starts neither compile nor split. For models of the "
+            "Hub. Reads are billed by size. Default: none; each pod downloads to its node."
         ),
     )
     port: int | None = Field(
