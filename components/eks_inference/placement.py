@@ -74,6 +74,8 @@ class Placement:
     """Logical NeuronCore configuration (LNC) of the pool; None: the chip's default."""
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     """Kubelet settings of the pool, as in KubeletConfiguration; they change what pods can use of a node."""
+    disk_mib_s: int | None = None
+    """Throughput of the disk that holds images and what pods download, in MiB/s; None: local disks, or unknown."""
     spot: bool = False
     """Whether nodes may be spot instances, which EC2 can interrupt."""
     reserved: bool = False

@@ -259,6 +259,7 @@ def _as_ec2(one: InstanceType) -> dict[str, Any]:
         "compute_capability": one.compute_capability,
         "efa": one.efa_interfaces,
         "cards": one.network_cards,
+        "ebs_mb_s": one.ebs_mb_s,
         "nvme_gb": one.nvme_gb,
     }
 
@@ -284,6 +285,7 @@ def _ec2(answer: dict[str, Any]) -> dict[str, Any]:
         "compute_capability": COMPUTE_CAPABILITIES[device["Name"]] if gpus else None,
         "efa": network["EfaInfo"]["MaximumEfaInterfaces"] if network["EfaSupported"] else 0,
         "cards": network["MaximumNetworkCards"],
+        "ebs_mb_s": answer["EbsInfo"]["EbsOptimizedInfo"]["MaximumThroughputInMBps"],
         "nvme_gb": answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
     }
 
@@ -749,7 +751,7 @@ efa_interfaces = 8
 network_cards = 8
 
 [p6-b200.sizes]
-48xlarge = { vcpus = 192, memory_mib = 2097152, max_pods = 198, devices = 8, nvme_gb = 30400 }
+48xlarge = { vcpus = 192, memory_mib = 2097152, ebs_mb_s = 12500, max_pods = 198, devices = 8, nvme_gb = 30400 }
 """
 
 NEURON_2_33 = """

@@ -751,7 +751,7 @@ def snapshot_download(repository, **options):
 def downloaded(tmp_path: Path, files: str, commit: str = "c0ffee") -> subprocess.CompletedProcess[str]:
     (tmp_path / "huggingface_hub.py").write_text(HUB_STAND_IN)
     return run(
-        *("download.py", MODEL, "main", str(tmp_path / "models" / "m")),
+        *("../../assets/download.py", MODEL, "main", str(tmp_path / "models" / "m")),
         PYTHONPATH=str(tmp_path),
         HUB_FILES=files,
         HUB_COMMIT=commit,
@@ -772,6 +772,19 @@ def test_a_model_is_downloaded_once_and_gets_its_name_when_it_is_whole(tmp_path:
     assert record == {"repository": MODEL, "revision": "main", "commit": "c0ffee"}
     again = downloaded(tmp_path, "")
     assert (again.returncode, "is there already" in again.stdout, "c0ffee" in again.stdout) == (0, True, True)
+
+
+def test_of_several_that_start_at_once_one_downloads(tmp_path: Path) -> None:
+    """Servers of one node, and pods of one server, share what is downloaded."""
+    hub = HUB_STAND_IN.replace("    (folder /", "    import time; time.sleep(0.5)\n    (folder /", 1)
+    (tmp_path / "huggingface_hub.py").write_text(hub)
+    script, folder = ASSETS.parents[1] / "assets" / "download.py", tmp_path / "models" / "m"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HUB_FILES": "config.json m.safetensors", "HUB_COMMIT": "c0ffee"}
+    command = [sys.executable, str(script), MODEL, "main", str(folder)]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert sorted("is there already" in text for text in said) == [False, True, True]
 
 
 def test_an_artifact_of_another_commit_of_the_model_is_refused(plan: Path, tmp_path: Path) -> None:

@@ -135,6 +135,13 @@ def test_a_misspelt_family_is_refused_with_the_nearest():
     )
 
 
+def test_root_disks_and_parallel_pulls_reach_the_node_class():
+    node_class = the(graph_of(pool_spec(fast_image_pull=True, root_volume_mib_s=1000)), ":EC2NodeClass").inputs["spec"]
+    disk = node_class["blockDeviceMappings"][0]["ebs"]
+    assert (disk["throughput"], disk["iops"]) == (1000, 4000)
+    assert yaml.safe_load(node_class["userData"])["spec"] == {"featureGates": {"FastImagePull": True}}
+
+
 @pytest.mark.parametrize("given", [{"instance_families": []}, {"instance_families": ["inf2"], "instance_types": ["inf2.xlarge"]}])
 def test_a_pool_has_types_or_families(given: dict[str, Any]):
     assert "either instance_types or instance_families" in refusal_of(lambda: pool_spec(**given))

@@ -26,6 +26,7 @@ from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import register_kind
 from eks_inference.validation import RENAMED
 from graphs import children_of, of_kind
+from handles import placement
 from plain_stack import PLAIN, STACK, plain_kind
 from servers import SMALL
 from stackgraph.problems import ProgramError
@@ -118,7 +119,8 @@ def test_quotas_count_pods_that_still_end_and_bounds_count_surge_once(count: tup
     # So many there are, those of a roll-out among them, and as many as it replaces at a time still end.
     assert hard == {"requests.nvidia.com/gpu": str((replicas + surge + max(surge, 1)) * devices)}
     waves = -(-replicas // max(surge, 1))
-    assert deployment.rollout_seconds(spec) == waves * deployment.progress_seconds(spec)
+    nodes = placement("g4dn.12xlarge")
+    assert deployment.rollout_seconds(spec, nodes) == waves * deployment.progress_seconds(spec, nodes)
 
 
 @given(st.integers(1, 3), st.integers(0, 4), st.sampled_from(["none", "new_cluster"]))

@@ -27,8 +27,9 @@ from eks_inference.faults import SpecError
 from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.placement import POOL_LABEL, Placement, Taint
-from eks_inference.pools import plan
+from eks_inference.pools import disk_rules, plan
 from eks_inference.pools.existing import ExistingPool
+from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.reservations import Allocatable, allocatable
@@ -447,6 +448,62 @@ def test_an_inferentia_pool():
     assert_golden("pools/managed-inf2.json", json.dumps(shown, indent=2, sort_keys=True))
 
 
+@pytest.mark.parametrize(
+    ("types", "given", "paid"),
+    [
+        (("inf2.8xlarge",), {}, {"throughput": 600}),
+        (("m5.xlarge",), {}, {}),
+        (("trn1.32xlarge",), {}, {}),
+        (("m5.xlarge",), {"root_volume_mib_s": 300}, {"throughput": 300}),
+        (("inf2.8xlarge",), {"root_volume_mib_s": 1000}, {"throughput": 1000, "iops": 4000}),
+        (("inf2.8xlarge",), {"root_volume_mib_s": 1000, "root_volume_iops": 16000}, {"throughput": 1000, "iops": 16000}),
+        (("inf2.8xlarge",), {"root_volume_mib_s": 125}, {}),
+    ],
+)
+def test_the_root_disk_is_paid_for_where_models_are_loaded_from_it(
+    types: tuple[str, ...], given: dict[str, int], paid: dict[str, int]
+):
+    disk = launch_template(graph_of(managed(*types, **given)))["blockDeviceMappings"][0]["ebs"]
+    assert {key: disk[key] for key in ("throughput", "iops") if key in disk} == paid
+
+
+@pytest.mark.parametrize(
+    ("types", "given", "speed"), [("inf2.8xlarge", {}, 600), ("inf2.8xlarge", {"root_volume_mib_s": 2000}, 1192)]
+)
+def test_a_placement_knows_how_fast_models_come_onto_the_node(types: str, given: dict[str, int], speed: int):
+    assert placement_of(managed(types, **given)).disk_mib_s == speed
+
+
+def test_the_speed_of_local_disks_is_unknown():
+    assert placement_of(managed("trn1.32xlarge")).disk_mib_s is None
+
+
+def test_parallel_pulls_are_a_feature_gate_of_nodeadm():
+    assert node_config(plan.user_data(managed(fast_image_pull=True), pool="p"))["spec"] == {
+        "featureGates": {"FastImagePull": True}
+    }
+
+
+RELEASES = [
+    ("inf2.xlarge", "1.35.6-20260714", []),
+    ("inf2.xlarge", "1.33.3-20250915", ["nodes of inf2.xlarge ignore fast_image_pull"]),
+    ("inf2.8xlarge", "1.33.3-20250819", ["nodes of this release ignore fast_image_pull"]),
+    ("inf2.8xlarge", "1.35.4-20260505", ["nodes of this release do not join the cluster with parallel image pulls"]),
+    ("trn1.32xlarge", "1.35.6-20260714", []),
+    ("trn1.32xlarge", "1.33.3-20251209", ["at 125 MiB/s a parallel pull may take longer than a plain one"]),
+    ("m5.large", "1.35.6-20260714", ["nodes of m5.large ignore fast_image_pull", "at 125 MiB/s a parallel pull may take longer"]),
+]
+
+
+@pytest.mark.parametrize(("instance", "release", "said"), RELEASES)
+def test_parallel_pulls_depend_on_release_size_and_disk(instance: str, release: str, said: list[str]):
+    spec = managed(instance, fast_image_pull=True, ami={"kind": "release", "release_version": release})
+    judged = disk_rules.parallel_pulls_help.judge(PoolFacts("p", spec, release[:4], "us-west-2"))
+    broken = [judgement.message for judgement in judged if not judgement.holds]
+    assert len(broken) == len(said)
+    assert all(message.startswith(start) for message, start in zip(broken, said, strict=True))
+
+
 def test_nodes_have_what_the_sources_nodes_have():
     attached = graph_of(managed()).of_type("aws:iam/rolePolicyAttachment:RolePolicyAttachment")
     assert {resource.inputs["policyArn"] for resource in attached} == {
@@ -546,7 +603,7 @@ def test_metadata_needs_a_token_and_stays_on_the_node():
     assert launch_template(graph_of(managed(metadata_hop_limit=2)))["metadataOptions"]["httpPutResponseHopLimit"] == 2
 
 
-@pytest.mark.parametrize(("instance", "gib"), [("m5.2xlarge", 100), ("inf2.8xlarge", 500)])
+@pytest.mark.parametrize(("instance", "gib"), [("m5.2xlarge", 100), ("trn1.32xlarge", 500)])
 def test_root_disks_are_encrypted_and_large_enough_for_images(instance: str, gib: int):
     (disk,) = launch_template(graph_of(managed(instance), kms_key_arn=KEY))["blockDeviceMappings"]
     assert disk["deviceName"] == "/dev/xvda"

@@ -127,7 +127,7 @@ first_efa_card = 1
 ip_card_step = 2
 
 [trn9.sizes]
-8xlarge = {{ vcpus = 96, memory_mib = 1048576, max_pods = 100, devices = 4, legal_device_counts = [1, 2, 4] }}
+8xlarge = {{ vcpus = 96, memory_mib = 1048576, ebs_mb_s = 2500, max_pods = 100, devices = 4, legal_device_counts = [1, 2, 4] }}
 """
 
 GENERATION = f"""
@@ -313,7 +313,7 @@ network_cards = 17
 first_efa_card = 1
 
 [p6-b300.sizes]
-48xlarge = { vcpus = 192, memory_mib = 4194304, max_pods = 198, devices = 8, nvme_gb = 30400 }
+48xlarge = { vcpus = 192, memory_mib = 4194304, ebs_mb_s = 2500, max_pods = 198, devices = 8, nvme_gb = 30400 }
 """
 
 

@@ -44,6 +44,7 @@ from servers import (
     SMALL,
     container,
     declared_cores,
+    environment_of,
     head_pod,
     ray_service,
     serve_application,
@@ -204,13 +205,13 @@ def test_default_sizes_reach_what_the_source_system_asked_for() -> None:
 def test_a_replica_fills_its_batch_before_serve_asks_for_a_node(sequences: int) -> None:
     spec = spec_of(max_num_seqs=sequences)
     assert 1 <= plan.target_ongoing_requests(spec) <= sequences
-    (deployment,) = plan.serve_config(spec)["applications"][0]["deployments"]
+    (deployment,) = plan.serve_config(spec, workers_on("inf2.8xlarge"))["applications"][0]["deployments"]
     assert deployment["max_ongoing_requests"] == sequences
 
 
 def test_the_source_systems_target_can_be_set() -> None:
     spec = spec_of(replicas={"target_ongoing_requests": 1, "cpus": 2})
-    (deployment,) = plan.serve_config(spec)["applications"][0]["deployments"]
+    (deployment,) = plan.serve_config(spec, workers_on("inf2.8xlarge"))["applications"][0]["deployments"]
     assert deployment["autoscaling_config"] == {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 1}
     assert deployment["ray_actor_options"]["num_cpus"] == 2
 
@@ -224,8 +225,8 @@ def test_replicas_of_a_worker_share_its_cpus(tensor_parallel: int, cpu: int) -> 
 
 def test_the_startup_budget_is_the_profiles_unless_given() -> None:
     profile = engine("neuron-2.28-vllm-0.13")
-    assert plan.environment(spec_of())["STARTUP_TIMEOUT_S"] == str(profile.startup.engine_s)
-    assert plan.environment(spec_of(startup_timeout_seconds=1200))["STARTUP_TIMEOUT_S"] == "1200"
+    assert environment_of(spec_of())["STARTUP_TIMEOUT_S"] == str(profile.startup.engine_s)
+    assert environment_of(spec_of(startup_timeout_seconds=1200))["STARTUP_TIMEOUT_S"] == "1200"
 
 
 def test_timeouts_cover_a_cold_start() -> None:
@@ -251,7 +252,7 @@ def test_extra_arguments_come_last_and_extra_environment_wins() -> None:
         },
         extra_env={"NEURON_CC_FLAGS": "-O1", "STARTUP_TIMEOUT_S": "60"},
     )
-    environment = plan.environment(spec)
+    environment = environment_of(spec)
     assert json.loads(environment["ENGINE_ARGS"]) == [
         "--dtype=bfloat16",
         "--num-gpu-blocks-override=16",
@@ -433,7 +434,9 @@ def test_a_token_given_as_a_value_becomes_a_secret_and_shows_nowhere() -> None:
 
 
 def test_without_a_token_none_is_asked_for() -> None:
-    assert "HF_TOKEN" not in served().to_json()
+    graph = served()
+    assert "HF_TOKEN" not in [entry["name"] for entry in container(worker_pod(graph))["env"]]
+    assert not graph.of_type("kubernetes:core/v1:Secret")
 
 
 def test_the_engines_in_the_workers_want_the_key() -> None:
@@ -524,26 +527,52 @@ def test_the_shipped_image_is_built_from_the_profile() -> None:
 # -- the engine's process -------------------------------------------------------------------------------------------------------
 
 
+needs_setpriv = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
+
+LOADS_BY_ITSELF = {"MODEL_DOWNLOAD": "", "MODEL_FOLDER": ""}
+
+
 def settings_of(**keys: str) -> vllm_engine.Settings:
-    return vllm_engine.Settings.from_environment(plan.environment(spec_of(extra_env=keys)))
+    """Settings of an engine that downloads the model itself, with changes."""
+    return vllm_engine.Settings.from_environment(environment_of(spec_of(extra_env=LOADS_BY_ITSELF | keys)))
 
 
 def test_the_script_reads_what_the_plan_writes() -> None:
-    settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(model={"revision": "abc123"})))
+    settings = vllm_engine.Settings.from_environment(environment_of(spec_of(model={"revision": "abc123"})))
     line = vllm_engine.command_line(settings, 1234)
     assert line[line.index("vllm") :] == [
-        *("vllm", "serve", "NousResearch/Meta-Llama-3-8B-Instruct", "--revision", "abc123"),
+        *("vllm", "serve", "/tmp/models/NousResearch/Meta-Llama-3-8B-Instruct/abc123"),
+        *("--served-model-name", "NousResearch/Meta-Llama-3-8B-Instruct"),
         *("--host", "127.0.0.1", "--port", "1234", "--tensor-parallel-size", "2"),
         *("--max-model-len", "4096", "--max-num-seqs", "10", "--no-enable-prefix-caching", "--num-gpu-blocks-override=10"),
     ]
+
+
+def test_an_engine_that_downloads_the_model_itself_gets_its_revision() -> None:
+    settings = settings_of(MODEL_REVISION="abc123")
+    line = vllm_engine.command_line(settings, 1234)
+    assert line[line.index("vllm") + 2 :][:3] == ["NousResearch/Meta-Llama-3-8B-Instruct", "--revision", "abc123"]
+
+
+def test_a_replica_downloads_its_model_first(tmp_path: Path) -> None:
+    script, folder = tmp_path / "download.py", tmp_path / "main"
+    script.write_text("import pathlib, sys; pathlib.Path(sys.argv[3]).write_text(' '.join(sys.argv[1:]))")
+    vllm_engine.download(settings_of(MODEL_DOWNLOAD=str(script), MODEL_FOLDER=str(folder), STARTUP_TIMEOUT_S="30"))
+    assert folder.read_text() == f"NousResearch/Meta-Llama-3-8B-Instruct main {folder}"
+
+
+@needs_setpriv
+def test_an_engine_whose_model_cannot_be_downloaded_does_not_start(fake_vllm: None, tmp_path: Path) -> None:
+    (tmp_path / "download.py").write_text("import sys; sys.exit(1)")
+    settings = settings_of(MODEL_DOWNLOAD=str(tmp_path / "download.py"), MODEL_FOLDER=str(tmp_path / "m"))
+    with pytest.raises(subprocess.CalledProcessError):
+        vllm_engine.Engine(settings).start()
 
 
 def test_a_missing_setting_is_named() -> None:
     with pytest.raises(KeyError, match="MODEL_ID"):
         vllm_engine.Settings.from_environment({})
 
-
-needs_setpriv = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 
 FAKE_VLLM = """\
     #!{python}
@@ -683,7 +712,7 @@ def test_an_engine_that_dies_later_fails_the_check(running_engine: vllm_engine.E
 
 @needs_setpriv
 def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, tmp_path: Path) -> None:
-    environment = {**os.environ, **plan.environment(spec_of(extra_env={"PYTHONPATH": str(ASSETS)}))}
+    environment = {**os.environ, **environment_of(spec_of(extra_env={"PYTHONPATH": str(ASSETS), **LOADS_BY_ITSELF}))}
     code = (
         "import os, time, vllm_engine as v; e = v.Engine(v.Settings.from_environment(os.environ)); e.start();"
         "print(e._process.pid, flush=True); time.sleep(600)"
@@ -723,7 +752,9 @@ def proxy(fake_vllm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     import vllm_serve  # pyright: ignore[reportMissingImports]
     from fastapi.testclient import TestClient  # pyright: ignore[reportMissingImports]
 
-    for name, value in plan.environment(spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": ""})).items():
+    for name, value in environment_of(
+        spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": "", **LOADS_BY_ITSELF})
+    ).items():
         monkeypatch.setenv(name, value)
     replica = vllm_serve.VLLMDeployment()
     # What serve.ingress does: endpoints of the class become those of one replica.

@@ -16,13 +16,24 @@ from eks_inference.faults import SpecError
 from eks_inference.serving import ray_serve
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
-from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.spec import HubModel, ModelSource, S3Model, VolumeModel
 from golden import assert_golden
 from graphs import of_kind, stands_on
 from handles import existing_cluster
-from servers import HEAD, IMAGE, SMALL, container, head_pod, serve_application, served, spec_of, worker_pod, workers_on
+from servers import (
+    HEAD,
+    IMAGE,
+    SMALL,
+    container,
+    environment_of,
+    head_pod,
+    serve_application,
+    served,
+    spec_of,
+    worker_pod,
+    workers_on,
+)
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 
@@ -179,7 +190,7 @@ def test_several_workers_share_a_volume_only_where_they_can() -> None:
 
 
 def key_of(**keys: Any) -> str:
-    return plan.environment(spec_of(**keys))["NEURON_COMPILE_CACHE_URL"].rpartition("/")[2]
+    return environment_of(spec_of(**keys))["NEURON_COMPILE_CACHE_URL"].rpartition("/")[2]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +213,7 @@ def test_what_the_compiler_sees_has_a_folder_of_its_own(keys: dict) -> None:
 def test_an_image_built_in_the_cluster_is_told_by_its_recipe() -> None:
     def built(**recipe: Any) -> str:
         spec = spec_of(SMALL | {"image": {"kind": "in_cluster", **recipe}})
-        return plan.environment(spec)["NEURON_COMPILE_CACHE_URL"]
+        return environment_of(spec)["NEURON_COMPILE_CACHE_URL"]
 
     assert len({built(), built(build_args={"RAY_VERSION": "2.53.0"}), built(dockerfile="FROM registry.example/x:1\n")}) == 3
     assert built(timeout_minutes=90, keep_images=3) == built()
@@ -214,7 +225,7 @@ def test_what_it_does_not_see_does_not_change_the_folder(workers: int, timeout: 
 
 
 def test_a_cache_of_yours_in_the_environment_wins() -> None:
-    assert plan.environment(spec_of(extra_env={"NEURON_COMPILE_CACHE_URL": "/mine"}))["NEURON_COMPILE_CACHE_URL"] == "/mine"
+    assert environment_of(spec_of(extra_env={"NEURON_COMPILE_CACHE_URL": "/mine"}))["NEURON_COMPILE_CACHE_URL"] == "/mine"
 
 
 # -- the model ------------------------------------------------------------------------------------------------------------------
@@ -302,7 +313,7 @@ def test_clients_ask_for_a_local_model_by_its_name(model: dict, monkeypatch: pyt
         monkeypatch.syspath_prepend(str(folder))
     import vllm_engine  # pyright: ignore[reportMissingImports]
 
-    settings = vllm_engine.Settings.from_environment(plan.environment(spec_of(SMALL | {"model": model})))
+    settings = vllm_engine.Settings.from_environment(environment_of(spec_of(SMALL | {"model": model})))
     line = vllm_engine.command_line(settings, 1)
     start = line.index("serve")
     assert line[start : start + 4] == ["serve", settings.model_folder, "--served-model-name", "llama-3-8b"]

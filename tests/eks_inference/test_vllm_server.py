@@ -1,8 +1,10 @@
 """A plain vLLM server: its Deployment and what stands around it, on Neuron devices and on GPUs."""
 
+import base64
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, recorded
+from eks_inference import serving
 from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
 from eks_inference.accelerators.neuron.plan import SCHEDULER_NAME
 from eks_inference.catalog.engines import engine
@@ -39,11 +42,13 @@ from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import cold_start_seconds
+from eks_inference.serving.scripts import DRAIN, texts
 from eks_inference.serving.storage_plan import PodStorage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.component import VllmServer
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.storage.handle import ExistingStore, Store
 from golden import assert_golden
 from graphs import kubernetes, of_kind, stands_on
 from handles import existing_cluster, placement
@@ -102,6 +107,7 @@ def served(
     api_key: Callable[[], Any] = lambda: None,
     built: Callable[[], Any] = lambda: None,
     settings: dict[str, Any] | None = None,
+    kept_in: Store | None = None,
     then: Callable[[VllmServer], object] = lambda server: None,
     **keys: Any,
 ) -> Graph:
@@ -114,6 +120,7 @@ def served(
             cluster=existing_cluster(**(settings or {})),
             placement=on or placed(base),
             scheduler=ExistingNeuronScheduler() if scheduler else None,
+            store=kept_in,
             image=built(),
             hugging_face_token=token(),
             api_key=api_key(),
@@ -178,8 +185,9 @@ def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() 
     words = container(pod(served()))
     assert words["command"] == ["vllm", "serve"]
     line = words["args"]
-    assert line[0] == "NousResearch/Llama-2-13b-chat-hf"
-    given = dict(zip(line[1:11:2], line[2:11:2], strict=True))
+    model = "NousResearch/Llama-2-13b-chat-hf"
+    assert line[:3] == [f"/scratch/models/{model}/main", "--served-model-name", model]
+    given = dict(zip(line[3:13:2], line[4:13:2], strict=True))
     assert given == {
         "--host": "0.0.0.0",
         "--port": "8000",
@@ -187,7 +195,7 @@ def test_the_source_systems_flags_are_there_but_the_one_that_no_longer_parses() 
         "--max-model-len": "4096",
         "--max-num-seqs": "24",
     }
-    *engine, template = line[11:]
+    *engine, template = line[13:]
     assert engine == ["--no-enable-prefix-caching", "--num-gpu-blocks-override=24"]
     # vLLM opens it as a file first, and takes it as a template only with characters of Jinja in it.
     assert template.startswith("--chat-template={%")
@@ -332,10 +340,10 @@ def test_everything_that_waits_waits_long_enough(budget: int, count: dict, surge
     assert budget <= probe["failureThreshold"] * probe["periodSeconds"] < budget + probe["periodSeconds"]
     startup = spec.profile.startup
     cold = startup.node_start_s + startup.image_pull_s + budget
-    assert equal_pods.cold_start_seconds(spec) == cold
+    assert equal_pods.cold_start_seconds(spec, NEURON) == cold
     assert manifest["progressDeadlineSeconds"] >= template["terminationGracePeriodSeconds"] + cold
     waves = -(-(spec.most - surge) // surge) if surge else spec.most
-    assert equal_pods.rollout_seconds(spec) >= waves * (cold + template["terminationGracePeriodSeconds"])
+    assert equal_pods.rollout_seconds(spec, NEURON) >= waves * (cold + template["terminationGracePeriodSeconds"])
 
 
 def test_pulumi_waits_a_little_longer_than_kubernetes() -> None:
@@ -369,8 +377,141 @@ def test_every_probe_asks_for_health_at_the_port_of_the_api() -> None:
 
 
 def test_a_model_of_the_hub_by_its_revision() -> None:
-    words = container(pod(served(model={"id": "a/b", "revision": "0f1e"})))["args"]
-    assert words[:3] == ["a/b", "--revision", "0f1e"]
+    graph = served(model={"id": "a/b", "revision": "0f1e"})
+    assert container(pod(graph))["args"][:3] == ["/scratch/models/a/b/0f1e", "--served-model-name", "a/b"]
+
+
+def test_the_model_is_downloaded_before_an_engine_that_would_copy_it() -> None:
+    """The loader of this generation saves what it downloads itself once more, as float32; a folder is loaded as it is."""
+    graph = served(model={"id": "a/b", "revision": "r/1"})
+    template, main = pod(graph), container(pod(graph))
+    (download,) = template["initContainers"]
+    script, *asked = download["command"][1:]
+    assert asked == ["a/b", "r/1", main["args"][0]]
+    folders = {mount["mountPath"]: mount["name"] for mount in download["volumeMounts"]}
+    assert folders["/scratch"] == "scratch"
+    (scripts,) = [volume["configMap"]["name"] for volume in template["volumes"] if volume["name"] == folders["/eks-inference"]]
+    config_map = next(one for one in graph.of_type("kubernetes:core/v1:ConfigMap") if one.inputs["metadata"]["name"] == scripts)
+    assert script.removeprefix("/eks-inference/") in config_map.inputs["data"]
+    assert (download["image"], download["env"]) == (main["image"], main["env"])
+    devices = main["resources"]["limits"].keys() - download["resources"]["limits"].keys()
+    assert devices == {"aws.amazon.com/neuron"}
+
+
+STORE = {"store": {}}
+
+
+def kept_in_a_store(base: Mapping[str, Any] = LLAMA2, **changes: Any) -> Graph:
+    return served({**base, **STORE, **changes}, kept_in=ExistingStore("efs.csi.aws.com", "fs-0a1b2c3d::fsap-0a1b2c3d"))
+
+
+def test_a_store_keeps_the_model_and_the_finished_artifact() -> None:
+    graph = kept_in_a_store()
+    template, main = pod(graph), container(pod(graph))
+    (claim,) = [volume["persistentVolumeClaim"]["claimName"] for volume in template["volumes"] if volume["name"] == "store"]
+    made = graph.named("llama2-store-claim")
+    assert (made.inputs["metadata"]["name"], made.inputs["spec"]["accessModes"]) == (claim, ["ReadWriteMany"])
+    assert stands_on(graph, deployment(graph), made)
+    (download,) = template["initContainers"]
+    for one in (download, main):
+        assert {"name": "store", "mountPath": "/store"} in one["volumeMounts"]
+    assert download["command"][-1] == main["args"][0] == "/store/models/NousResearch/Llama-2-13b-chat-hf/main"
+    python, script, folder, listens, *serve = main["command"]
+    assert (python, listens, serve) == ("python3", "8000", ["vllm", "serve"])
+    assert folder.startswith("/store/artifacts/")
+    assert script.removeprefix("/eks-inference/") in graph.named("llama2-drain").inputs["data"]
+    assert "NEURON_COMPILED_ARTIFACTS" not in env(graph)
+
+
+def artifact_of(**changes: Any) -> str:
+    return container(pod(kept_in_a_store(**changes)))["command"][2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_num_seqs": 8},
+        {"extra_args": {"dtype": "float16"}},
+        {"extra_env": {"NEURON_CC_FLAGS": "-O1"}},
+        {"model": {"id": "a/b"}},
+    ],
+)
+def test_other_settings_are_another_artifact(changes: dict) -> None:
+    """The engine loads a finished artifact whatever its settings are."""
+    assert artifact_of(**changes) != artifact_of()
+
+
+def test_the_artifact_holds_the_weights_beside_what_the_user_sets() -> None:
+    given = {"additional-config": {"override_neuron_config": {"fused_qkv": True}}}
+    (line,) = [word for word in container(pod(kept_in_a_store(extra_args=given)))["args"] if "additional-config" in word]
+    options = json.loads(line.partition("=")[2])["override_neuron_config"]
+    assert options == {"save_sharded_checkpoint": True, "fused_qkv": True}
+
+
+def test_a_store_on_gpus_keeps_the_model_only() -> None:
+    graph = kept_in_a_store(QWEN3)
+    assert container(pod(graph))["command"] == ["vllm", "serve"]
+    assert container(pod(graph))["args"][0] == "/store/models/Qwen/Qwen3-8B/main"
+
+
+def test_a_store_is_asked_for_and_given() -> None:
+    with pytest.raises(ProgramError, match="go together"):
+        served(LLAMA2 | STORE)
+    with pytest.raises(SpecError, match="models of the Hugging Face Hub"):
+        spec_of(model=S3_MODEL, **STORE)
+
+
+KEEP = Path(serving.__file__).parent / "assets" / "keep_artifact.py"
+
+ENGINE = """
+import http.server, os, pathlib, sys
+folder = pathlib.Path(os.environ["NEURON_COMPILED_ARTIFACTS"])
+if folder.exists():
+    sys.exit(40)
+folder.mkdir()
+(folder / "model.pt").write_text("graphs")
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
+"""
+
+
+def test_the_first_start_that_answers_names_the_artifact_and_later_ones_load_it(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(ENGINE)
+    kept, number = tmp_path / "artifacts" / "abc", str(_free_port())
+    abandoned = tmp_path / "artifacts" / "abc.gone.part"
+    abandoned.mkdir(parents=True)
+    os.utime(abandoned, (0, 0))
+    command = [sys.executable, str(KEEP), str(kept), number, sys.executable, str(tmp_path / "engine.py"), number]
+    first = subprocess.Popen(command, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not kept.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert [path.name for path in kept.parent.iterdir()] == ["abc"]
+        assert (kept / "model.pt").read_text() == "graphs"
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait(10)
+    assert subprocess.run(command, timeout=60).returncode == 40, "the engine was given another folder"
+
+
+def test_a_start_that_ends_before_it_answers_keeps_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "artifacts" / "abc"
+    failing = "import os, pathlib; pathlib.Path(os.environ['NEURON_COMPILED_ARTIFACTS']).mkdir(); raise SystemExit(3)"
+    command = [sys.executable, str(KEEP), str(kept), str(_free_port()), sys.executable, "-c", failing]
+    started = subprocess.Popen(command, start_new_session=True)
+    assert started.wait(60) == 3
+    os.killpg(started.pid, signal.SIGKILL)
+    assert not kept.exists()
+
+
+def test_engines_that_load_what_they_download_have_no_such_step() -> None:
+    graph = served(QWEN3)
+    assert "initContainers" not in pod(graph)
+    assert container(pod(graph))["args"][0] == "Qwen/Qwen3-8B"
 
 
 @pytest.mark.parametrize("model", [S3_MODEL, VOLUME_MODEL])
@@ -694,10 +835,10 @@ def test_a_pod_that_ends_finishes_what_it_has(
     running: Callable[[str], None], tmp_path: Path, busy: str, shortest: float, longest: float
 ) -> None:
     running(busy)
-    (tmp_path / plan.SCRIPT_FILE).write_text(plan.script()[plan.SCRIPT_FILE])
+    (tmp_path / DRAIN).write_text(texts("vllm", DRAIN)[DRAIN])
     begun = time.monotonic()
     subprocess.run(
-        [sys.executable, str(tmp_path / plan.SCRIPT_FILE), "6"],
+        [sys.executable, str(tmp_path / DRAIN), "6"],
         env={**os.environ, "DRAIN_MARK": str(tmp_path / "mark")},
         check=True,
         timeout=60,
@@ -888,7 +1029,7 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, options, features, built, own, shared = (
+    together, longer, options, features, built, own, stored, faster, shared = (
         yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
     )
 
@@ -926,6 +1067,16 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
 
     images = {name: container(pod_of(each))["image"] for name, each in servers_of(recorded_with(own, STACK)).items()}
     assert images["llama2-a"] == own["servers"]["llama2-a"]["image"] != images["llama2-b"]
+
+    graph = recorded_with(stored, STACK)
+    assert [each.name for each in graph.of_type("aws:efs/fileSystem:FileSystem")] == ["llama2-a-store-file-system"]
+    kept = {name: container(pod_of(each))["args"][0].startswith("/store/") for name, each in servers_of(graph).items()}
+    assert kept == {"llama2-a": True, "llama2-b": False, "llama2-c": False}
+
+    template = recorded_with(faster, STACK).named("inf2-llama2-neuron-template").inputs
+    disk = template["blockDeviceMappings"][0]["ebs"]
+    assert (disk["throughput"], disk["iops"]) == (1000, 16000)
+    assert "FastImagePull: true" in base64.b64decode(template["userData"]).decode()
 
     graph = recorded_with(shared, STACK)
     assert not graph.of_type("aws:s3/bucket:Bucket")

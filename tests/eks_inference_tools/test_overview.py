@@ -73,6 +73,10 @@ def test_a_component_names_a_model_once_whatever_it_calls_it(inputs: dict, model
     [
         ({"args": ["--model", "org/m", "--port=8000"]}, "org/m"),
         ({"args": ["--model=org/m"]}, "org/m"),
+        (
+            {"args": ["/scratch/models/org/m", "--served-model-name", "org/m", "--port=8000"], "command": ["vllm", "serve"]},
+            "org/m",
+        ),
         ({"command": ["bash", "-c", "exec vllm serve 'org/m' --port 8000"]}, "org/m"),
         ({"env": [{"name": "MODEL_ID", "value": "org/m"}]}, "org/m"),
         ({"env": [{"name": "MODEL_ID", "value": "[secret]"}]}, None),

@@ -9,6 +9,7 @@ import yaml
 from eks_inference.accelerators.neuron.handle import ExistingNeuronScheduler
 from eks_inference.placement import Placement, Taint
 from eks_inference.serving.kuberay.handle import ExistingKubeRayOperator
+from eks_inference.serving.ray_serve import plan
 from eks_inference.serving.ray_serve.component import RayServeVllm
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from handles import existing_cluster, placement
@@ -23,6 +24,11 @@ HEAD = placement("m5.2xlarge", pool="core")
 
 def workers_on(name: str) -> Placement:
     return placement(name, pool="inferentia-inf2", taints=(NEURON, JUPYTER))
+
+
+def environment_of(spec: RayServeVllmSpec) -> dict[str, str]:
+    """The environment of the replicas on the shipped nodes."""
+    return plan.environment(spec, workers_on(spec.worker.instance_type))
 
 
 SMALL = {

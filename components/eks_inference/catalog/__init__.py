@@ -17,5 +17,6 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
 - a feature of engines: add a key to ``serving/features.py``, and its flags to the tables of ``features.toml``.
 - a release of vLLM: add a table to ``vllm_arguments.toml``, and compare its checks with ``vllm_combinations.toml``.
 - instance types that can move a KV cache between servers: extend ``connectors.toml``.
+- what EC2 takes for root disks, or a release of the AMI that changes parallel image pulls: edit ``disks.toml``.
 - a version of Kubernetes, a chart, an image, an add-on, an AMI release: extend ``versions.toml``.
 """

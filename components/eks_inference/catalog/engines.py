@@ -49,6 +49,8 @@ class EngineProfile(ForAccelerator, Row):
     """Flags that the server needs for every model; ``flags`` fills in ``{max_num_seqs}`` and ``{max_model_len}``."""
     sdk: str | None = None
     """Neuron SDK in the image. None: not Neuron."""
+    image_gb: float | None = None
+    """Size of the image in GB, as people who pull it report it. None: unknown."""
     ray: str | None = None
     """Ray release for running the image under Ray Serve. None: no release is known to work."""
     minimum_driver: str | None = None

@@ -1,5 +1,6 @@
 """Engine generations: loads ``generations.toml``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -55,6 +56,11 @@ class Generation(ForAccelerator, Row):
     """Whether ``--block-size`` must equal the longest sequence, unless prefix caching is on."""
     blocks_are_sequences: bool = False
     """Whether ``--num-gpu-blocks-override`` must equal the number of sequences, unless prefix caching is on."""
+    copies_hub_models: bool = False
+    """Whether the engine saves another copy, of four bytes a weight, of a model that it downloads itself."""
+    sharding: Mapping[str, Any] | None = None
+    """Flags with which a finished artifact holds the weights too, so that a start from it needs neither compiler nor checkpoint.
+    None: artifacts are not kept."""
     largest_top_k: int | None = None
     """Largest top-k of the on-device sampler. None: no limit."""
     buckets: Buckets | None = None

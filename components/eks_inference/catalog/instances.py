@@ -15,6 +15,8 @@ class InstanceType(ForAccelerator, Row):
     family: str
     vcpus: int
     memory_mib: int
+    ebs_mb_s: float
+    """Largest throughput to EBS volumes, in MB/s; small sizes reach it for half an hour a day (EC2, EBS-optimized instances)."""
     max_pods: int
     architecture: Literal["x86_64", "arm64"] = "x86_64"
     accelerator: Accelerator | None = None
@@ -58,6 +60,11 @@ class InstanceType(ForAccelerator, Row):
     def memory_per_core_gib(self) -> float:
         """Device memory per schedulable core (per device on GPUs); 0 for types without accelerators."""
         return self.device_memory_gib / (self.cores_per_device or 1)
+
+    @property
+    def ebs_mib_s(self) -> int:
+        """Largest throughput to EBS volumes, in MiB/s."""
+        return int(self.ebs_mb_s * 1_000_000 / 1024**2)
 
     @property
     def has_bfloat16(self) -> bool:

@@ -11,7 +11,7 @@ from eks_inference.placement import (
     KARPENTER_POOL_LABEL,
     Placement,
 )
-from eks_inference.pools import plan
+from eks_inference.pools import disks, plan
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
 from eks_inference.settings import StackSettings
@@ -261,8 +261,10 @@ def node_class(
     else:
         image = {"id": spec.ami.id}
     volume = {
-        "volumeSize": f"{plan.root_volume_gib(spec)}Gi",
+        "volumeSize": f"{disks.root_volume_gib(spec)}Gi",
         "volumeType": "gp3",
+        **({"throughput": throughput} if (throughput := disks.paid_mib_s(spec)) else {}),
+        **({"iops": iops} if (iops := disks.paid_iops(spec)) else {}),
         "encrypted": True,
         "deleteOnTermination": True,
         **({"kmsKeyID": settings.kms_key_arn} if settings.kms_key_arn else {}),
@@ -280,7 +282,9 @@ def node_class(
             "httpPutResponseHopLimit": spec.metadata_hop_limit,
         },
         "tags": {**settings.tags, "Name": name_tag},
-        **({"instanceStorePolicy": "RAID0"} if plan.has_local_disks(spec) else {}),
+        **({"instanceStorePolicy": "RAID0"} if disks.has_local_disks(spec) else {}),
+        # Karpenter adds its own NodeConfig (NodeClasses, "AL2023").
+        **({"userData": plan.node_config(gates)} if (gates := disks.feature_gates(spec)) else {}),
         **({"kubelet": kubelet} if (kubelet := spec.kubelet.settings()) else {}),
     }
 

@@ -12,7 +12,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Component
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
-from eks_inference.pools import plan
+from eks_inference.pools import disks, plan
 from eks_inference.pools.ami_spec import ImageIdAmi, ReleaseAmi, SsmParameterAmi
 from eks_inference.pools.interfaces import Interface, interfaces
 from eks_inference.pools.node_role import node_role
@@ -138,8 +138,10 @@ class ManagedPool(Component):
                 aws.ec2.LaunchTemplateBlockDeviceMappingArgs(
                     device_name="/dev/xvda",
                     ebs=aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
-                        volume_size=plan.root_volume_gib(spec),
+                        volume_size=disks.root_volume_gib(spec),
                         volume_type="gp3",
+                        throughput=disks.paid_mib_s(spec),
+                        iops=disks.paid_iops(spec),
                         encrypted="true",
                         kms_key_id=settings.kms_key_arn,
                         delete_on_termination="true",

@@ -1,6 +1,6 @@
 """Plans node pools: labels, taints, images, user data, zones, placements. Pure; no pulumi."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from eks_inference.catalog import amis, versions, zones
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import POOL_LABEL, Placement, Taint, place
+from eks_inference.pools import disks
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.interfaces import efa_count
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
@@ -33,9 +34,6 @@ NODE_POLICIES = (
     "AmazonEKS_CNI_Policy",
 )
 """AWS managed policies of every node role. Source: EKS user guide, "Amazon EKS node IAM role"; the source systems' lists."""
-
-_DEFAULT_ROOT_GIB = 100
-_DEFAULT_ACCELERATED_ROOT_GIB = 500  # the source systems' size: a Neuron image and a 70B checkpoint do not fit in 100
 
 _MIME_BOUNDARY = "eks-inference-node-config"
 
@@ -115,18 +113,6 @@ def karpenter_ami_alias(release: str) -> str:
     return f"al2023@v{release.rpartition('-')[2]}"
 
 
-def root_volume_gib(spec: PoolSpec) -> int:
-    """Returns the size of the root disk in GiB."""
-    if spec.root_volume_gib is not None:
-        return spec.root_volume_gib
-    return _DEFAULT_ACCELERATED_ROOT_GIB if spec.instances()[0].accelerator else _DEFAULT_ROOT_GIB
-
-
-def has_local_disks(spec: PoolSpec) -> bool:
-    """Returns whether any instance type of the pool has an instance store. nodeadm skips the RAID on types without one."""
-    return any(instance.nvme_gb > 0 for instance in spec.instances())
-
-
 def user_data(spec: ManagedPoolSpec, *, pool: str, cluster: ClusterFacts | None = None) -> str | None:
     """Returns the user data of a managed group's nodes, or None when it would be empty.
 
@@ -153,14 +139,20 @@ def user_data(spec: ManagedPoolSpec, *, pool: str, cluster: ClusterFacts | None 
             kubelet["config"] = {"registerWithTaints": taints, **kubelet.get("config", {})}
     if kubelet:
         node["kubelet"] = kubelet
-    if has_local_disks(spec):
+    if disks.has_local_disks(spec):
         # Puts containerd, pod logs and emptyDir volumes on the striped local disks.
         node["instance"] = {"localStorage": {"strategy": "RAID0"}}
+    node |= disks.feature_gates(spec)
     parts = [("text/x-shellscript", _LOGICAL_CORES_SCRIPT.format(logical_cores=spec.logical_cores))] if spec.logical_cores else []
     if node:
-        document = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": node}
-        parts.append(("application/node.eks.aws", yaml.safe_dump(document, sort_keys=False, width=1_000_000)))
+        parts.append(("application/node.eks.aws", node_config(node)))
     return _mime(parts) if parts else None
+
+
+def node_config(spec: Mapping[str, Any]) -> str:
+    """Returns a NodeConfig of nodeadm as YAML."""
+    document = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": dict(spec)}
+    return yaml.safe_dump(document, sort_keys=False, width=1_000_000)
 
 
 def _mime(parts: Sequence[tuple[str, str]]) -> str:
@@ -231,7 +223,9 @@ def placement_of(
     )
     instance = placement.instance_type
     driver = neuron_driver(spec, instance, kubernetes_version)
-    placement = replace(placement, driver=driver, kubelet=spec.kubelet.settings())
+    placement = replace(
+        placement, driver=driver, kubelet=spec.kubelet.settings(), disk_mib_s=disks.image_disk_mib_s(spec, instance)
+    )
     if isinstance(spec, KarpenterPoolSpec):
         return replace(placement, spot="spot" in spec.capacity_types)
     if spec.logical_cores:

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
+from eks_inference.pools.disk_spec import RootDiskSpec
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
 from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated
 
@@ -92,7 +93,7 @@ class TaintSpec(Spec):
         return Taint(self.key, self.value, self.effect)
 
 
-class _PoolBase(Spec):
+class _PoolBase(RootDiskSpec):
     """The fields of both kinds of pool."""
 
     extra_labels: dict[LabelKey, LabelValue] = Field(
@@ -104,13 +105,6 @@ class _PoolBase(Spec):
         "or nvidia.com/gpu=true:NoSchedule by instance type, none for pools without accelerators.",
     )
     extra_taints: tuple[TaintSpec, ...] = Field(default=(), description="Node taints in addition to those above.")
-    root_volume_gib: int | None = Field(
-        default=None,
-        ge=30,
-        le=16384,
-        description="Root disk (gp3, encrypted). Default: 500 with an accelerator, else 100. Images and checkpoints are on local "
-        "disks instead where the instance type has them.",
-    )
     kubelet: KarpenterKubeletSpec = Field(
         default_factory=KarpenterKubeletSpec, description="Fields of KubeletConfiguration to set; only those that Karpenter has."
     )

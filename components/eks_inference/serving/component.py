@@ -176,7 +176,7 @@ class ReplicatedServer(Component):
         self.metrics_ports = {metrics: ports[metrics]}
         self.metric_names = spec.profile.metric_names
         self.forwards: Mapping[str, Sequence[int]] = {name: [port for key, port in ports.items() if key != METRICS_PORT]}
-        self.startup_seconds = deployment.cold_start_seconds(spec)
+        self.startup_seconds = deployment.cold_start_seconds(spec, placement)
         self.hardware = deployment.hardware(spec, placement.instance_type)
         self._cluster, self._placement = cluster, placement
         self._image = engine_image(spec, image, cluster)
@@ -222,8 +222,8 @@ class ReplicatedServer(Component):
             scheduler_name=scheduler_name,
         )
         timeouts = pulumi.CustomTimeouts(
-            create=f"{deployment.progress_seconds(spec) + REPORT_SECONDS}s",
-            update=f"{deployment.rollout_seconds(spec) + REPORT_SECONDS}s",
+            create=f"{deployment.progress_seconds(spec, placement) + REPORT_SECONDS}s",
+            update=f"{deployment.rollout_seconds(spec, placement) + REPORT_SECONDS}s",
             delete=f"{TERMINATION_SECONDS + REPORT_SECONDS}s",
         )
         before += [self._account, service, *token, *placement.ready, *after]

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eks_inference.accelerators.neuron.plan import needs_scheduler
+from eks_inference.catalog.engines import Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.placement import Placement
 from eks_inference.serving import pods, protection
+from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import S3Model
@@ -57,27 +59,32 @@ def model_copy_gib(spec: ReplicatedServerSpec) -> int:
     return spec.model.size_gib if isinstance(spec.model, S3Model) else 0
 
 
-def startup_timeout_seconds(spec: ReplicatedServerSpec) -> int:
+def startup(spec: ReplicatedServerSpec, placement: Placement) -> Startup:
+    """Returns the limits of a cold start on these nodes."""
+    return cold_start(spec, placement, device_count(spec, placement.instance_type)).startup
+
+
+def startup_timeout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns how long a server may take from the start of its process until it answers."""
-    return spec.startup_timeout_seconds or spec.profile.startup.engine_s
+    return spec.startup_timeout_seconds or startup(spec, placement).engine_s
 
 
-def cold_start_seconds(spec: ReplicatedServerSpec) -> int:
+def cold_start_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns an upper bound from the creation of a pod until it answers."""
-    return pods.cold_start_seconds(spec.profile.startup, startup_timeout_seconds(spec))
+    return pods.cold_start_seconds(startup(spec, placement), startup_timeout_seconds(spec, placement))
 
 
-def progress_seconds(spec: ReplicatedServerSpec) -> int:
+def progress_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns how long a rollout may make no progress: one pod terminates, and the next one makes a cold start."""
-    return pods.TERMINATION_SECONDS + cold_start_seconds(spec)
+    return pods.TERMINATION_SECONDS + cold_start_seconds(spec, placement)
 
 
-def rollout_seconds(spec: ReplicatedServerSpec) -> int:
+def rollout_seconds(spec: ReplicatedServerSpec, placement: Placement) -> int:
     """Returns how long a whole rollout may take: one pod after the other, or ``surge`` pods at a time.
 
     The surge pods themselves are not among those that the rollout replaces.
     """
-    return progress_seconds(spec) * max(math.ceil((spec.most - spec.surge) / max(spec.surge, 1)), 1)
+    return progress_seconds(spec, placement) * max(math.ceil((spec.most - spec.surge) / max(spec.surge, 1)), 1)
 
 
 # -- names and guards -----------------------------------------------------------------------------------------------------------
@@ -126,6 +133,8 @@ class Engine:
     mounts: Sequence[Mapping[str, Any]] = ()
     volumes: Sequence[Mapping[str, Any]] = ()
     """Includes the volume of ``home``, but not /tmp and /dev/shm, which every pod has."""
+    download: Sequence[str] = ()
+    """Command that downloads the model before the engine starts, in the engine's image and environment; empty: there is none."""
     init_containers: Sequence[Mapping[str, Any]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods: digests of content whose change must replace the pods."""
@@ -149,7 +158,9 @@ def deployment(
     """
     shape = placement.instance_type
     partial = shape.neuron and needs_scheduler(device_count(spec, shape), shape)
-    first = [*engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
+    env = _environment(engine, storage, secret_env)
+    download = [_download(spec, shape, engine, image, env)] if engine.download else []
+    first = [*download, *engine.init_containers, *(with_tmp(one) for one in storage.init_containers)]
     return {
         "metadata": {"name": name, "namespace": spec.namespace_of(name), "labels": dict(labels)},
         "spec": {
@@ -160,7 +171,7 @@ def deployment(
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": spec.surge, "maxUnavailable": 0 if spec.surge else 1},
             },
-            "progressDeadlineSeconds": progress_seconds(spec),
+            "progressDeadlineSeconds": progress_seconds(spec, placement),
             "selector": {"matchLabels": dict(labels)},
             "template": {
                 "metadata": {"labels": dict(labels), "annotations": dict(engine.annotations)},
@@ -176,7 +187,7 @@ def deployment(
                     "terminationGracePeriodSeconds": pods.TERMINATION_SECONDS,
                     "securityContext": restricted_pod(USER),
                     **({"initContainers": first} if first else {}),
-                    "containers": [_container(spec, shape, engine, image, storage, secret_env)],
+                    "containers": [_container(spec, placement, engine, image, storage, env)],
                     "volumes": [
                         *engine.volumes,
                         {"name": "tmp", "emptyDir": {}},
@@ -211,13 +222,13 @@ def service(name: str, spec: ReplicatedServerSpec, labels: Mapping[str, str], po
 
 def _container(
     spec: ReplicatedServerSpec,
-    shape: InstanceType,
+    placement: Placement,
     engine: Engine,
     image: Any,
     storage: PodStorage,
-    secret_env: Sequence[Mapping[str, Any]],
+    env: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    sizes = {**resources(spec, shape), "ephemeral-storage": f"{engine.disk_gib}Gi"}
+    sizes = _sizes(spec, placement.instance_type, engine)
     live, ready = (
         {"httpGet": {"path": path, "port": "http"}, "periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
         for path in engine.health
@@ -230,15 +241,11 @@ def _container(
         "command": list(engine.command),
         "args": list(engine.arguments),
         "workingDir": engine.home,
-        "env": [
-            *(dict(entry) for entry in secret_env if entry["name"] not in engine.environment),
-            *storage.env,
-            *({"name": key, "value": value} for key, value in engine.environment.items()),
-        ],
+        "env": list(env),
         "ports": [{"name": port, "containerPort": number} for port, number in engine.ports.items()],
         # Requests must equal limits for devices.
         "resources": {"requests": sizes, "limits": sizes},
-        "startupProbe": {**live, "failureThreshold": math.ceil(startup_timeout_seconds(spec) / _PROBE_SECONDS)},
+        "startupProbe": {**live, "failureThreshold": math.ceil(startup_timeout_seconds(spec, placement) / _PROBE_SECONDS)},
         "readinessProbe": ready,
         "livenessProbe": {**live, "failureThreshold": _UNRESPONSIVE_SECONDS // _PROBE_SECONDS},
         "lifecycle": {"preStop": {"exec": {"command": list(engine.stop)}}},
@@ -250,6 +257,37 @@ def _container(
             *storage.mounts,
         ],
     }
+
+
+def _download(
+    spec: ReplicatedServerSpec, shape: InstanceType, engine: Engine, image: Any, env: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    # Not the engine's own container: a container that starts again must not download again.
+    sizes = {what: size for what, size in _sizes(spec, shape, engine).items() if what != pods.device_resource(shape)}
+    return with_tmp(
+        {
+            "name": "download-model",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": list(engine.download),
+            "env": list(env),
+            # As much as the engine's, beside which a pod needs nothing more.
+            "resources": {"requests": sizes, "limits": sizes},
+            "volumeMounts": list(engine.mounts),
+        }
+    )
+
+
+def _environment(engine: Engine, storage: PodStorage, secret_env: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        *(dict(entry) for entry in secret_env if entry["name"] not in engine.environment),
+        *storage.env,
+        *({"name": key, "value": value} for key, value in engine.environment.items()),
+    ]
+
+
+def _sizes(spec: ReplicatedServerSpec, shape: InstanceType, engine: Engine) -> dict[str, str]:
+    return {**resources(spec, shape), "ephemeral-storage": f"{engine.disk_gib}Gi"}
 
 
 def with_tmp(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model, find_model, nearest_models
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
+from eks_inference.serving.cold_start import ColdStart
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
 from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
@@ -41,6 +42,8 @@ class ServingFacts:
     """NeuronCores or GPUs that one copy of the model is split over."""
     max_num_seqs: int
     max_model_len: int
+    downloads: bool = True
+    """Whether pods write the model to their nodes."""
     copies: int = 1
     """Copies of the model in one pod. Ray places as many replicas in a worker as its cores can hold."""
     copies_per_request: int = 1
@@ -75,6 +78,16 @@ class ServingFacts:
     keys: Mapping[str, Path] = field(default_factory=dict)
     beside: bool = False
     """Whether another server of the same pod already stands for what the pod holds and requests: only flags differ."""
+
+    @property
+    def startup(self) -> Startup:
+        """The limits of a cold start."""
+        return self.cold_start.startup
+
+    @property
+    def cold_start(self) -> ColdStart:
+        """What a start from nothing takes."""
+        return ColdStart(self.engine, self.model if self.downloads else None, self.placement, self.devices)
 
     @property
     def instance(self) -> InstanceType:
@@ -138,6 +151,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         model=find_model(spec.model.id),
         placement=placement,
         scheduler=scheduler,
+        downloads=not spec.stores_model,
         image=image if isinstance(image, str) else "",
         features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,
@@ -169,7 +183,7 @@ def replicated_facts(
         pods_max=spec.most,
         cpu_millis=cpu_millis(share["cpu"]),
         memory_mib=memory_mib(share["memory"]),
-        startup_timeout_s=startup_timeout_seconds(spec),
+        startup_timeout_s=startup_timeout_seconds(spec, placement),
         keys={
             "pods_max": ("autoscaling", "max") if spec.autoscaling else ("replicas",),
             "startup_timeout": ("startup_timeout_seconds",),

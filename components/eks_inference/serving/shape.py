@@ -1,10 +1,10 @@
 """Base specs of model servers: fields of every kind, of kinds that compile, and of kinds whose pods are all equal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import chat_template
@@ -24,6 +24,7 @@ from eks_inference.serving.spec import (
     NoCompileCache,
     S3CompileCache,
     VolumeCompileCache,
+    VolumeModel,
 )
 from eks_inference.spec import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable
 from eks_inference.storage.spec import FileSystem
@@ -114,6 +115,16 @@ class ServerSpec(Spec):
         return engine(self.engine)
 
     @property
+    def downloads_first(self) -> bool:
+        """Whether pods download the model before the engine starts, because the engine would save another copy of it."""
+        return isinstance(self.model, HubModel) and (self.profile.generation.copies_hub_models or self.stores_model)
+
+    @property
+    def stores_model(self) -> bool:
+        """Whether the model is on a file system of the server, and no pod writes it to its node."""
+        return isinstance(self.model, VolumeModel)
+
+    @property
     def image_reference(self) -> str | InClusterImage:
         """The image as the spec names it, before mirrors and builds."""
         return self.image or self.profile.image
@@ -188,7 +199,7 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         """Flags of the engine profile that nothing else sets; then those of features, model and user."""
         template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
         settings = merged({"chat-template": template} if template else {}, self._feature_settings)
-        settings = merged(settings, self.extra_args)
+        settings = merged(merged(settings, self.sharding), self.extra_args)
         release = vllm_releases().get(self.profile.vllm)
         ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
         return [
@@ -205,6 +216,11 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         if twice := set_twice(self._feature_settings, self.extra_args):
             raise ValueError(f"extra_args: {', '.join(twice)}: keys of the server set this too; leave it out here")
         return self
+
+    @property
+    def sharding(self) -> Mapping[str, JsonValue]:
+        """Flags that make the engine save a finished artifact with the weights; empty where nothing keeps it."""
+        return {}
 
     @property
     def compiling_pods(self) -> int:

@@ -2,7 +2,8 @@
 
 Compiled graphs go through the compiler's own cache, not through ``NEURON_COMPILED_ARTIFACTS``. The cache looks up a graph by
 compiler version, graph and flags, so it never returns a wrong one. A folder of finished artifacts is loaded whatever settings the
-server has, and a start that was interrupted leaves a folder that no later start can load.
+server has, and a start that was interrupted leaves a folder that no later start can load. So a server with a store keeps
+artifacts under a name that depends on all settings, and gives the name to whole ones only (``assets/keep_artifact.py``).
 
 Sources: neuronx-distributed ``trace/model_builder.py`` (compiles with the cache on, where the environment says), Neuron
 documentation "Neuron Persistent Cache", vllm-neuron ``neuronx_distributed_model_loader.py``.
@@ -16,7 +17,7 @@ from typing import Any
 
 from eks_inference.aws import iam
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER
-from eks_inference.serving.shape import CompilingServerSpec
+from eks_inference.serving.shape import CompilingServerSpec, ServerSpec
 from eks_inference.serving.spec import (
     CompileCache,
     HubModel,
@@ -52,10 +53,13 @@ def compile_cache_place(spec: CompilingServerSpec, family: str, variable: str) -
     Its name is a hash of everything that the compiler's output depends on, so outdated folders can be recognized and removed.
     The cache also remembers failed compilations: a changed image or setting gets another folder and never meets them.
     """
-    if isinstance(spec.cache, NoCompileCache):
-        return None
+    return None if isinstance(spec.cache, NoCompileCache) else f"{variable}/{content_key(spec, family)}"
+
+
+def content_key(spec: CompilingServerSpec, family: str, environment: Mapping[str, str] | None = None) -> str:
+    """Returns a hash of what the compiler's output depends on, and of variables that it reads."""
     image = spec.image_reference
-    seen = {
+    seen: dict[str, Any] = {
         "image": image if isinstance(image, str) else [image.dockerfile_text, image.files, image.build_args],
         "engine": spec.engine,
         "family": family,
@@ -65,13 +69,24 @@ def compile_cache_place(spec: CompilingServerSpec, family: str, variable: str) -
         "max_model_len": spec.max_model_len,
         "max_num_seqs": spec.max_num_seqs,
         "engine_args": spec.engine_flags,
+        **({"environment": dict(environment)} if environment else {}),
     }
-    return f"{variable}/{hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]}"
+    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def model_folder(model: ModelSource) -> str | None:
-    """Returns the folder where a pod finds the model, or None where the engine downloads it."""
-    return None if isinstance(model, HubModel) else _MODEL_FOLDER
+def model_folder(spec: ServerSpec, downloads: str = "/tmp/models") -> str | None:
+    """Returns the folder where a pod finds the model, or None where the engine downloads it.
+
+    ``downloads`` is where pods keep what they download before the engine starts.
+    """
+    if not isinstance(spec.model, HubModel):
+        return _MODEL_FOLDER
+    return f"{downloads}/{spec.model.id}/{revision(spec.model).replace('/', '--')}" if spec.downloads_first else None
+
+
+def revision(model: HubModel) -> str:
+    """Returns the revision to download."""
+    return model.revision or "main"
 
 
 def cache_claim(name: str, namespace: str, cache: VolumeCompileCache, *, several_pods: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from eks_inference.images import plan as images_plan
 from eks_inference.images.spec import InClusterImage
 from eks_inference.observability.plan import CLOUDWATCH_NAMESPACE
 from eks_inference.observability.prometheus_plan import nodes_namespace
-from eks_inference.pools import plan as pools_plan
+from eks_inference.pools.disks import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.shape import PoolChoice
 from eks_inference.spec import namespace_fault
@@ -53,7 +53,7 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
             path, given = ("servers", name, "renamed_from"), f"{server.renamed_from}"
             yield Fault(path, "this server is still in the stack", given, hint="a server that is renamed leaves its old name")
         if isinstance(server.image, InClusterImage) and isinstance(core, ManagedPoolSpec):
-            given, needed = pools_plan.root_volume_gib(core), images_plan.smallest_root_volume_gib(server.image)
+            given, needed = root_volume_gib(core), images_plan.smallest_root_volume_gib(server.image)
             if given < needed:
                 path = ("pools", spec.core_pool, "root_volume_gib")
                 hint = f"image of server '{name}'"

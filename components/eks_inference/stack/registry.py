@@ -11,6 +11,7 @@ from eks_inference.serving.kinds import KINDS
 _MODULES = (
     "eks_inference.loadtest.rules",
     "eks_inference.network.rules",
+    "eks_inference.pools.disk_rules",
     "eks_inference.pools.rules",
     "eks_inference.serving.rules.engine_features",
     "eks_inference.serving.rules.engine_flags",

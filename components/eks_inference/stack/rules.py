@@ -10,7 +10,8 @@ from typing import Any
 from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
-from eks_inference.pools.plan import has_local_disks, placement_of, root_volume_gib
+from eks_inference.pools.disks import has_local_disks, root_volume_gib
+from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.facts import ServingFacts

@@ -129,6 +129,7 @@ def _node_selector(pod: PodSpec) -> dict[str, str]:
 
 _MODEL_VARIABLES = ("HF_MODEL", "HF_MODEL_ID", "MODEL", "MODEL_ID", "MODEL_NAME")
 _MODEL_ARGUMENT = re.compile(r"(?:^|\s)(?:--model(?:-id)?[=\s]|vllm\s+serve\s)\s*[\"']?([^\s\"'$\\-][^\s\"'\\]*)")
+_SERVED_NAME = re.compile(r"\s--served-model-name[=\s]\s*[\"']?([^\s\"'$\\-][^\s\"'\\]*)")
 # The configuration of Ray Serve is a text in the object, with a line that names the model.
 _SERVE_VARIABLE = re.compile(
     rf"^[\s\-{{]*[\"']?(?:{'|'.join(_MODEL_VARIABLES)})[\"']?\s*:\s*[\"']?([^\s\"'#,{{}}]+)", re.MULTILINE
@@ -139,7 +140,9 @@ def _models(container: Container) -> Iterator[str]:
     for name, value in container.environment:
         if name in _MODEL_VARIABLES:
             yield text(value)
-    yield from _MODEL_ARGUMENT.findall(" ".join(text(word) for word in container.command))
+    line = " ".join(text(word) for word in container.command)
+    # What clients call the model says more than the folder it is in.
+    yield from _SERVED_NAME.findall(line) or _MODEL_ARGUMENT.findall(line)
 
 
 def _serve_models(serve_config: Any) -> Iterator[str]:

@@ -14,6 +14,12 @@ def managed(facts: dict[str, Any] | None = None, **spec: Any) -> PoolFacts:
     return PoolFacts("di", pool, "1.35", "us-east-2", **{"network_zone_ids": ("use2-az3", "use2-az1"), **(facts or {})})
 
 
+def inf2(**spec: Any) -> PoolFacts:
+    """Returns a managed pool whose images are on the root disk, with changes."""
+    pool = ManagedPoolSpec.model_validate({"instance_types": ["inf2.8xlarge"], "size": 1, **spec})
+    return PoolFacts("inf2", pool, "1.35", "us-west-2")
+
+
 def karpenter(serves: tuple[str, ...] = (), **spec: Any) -> PoolFacts:
     """Returns a valid Karpenter pool, with changes."""
     pool = KarpenterPoolSpec.model_validate({"kind": "karpenter", "instance_families": ["inf2"], **spec})
@@ -42,6 +48,21 @@ VECTORS = {
         lambda: managed(capacity_reservation_id="cr-0123456789abcdef0"),
         managed,
         "no on-demand capacity of trn2.48xlarge",
+    ),
+    "POO009": Vector(
+        lambda: inf2(root_volume_gib=30, root_volume_mib_s=2000),
+        lambda: inf2(root_volume_mib_s=1000, root_volume_iops=3999),
+        "no gp3 disk of 500 GiB with 1000 MiB/s and 3999 operations a second",
+    ),
+    "POO010": Vector(
+        lambda: inf2(root_volume_mib_s=1192),
+        lambda: inf2(root_volume_mib_s=1193),
+        "costs 1193 MiB/s, of which inf2.8xlarge uses 1192",
+    ),
+    "POO011": Vector(
+        lambda: inf2(fast_image_pull=True),
+        lambda: inf2(fast_image_pull=True, root_volume_mib_s=599),
+        "at 599 MiB/s a parallel pull may take longer than a plain one",
     ),
     "EFA001": Vector(managed, lambda: managed(instance_types=["inf2.48xlarge"]), "inf2.48xlarge has no EFA interfaces"),
     "EFA002": Vector(managed, lambda: managed(zone_ids=["use2-az3", "use2-az1"]), "must be in one zone"),

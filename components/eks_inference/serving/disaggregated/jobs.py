@@ -18,6 +18,7 @@ from eks_inference.serving.disaggregated.parts import ROOT_POD, SCRIPTS, labels,
 from eks_inference.serving.disaggregated.servers import API_PORT
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.disaggregated.workloads import cold_start_seconds, server_files
+from eks_inference.serving.scripts import DOWNLOAD
 
 _EFA_SECONDS = 1800  # including the other end's node start and image pull
 _ANSWER_SECONDS = 900  # for two answers from a busy server
@@ -54,8 +55,8 @@ def download(
         "download",
         placement,
         image=image,
-        data=parts.scripts("download.py"),
-        command=["python3", f"{SCRIPTS}/download.py", spec.model.id, spec.revision, model_folder(spec)],
+        data=parts.scripts(DOWNLOAD),
+        command=["python3", f"{SCRIPTS}/{DOWNLOAD}", spec.model.id, spec.revision, model_folder(spec)],
         # The Hub's client caches parts of files in its home directory.
         env={"HOME": "/tmp", "PYTHONUNBUFFERED": "1"},
         resources={"requests": {"cpu": "8", "memory": "16Gi"}, "limits": {"memory": "16Gi"}},

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
@@ -12,6 +11,7 @@ from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated.artifact import STORE
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.pods import SERVER_LABEL, device_resource
+from eks_inference.serving.scripts import texts
 
 ROLE_LABEL = "eks-inference/role"
 """On every pod of a pair: prefill, decode, pair (both in one), baseline, router, or the role of the Job."""
@@ -67,8 +67,7 @@ def digest(content: Any) -> str:
 
 def scripts(*names: str) -> dict[str, str]:
     """Returns the texts of scripts by file name."""
-    folder = files("eks_inference.serving.disaggregated").joinpath("assets")
-    return {name: folder.joinpath(name).read_text("utf-8") for name in names}
+    return texts("disaggregated", *names)
 
 
 def whole_node(spec: DisaggregatedPairSpec) -> dict[str, str]:

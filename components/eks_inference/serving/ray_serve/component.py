@@ -81,7 +81,7 @@ class RayServeVllm(Component):
             spec.model_dump(mode="json", exclude_none=True),
             component.formerly(opts, spec),
         )
-        self._announce(name, spec)
+        self._announce(name, spec, worker)
 
         namespace, inside = component.own_namespace(name, self.namespace, cluster, self, delete_before_replace=True)
         script = k8s.core.v1.ConfigMap(
@@ -135,14 +135,14 @@ class RayServeVllm(Component):
         self.ready: Sequence[pulumi.Resource] = (self.ray_service, head_service)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
-    def _announce(self, name: str, spec: RayServeVllmSpec) -> None:
+    def _announce(self, name: str, spec: RayServeVllmSpec, worker: Placement) -> None:
         """Sets the attributes that clients and the stack read. All are known before any resource exists."""
         self.namespace = spec.namespace_of(name)
         self.serve_service_name = f"{name}-serve-svc"
         self.head_service_name = spec.head_service_name
         self.model_id = spec.model.id
         self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
-        self.startup_seconds = cold_start_seconds(spec.profile.startup, plan.startup_timeout_seconds(spec))
+        self.startup_seconds = cold_start_seconds(plan.startup(spec, worker), plan.startup_timeout_seconds(spec, worker))
         self.hardware = plan.hardware(spec.worker)
         self.forwards: Mapping[str, Sequence[int]] = {
             self.serve_service_name: [plan.HEAD_PORTS["serve"]],

@@ -7,25 +7,26 @@ manifest (sizes, names, ports).
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import yaml
 
 from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
+from eks_inference.catalog.engines import Startup
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.kubernetes.quantity import cpu_millis
 from eks_inference.placement import Placement
 from eks_inference.serving import pods
+from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.pods import SERVER_LABEL
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec, RayWorkerSpec
+from eks_inference.serving.scripts import DOWNLOAD, DRAIN, texts
 from eks_inference.serving.spec import HubModel
-from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder
+from eks_inference.serving.storage_plan import CACHE_VARIABLE, PodStorage, compile_cache_place, model_folder, revision
 
 SCRIPT_CONFIG_MAP = "vllm-serve-script"
-DRAIN = "drain.py"
-SCRIPT_FILES = (DRAIN, "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
+SCRIPT_FILES = (DOWNLOAD, DRAIN, "vllm_engine.py", "vllm_metrics.py", "vllm_serve.py")
 SCRIPT_FOLDER = "/home/ray/serve"
 NODE_TYPE_LABEL = "ray.io/node-type"  # KubeRay sets it to head or worker on its pods
 
@@ -49,9 +50,7 @@ _NO_STORAGE = PodStorage()
 
 def scripts() -> dict[str, str]:
     """Returns the files of the Serve application by name."""
-    own = files("eks_inference.serving.ray_serve").joinpath("assets")
-    shared = files("eks_inference.serving").joinpath("assets")
-    return {name: (shared if name == DRAIN else own).joinpath(name).read_text("utf-8") for name in SCRIPT_FILES}
+    return texts("ray_serve", *SCRIPT_FILES)
 
 
 def hardware(worker: RayWorkerSpec) -> Hardware:
@@ -80,36 +79,42 @@ def target_ongoing_requests(spec: RayServeVllmSpec) -> float:
     return spec.replicas.target_ongoing_requests or max(spec.max_num_seqs * 4 // 5, 1)
 
 
-def startup_timeout_seconds(spec: RayServeVllmSpec) -> int:
+def startup(spec: RayServeVllmSpec, worker: Placement) -> Startup:
+    """Returns the limits of a cold start on these nodes."""
+    return cold_start(spec, worker, spec.worker.device_count).startup
+
+
+def startup_timeout_seconds(spec: RayServeVllmSpec, worker: Placement) -> int:
     """Returns how long one replica may take from the start of its engine until it answers."""
-    return spec.startup_timeout_seconds or spec.profile.startup.engine_s
+    return spec.startup_timeout_seconds or startup(spec, worker).engine_s
 
 
-def environment(spec: RayServeVllmSpec) -> dict[str, str]:
+def environment(spec: RayServeVllmSpec, worker: Placement) -> dict[str, str]:
     """Returns the environment of the replicas, which ``assets/vllm_engine.py`` reads."""
     model = spec.model
-    revision = {"MODEL_REVISION": model.revision} if isinstance(model, HubModel) and model.revision else {}
-    folder = model_folder(model)
+    wanted = {"MODEL_REVISION": revision(model)} if isinstance(model, HubModel) else {}
+    folder = model_folder(spec)
     # Ray expands the worker's variable.
     cache = compile_cache_place(spec, spec.worker.shape.family, f"${{{CACHE_VARIABLE}}}")
     return {
         # Ray expands the image's own path. A container's variable would replace it.
         "PYTHONPATH": f"{SCRIPT_FOLDER}:${{PYTHONPATH}}",
         "MODEL_ID": model.id,
-        **revision,
+        **wanted,
         **({"MODEL_FOLDER": folder} if folder else {}),
+        **({"MODEL_DOWNLOAD": f"{SCRIPT_FOLDER}/{DOWNLOAD}"} if spec.downloads_first else {}),
         "TENSOR_PARALLELISM": str(spec.tensor_parallel),
         "MAX_MODEL_LEN": str(spec.max_model_len),
         "MAX_NUM_SEQS": str(spec.max_num_seqs),
         "ENGINE_ARGS": json.dumps(spec.engine_flags),
-        "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec)),
+        "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec, worker)),
         **({spec.profile.generation.compile_cache_variable: cache} if cache else {}),
         **spec.feature_environment(spec.engine),
         **spec.extra_env,
     }
 
 
-def serve_config(spec: RayServeVllmSpec) -> dict[str, Any]:
+def serve_config(spec: RayServeVllmSpec, worker: Placement) -> dict[str, Any]:
     """Returns the Serve application. KubeRay submits it to Ray Serve, which applies changes in place."""
     return {
         "applications": [
@@ -117,7 +122,7 @@ def serve_config(spec: RayServeVllmSpec) -> dict[str, Any]:
                 "name": "vllm",
                 "import_path": "vllm_serve:deployment",
                 "route_prefix": "/",
-                "runtime_env": {"env_vars": environment(spec)},
+                "runtime_env": {"env_vars": environment(spec, worker)},
                 "deployments": [
                     {
                         "name": "VLLMDeployment",
@@ -190,7 +195,7 @@ def ray_service(
         **({"schedulerName": scheduler_name} if needs_scheduler(workers.device_count, workers.shape) else {}),
     )
     return {
-        "serveConfigV2": yaml.safe_dump(serve_config(spec), sort_keys=False, width=1_000_000),
+        "serveConfigV2": yaml.safe_dump(serve_config(spec, worker), sort_keys=False, width=1_000_000),
         "upgradeStrategy": {"type": {"none": "None", "new_cluster": "NewCluster"}[spec.upgrade]},
         "rayClusterConfig": {
             "rayVersion": spec.ray,

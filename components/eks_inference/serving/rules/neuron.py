@@ -270,7 +270,7 @@ ports_agree = neuron_rule(
     source="Neuron documentation, compile cache; cold compilations of 15 to 30 minutes",
 )
 def compiled_graphs_are_kept(server: ServingFacts) -> Iterator[Judgement]:
-    seconds = server.engine.startup.compile_s
+    seconds = server.startup.compile_s
     yield Judgement(
         holds=server.compile_cache,
         path=server.at("compile_cache"),

@@ -66,7 +66,7 @@ def room_to_scale(scaling: ScalingFacts) -> Iterator[Judgement]:
     source="a new pod costs image pull, download and load; the source system's window is 120 seconds",
 )
 def lulls_are_short(scaling: ScalingFacts) -> Iterator[Judgement]:
-    startup = scaling.server.engine.startup
+    startup = scaling.server.startup
     warm = startup.download_s + startup.load_s
     yield Judgement(
         holds=scaling.spec.scale_in_seconds >= 60,

@@ -30,20 +30,23 @@ _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
     "SRV001",
     "A server may take as long to start as it needs.",
     fix="leave the startup timeout out: the engine profile has a budget",
-    source="startup budgets of catalog/engines.toml; probes that kill loading servers: llm-d/llm-d#330, kserve/kserve#5063, "
-    "vllm-project/vllm#19377",
+    source="startup budgets of catalog/engines.toml, raised for slow disks; probes that kill loading servers: llm-d/llm-d#330, "
+    "kserve/kserve#5063, vllm-project/vllm#19377",
 )
 def startup_is_waited_for(server: ServingFacts) -> Iterator[Judgement]:
-    startup, given = server.engine.startup, server.startup_timeout_s
+    startup, given = server.startup, server.startup_timeout_s
     if not given:
         return
     warm = startup.download_s + startup.load_s
+    disk = sum(phase.disk_s or 0 for phase in server.cold_start.phases)
     yield Judgement(
         holds=given >= startup.engine_s,
         path=server.at("startup_timeout"),
         working=(
             f"download {startup.download_s} + load {startup.load_s} = {warm} s with everything compiled",
             f"+ compilation {startup.compile_s} = {startup.engine_s} s the first time; timeout: {given} s",
+            *(f"{phase.working} = {phase.disk_s} s" for phase in server.cold_start.phases if phase.disk_s),
+            *([f"the disk alone needs {disk} s of the first answer on a new node"] if disk else []),
         ),
         message=f"{given} s is less than a start takes even with everything compiled: the server never comes up"
         if given < warm
@@ -131,7 +134,7 @@ def image_is_the_profiles(server: ServingFacts) -> Iterator[Judgement]:
     source="EC2 user guide, Spot Instance interruption notices: two minutes",
 )
 def long_loads_are_not_on_spot(server: ServingFacts) -> Iterator[Judgement]:
-    startup = server.engine.startup
+    startup = server.startup
     seconds = startup.node_start_s + startup.image_pull_s + startup.download_s + startup.load_s
     yield Judgement(
         holds=not server.placement.spot or seconds <= _SPOT_NOTICE_S,

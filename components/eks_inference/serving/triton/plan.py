@@ -125,7 +125,7 @@ def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, An
     model = spec.model
     features = spec.feature_settings(spec.engine, max_model_len=spec.max_model_len, max_num_seqs=spec.max_num_seqs)
     return {
-        "model": model_folder(model) or model.id,
+        "model": model_folder(spec) or model.id,
         **({"revision": model.revision} if isinstance(model, HubModel) and model.revision else {}),
         "dtype": spec.dtype,
         "tensor_parallel_size": tensor_parallel(spec, shape),

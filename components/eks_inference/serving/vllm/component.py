@@ -5,12 +5,15 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron.handle import DeviceScheduler
 from eks_inference.cluster.handle import Cluster
+from eks_inference.faults import Fault, SpecError
 from eks_inference.placement import Placement
 from eks_inference.serving.component import ReplicatedServer, Secret, vllm_api_key
 from eks_inference.serving.storage import server_storage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.storage.component import store_claim
+from eks_inference.storage.handle import Store
 
 
 class VllmServer(ReplicatedServer):
@@ -30,7 +33,10 @@ class VllmServer(ReplicatedServer):
     load (``startup_seconds``). A change replaces one pod after the other; each pod has three minutes to finish its requests. With
     ``autoscaling`` in the spec, the Deployment does not set the number of pods.
 
-    Raises ``SpecError`` for an invalid name, a missing or superfluous ``image``, and a spec that the serving rules refuse.
+    ``store`` is the file system that ``spec.store`` asks for, e.g. ``SharedStore(...)``.
+
+    Raises ``SpecError`` for an invalid name, a missing or superfluous ``store`` or ``image``, and a spec that the serving rules
+    refuse.
     """
 
     def __init__(
@@ -41,11 +47,14 @@ class VllmServer(ReplicatedServer):
         cluster: Cluster,
         placement: Placement,
         scheduler: DeviceScheduler | None = None,
+        store: Store | None = None,
         image: pulumi.Input[str] | None = None,
         hugging_face_token: Secret = None,
         api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        if (spec.store is None) != (store is None):
+            raise SpecError([Fault(("store",), "the spec and the argument store go together", hint="give both, or neither")])
         super().__init__(
             "eks-inference:index:VllmServer",
             name,
@@ -60,10 +69,11 @@ class VllmServer(ReplicatedServer):
         )
         self.port = plan.port(spec)
         self.endpoint = f"http://{self.host}:{self.port}/v1"
+        kept = self._store_claim(name, spec, store)
         script = k8s.core.v1.ConfigMap(
             f"{name}-drain",
             metadata={"name": plan.script_config_map(name), "namespace": self.namespace},
-            data=plan.script(),
+            data=plan.scripts(spec),
             opts=self._inside,
         )
         storage, stored = server_storage(
@@ -78,6 +88,12 @@ class VllmServer(ReplicatedServer):
             hugging_face_token=hugging_face_token,
             secret_env=key_env,
             scheduler_name=scheduler.scheduler_name if scheduler else None,
-            after=[script, *stored, *key, *(scheduler.ready if scheduler else ())],
+            after=[script, *kept, *stored, *key, *(scheduler.ready if scheduler else ())],
         )
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
+
+    def _store_claim(self, name: str, spec: VllmServerSpec, store: Store | None) -> list[pulumi.Resource]:
+        if spec.store is None or store is None:
+            return []
+        claim = plan.claim_name(name)
+        return [store_claim(claim, store, namespace=self.namespace, cluster=self._cluster, parent=self, opts=self._inside)]

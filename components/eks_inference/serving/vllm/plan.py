@@ -5,24 +5,24 @@ that receives SIGTERM aborts running requests), Neuron documentation (vLLM on Nx
 """
 
 import hashlib
-from importlib.resources import files
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.serving import pods
 from eks_inference.serving.deployment import Engine, model_copy_gib
 from eks_inference.serving.pods import SERVER_LABEL
+from eks_inference.serving.scripts import DOWNLOAD, DRAIN, KEEP_ARTIFACT, texts
 from eks_inference.serving.spec import HubModel
-from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, model_folder
+from eks_inference.serving.storage_plan import CACHE_VARIABLE, compile_cache_place, content_key, model_folder, revision
 from eks_inference.serving.vllm.spec import VllmServerSpec
 
 PORT_NAME = "http"
 """Name of the port of API and metrics, in pod and Service."""
 
 HEALTH = "/health"
-SCRIPT_FILE = "drain.py"
 
 _SCRIPT_FOLDER = "/eks-inference"
 _SCRATCH = "/scratch"
+_STORE = "/store"
 
 
 def port(spec: VllmServerSpec) -> int:
@@ -32,11 +32,11 @@ def port(spec: VllmServerSpec) -> int:
 def arguments(spec: VllmServerSpec) -> list[str]:
     """Returns the arguments of ``vllm serve``. Flags that ``drain.py`` or people look for stand apart from their values."""
     model = spec.model
-    folder = model_folder(model)
-    revision = ["--revision", model.revision] if isinstance(model, HubModel) and model.revision else []
+    folder = _model_folder(spec)
+    given = ["--revision", model.revision] if isinstance(model, HubModel) and model.revision and not folder else []
     return [
         *([folder, "--served-model-name", model.id] if folder else [model.id]),
-        *revision,
+        *given,
         *("--host", "0.0.0.0", "--port", str(port(spec))),
         *("--tensor-parallel-size", str(spec.tensor_parallel)),
         *("--max-model-len", str(spec.max_model_len)),
@@ -57,10 +57,28 @@ def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
     }
     if shape.neuron:
         ours["NEURON_RT_LOG_LEVEL"] = "INFO"
-        if model_folder(spec.model):
+        if _model_folder(spec) and not spec.sharding:
             # By default the compiled artifacts of a local model go into its folder, which is read-only and shared by all pods.
             ours["NEURON_COMPILED_ARTIFACTS"] = f"{_SCRATCH}/compiled"
     return ours | spec.feature_environment(spec.engine) | spec.extra_env
+
+
+def _model_folder(spec: VllmServerSpec) -> str | None:
+    return model_folder(spec, f"{_STORE if spec.store else _SCRATCH}/models")
+
+
+def claim_name(name: str) -> str:
+    """Returns the name of the claim of the store."""
+    return f"{name}-store"
+
+
+def command(spec: VllmServerSpec, shape: InstanceType) -> list[str]:
+    """Returns the command of the engine, behind the script that keeps its artifact where there is one to keep."""
+    serve = ["vllm", "serve"]
+    if not spec.sharding:
+        return serve
+    folder = f"{_STORE}/artifacts/{content_key(spec, shape.family, spec.extra_env)}"
+    return ["python3", f"{_SCRIPT_FOLDER}/{KEEP_ARTIFACT}", folder, str(port(spec)), *serve]
 
 
 def labels(name: str) -> dict[str, str]:
@@ -68,18 +86,26 @@ def labels(name: str) -> dict[str, str]:
     return {SERVER_LABEL: name}
 
 
-def script() -> dict[str, str]:
-    """Returns the preStop script of a pod by file name."""
-    return {SCRIPT_FILE: files("eks_inference.serving").joinpath("assets", SCRIPT_FILE).read_text("utf-8")}
+def scripts(spec: VllmServerSpec) -> dict[str, str]:
+    """Returns the scripts of a pod by file name."""
+    download, keep = [DOWNLOAD] if spec.downloads_first else [], [KEEP_ARTIFACT] if spec.sharding else []
+    return texts("vllm", DRAIN, *download, *keep)
+
+
+def download(spec: VllmServerSpec) -> list[str]:
+    """Returns the command that downloads the model before the engine starts; empty where the engine does it."""
+    if not isinstance(spec.model, HubModel) or not (folder := _model_folder(spec)):
+        return []
+    return ["python3", f"{_SCRIPT_FOLDER}/{DOWNLOAD}", spec.model.id, revision(spec.model), folder]
 
 
 def engine(name: str, spec: VllmServerSpec, shape: InstanceType) -> Engine:
     """Returns what vLLM decides about its pods."""
-    digest = hashlib.sha256(script()[SCRIPT_FILE].encode()).hexdigest()
-    stop = f"sleep {pods.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{SCRIPT_FILE} {pods.DRAIN_SECONDS}"
+    digest = hashlib.sha256(scripts(spec)[DRAIN].encode()).hexdigest()
+    stop = f"sleep {pods.SETTLE_SECONDS}; python3 {_SCRIPT_FOLDER}/{DRAIN} {pods.DRAIN_SECONDS}"
     return Engine(
         name="vllm",
-        command=["vllm", "serve"],
+        command=command(spec, shape),
         arguments=arguments(spec),
         # vllm-neuron keeps the checkpoint and compiled artifacts below its working directory.
         home=_SCRATCH,
@@ -87,14 +113,17 @@ def engine(name: str, spec: VllmServerSpec, shape: InstanceType) -> Engine:
         ports={PORT_NAME: port(spec)},
         health=(HEALTH, HEALTH),
         disk_gib=spec.disk_gib + model_copy_gib(spec),
+        download=download(spec),
         stop=["/bin/sh", "-c", stop],
         mounts=[
             {"name": "drain", "mountPath": _SCRIPT_FOLDER, "readOnly": True},
             {"name": "scratch", "mountPath": _SCRATCH},
+            *([{"name": "store", "mountPath": _STORE}] if spec.store else []),
         ],
         volumes=[
             {"name": "drain", "configMap": {"name": script_config_map(name)}},
             {"name": "scratch", "emptyDir": {}},
+            *([{"name": "store", "persistentVolumeClaim": {"claimName": claim_name(name)}}] if spec.store else []),
         ],
         annotations={"eks-inference/drain-script-sha256": digest},
     )

@@ -1,12 +1,15 @@
 """What a user decides about a plain vLLM server."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
+from eks_inference.serving.spec import HubModel
+from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 
@@ -33,6 +36,14 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
             "from S3 needs its own size_gib in addition."
         ),
     )
+    store: EfsStoreSpec | None = Field(
+        default=None,
+        description=(
+            "Shared file system that keeps the model, so that it is downloaded once. With engines on NxD Inference it also keeps "
+            "the compiled model with the weights of each core, so that later starts neither compile nor split. For models of the "
+            "Hub. Reads are billed by size. Default: none; each pod downloads to its node."
+        ),
+    )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
     )
@@ -40,6 +51,24 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     @property
     def compiling_pods(self) -> int:
         return self.most
+
+    @property
+    def stores_model(self) -> bool:
+        return self.store is not None or super().stores_model
+
+    @property
+    def sharding(self) -> Mapping[str, JsonValue]:
+        return self.profile.generation.sharding or {} if self.store else {}
+
+    @property
+    def file_systems(self) -> frozenset[FileSystem]:
+        return frozenset({self.store.file_system} if self.store else ())
+
+    @model_validator(mode="after")
+    def _store_holds_a_model_of_the_hub(self) -> Self:
+        if self.store and not isinstance(self.model, HubModel):
+            raise ValueError("store: it keeps models of the Hugging Face Hub; leave it out for models in S3 or on a volume")
+        return self
 
     @field_validator("image")
     @classmethod

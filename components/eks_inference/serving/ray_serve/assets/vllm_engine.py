@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -31,6 +32,8 @@ class Settings:
     model_revision: str = ""
     model_folder: str = ""
     """Where the model's files are; empty: vLLM downloads ``model_id``."""
+    model_download: str = ""
+    """The script that downloads ``model_id`` into ``model_folder`` first; empty: the files are there."""
     engine_args: tuple[str, ...] = ()
     """Further flags; ``ENGINE_ARGS`` is a JSON list of strings."""
 
@@ -45,13 +48,14 @@ class Settings:
             startup_timeout_s=float(environment["STARTUP_TIMEOUT_S"]),
             model_revision=environment.get("MODEL_REVISION", ""),
             model_folder=environment.get("MODEL_FOLDER", ""),
+            model_download=environment.get("MODEL_DOWNLOAD", ""),
             engine_args=tuple(json.loads(environment.get("ENGINE_ARGS", "[]"))),
         )
 
 
 def command_line(settings: Settings, port: int) -> list[str]:
     """The server's command line, on loopback only. Of a flag given twice vLLM takes the last: ``engine_args`` come last."""
-    revision = ["--revision", settings.model_revision] if settings.model_revision else []
+    revision = ["--revision", settings.model_revision] if settings.model_revision and not settings.model_folder else []
     source = [settings.model_folder, "--served-model-name", settings.model_id] if settings.model_folder else [settings.model_id]
     return [
         # The server ends when its replica dies without a word; left alone it would keep the NeuronCores for ever.
@@ -63,6 +67,15 @@ def command_line(settings: Settings, port: int) -> list[str]:
         *("--max-num-seqs", str(settings.max_num_seqs)),
         *settings.engine_args,
     ]
+
+
+def download(settings: Settings) -> None:
+    """Downloads the model; the first of a pod's replicas does, and the others wait for it.
+
+    Raises ``subprocess.CalledProcessError`` when that fails, ``subprocess.TimeoutExpired`` when the time is up.
+    """
+    command = [sys.executable, settings.model_download, settings.model_id, settings.model_revision, settings.model_folder]
+    subprocess.run(command, check=True, timeout=settings.startup_timeout_s)
 
 
 def free_port() -> int:
@@ -85,7 +98,9 @@ class Engine:
         self._folder = tempfile.mkdtemp(prefix="vllm-")
 
     def start(self) -> None:
-        """Raises ``RuntimeError`` when the server ends first, ``TimeoutError`` when the time is up."""
+        """Raises ``RuntimeError`` when the server ends first, ``TimeoutError`` when the time is up, and like ``download``."""
+        if self.settings.model_download:
+            download(self.settings)
         environment = dict(os.environ)
         # By default all engines compile in /tmp/nxd_model/, and each has to have a folder of its own (aws-neuron-sdk,
         # trn3-gpt-oss-120b-tutorial). The slash at the end is the default's.

@@ -1,12 +1,14 @@
-"""Downloads a model from the Hugging Face Hub into the store, once.
+"""Downloads a model from the Hugging Face Hub into a folder, once.
 
     download.py REPOSITORY REVISION FOLDER
 
-The folder gets its name once everything is in it; what an interrupted try has left is gone on with. A branch or tag moves, so its
-commit is looked up first and recorded in revision.json, which the artifact's manifest quotes. It runs in the engine's image,
-which has huggingface_hub; a token is read from HF_TOKEN.
+The folder gets its name once everything is in it; what an interrupted try has left is gone on with. Where several start at once,
+one downloads, and the others find the folder. A branch or tag moves, so its commit is looked up first and recorded in
+revision.json, which the artifact's manifest quotes. It runs in the engine's image, which has huggingface_hub, and reads a token
+from HF_TOKEN.
 """
 
+import fcntl
 import json
 import sys
 from pathlib import Path
@@ -32,9 +34,16 @@ def commit_of(repository: str, revision: str, part: Path) -> str:
 
 
 def main(repository: str, revision: str, folder: str) -> int:
+    target = Path(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{target}.lock", "w", encoding="utf-8") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return download(repository, revision, target)
+
+
+def download(repository: str, revision: str, target: Path) -> int:
     from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
 
-    target = Path(folder)
     if target.exists():
         record = target / RECORD
         print(f"{target} is there already: {record.read_text('utf-8') if record.is_file() else 'no commit recorded'}", flush=True)

@@ -1,0 +1,115 @@
+"""What a cold start writes, how long it is waited for, and what the pages of the stacks say about it."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from eks_inference.catalog.engines import engine
+from eks_inference.catalog.models import model
+from eks_inference.serving.cold_start import MARGIN, ColdStart, Phase
+from eks_inference.serving.deployment import cold_start_seconds, startup_timeout_seconds
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.ray_serve import plan as ray
+from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.stack.facts import stack_facts
+from eks_inference.stack.spec import StackSpec
+from golden import GOLDEN, assert_golden
+from handles import placement
+from servers import spec_of, workers_on
+
+ROOT = GOLDEN.parents[1]
+PROFILE = engine("neuron-2.28-vllm-0.13")
+SLOW = replace(placement("inf2.48xlarge"), disk_mib_s=125)
+LLAMA = {"model": {"id": "NousResearch/Llama-2-13b-chat-hf"}, "max_num_seqs": 24, "max_model_len": 4096}
+
+
+def cold(**changes: Any) -> ColdStart:
+    """A cold start of three pods of Llama-2-13B on a node whose disk is as fast as EC2 makes it, with changes."""
+    return replace(ColdStart(PROFILE, model("Llama-2-13B"), SLOW, devices=4), **changes)
+
+
+def written(start: ColdStart) -> dict[str, Phase]:
+    return {phase.what: phase for phase in start.phases if phase.disk_s is not None}
+
+
+def test_every_pod_of_a_node_writes_the_model_and_all_together_one_image():
+    """19 GB, and 3 x 26.03 GB, at 125 MiB/s = 131.072 MB/s."""
+    image, download = written(cold()).values()
+    assert (image.disk_s, download.disk_s) == (145, 596)
+    assert download.working == "Llama-2-13B: 3 x 26.0 GB / 125 MiB/s"
+
+
+def test_a_slow_disk_is_waited_for_longer():
+    startup = cold().startup
+    assert startup.download_s == MARGIN * 596 > PROFILE.startup.download_s
+    assert startup.image_pull_s == PROFILE.startup.image_pull_s > MARGIN * 145
+    assert cold(placement=replace(SLOW, disk_mib_s=600)).startup == PROFILE.startup
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"placement": replace(SLOW, disk_mib_s=None)}, "speed of the local disks unknown"),
+        ({"model": None, "engine": engine("neuron-2.32-vllm-0.24")}, "size unknown"),
+    ],
+)
+def test_what_is_unknown_raises_no_limit_and_is_said(changes: dict[str, Any], why: str):
+    start = cold(**changes)
+    assert start.startup == start.engine.startup
+    assert written(start) == {}
+    assert [phase.working for phase in start.phases if phase.working] == [why, why]
+
+
+def test_the_limits_reach_probes_and_deadlines():
+    spec = VllmServerSpec.model_validate(
+        {**LLAMA, "kind": "vllm", "engine": PROFILE.name, "pool": "p", "tensor_parallel": 8, "devices": 4}
+    )
+    raised = MARGIN * 596 - PROFILE.startup.download_s
+    assert startup_timeout_seconds(spec, SLOW) == PROFILE.startup.engine_s + raised
+    assert cold_start_seconds(spec, SLOW) == cold_start_seconds(spec, placement("inf2.48xlarge")) + raised
+
+
+def test_replicas_on_ray_wait_as_long():
+    slow = replace(workers_on("inf2.8xlarge"), disk_mib_s=20)
+    limit = int(ray.environment(spec_of(), slow)["STARTUP_TIMEOUT_S"])
+    assert limit == ray.startup(spec_of(), slow).engine_s > PROFILE.startup.engine_s
+    assert int(ray.environment(spec_of(startup_timeout_seconds=99), slow)["STARTUP_TIMEOUT_S"]) == 99
+
+
+def first_server(stack: str) -> ServingFacts:
+    config = yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text("utf-8"))["config"]
+    spec = StackSpec.model_validate(config["eks-inference:stack"])
+    return next(one for one in stack_facts(spec, config["aws:region"]) if isinstance(one, ServingFacts))
+
+
+@pytest.mark.parametrize("stack", ["gpu-opt350m", "inf2-llama2", "inf2-llama3"])
+def test_the_page_of_a_stack_says_how_long_the_first_answer_takes(stack: str):
+    """``UPDATE_GOLDEN=1`` writes it."""
+    path = ROOT / "docs" / "stacks" / f"{stack}.md"
+    before, begin, rest = path.read_text("utf-8").partition("<!-- first answer -->\n")
+    _, end, after = rest.partition("<!-- /first answer -->")
+    assert "" not in (begin, end), f"{path.name} has no place for it"
+    table = _table(first_server(stack))
+    assert_golden(f"../../docs/stacks/{stack}.md", before + begin + table + end + after)
+    assert re.search(r"^\| together \| (\d+ s)? \| \d+ s \|", table, re.MULTILINE)
+
+
+def _table(server: ServingFacts) -> str:
+    phases = server.cold_start.phases
+    disk, limit = sum(phase.disk_s or 0 for phase in phases), sum(phase.limit_s for phase in phases)
+    rows = [*phases, Phase("together", limit, disk or None)]
+    return "\n".join(
+        [
+            f"How long `{server.path[-1]}` takes from nothing to its first answer, on a node that starts for it:",
+            "",
+            "| phase | the disk alone needs | waited for | arithmetic |",
+            "|---|---|---|---|",
+            *(f"| {one.what} | {f'{one.disk_s} s' if one.disk_s else ''} | {one.limit_s} s | {one.working} |" for one in rows),
+            "",
+            "Registry, Hub, compiler and devices have no promised speed: the time lies between the two columns.",
+            "",
+        ]
+    )
