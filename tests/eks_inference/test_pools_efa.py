@@ -17,10 +17,11 @@ from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.placement import Placement
 from eks_inference.pools import plan
+from eks_inference.pools.efa_spec import EfaLayout, EfaSpec, ExistingPlacementGroup
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.interfaces import Interface, efa_count, interfaces
 from eks_inference.pools.managed import ManagedPool
-from eks_inference.pools.spec import EfaLayout, EfaSpec, ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph, Resource

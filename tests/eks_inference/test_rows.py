@@ -17,8 +17,8 @@ from eks_inference.catalog.engines import engine, engines
 from eks_inference.catalog.generations import generations
 from eks_inference.catalog.instances import instance_type, instance_types
 from eks_inference.catalog.models import is_gated, model, models
+from eks_inference.pools.efa_spec import EfaSpec
 from eks_inference.pools.interfaces import interfaces
-from eks_inference.pools.spec import EfaSpec
 from eks_inference.rules import Finding
 from eks_inference.serving.memory import GIB, MemoryUse
 from eks_inference.stack.check import check_spec
