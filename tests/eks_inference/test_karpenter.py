@@ -494,6 +494,17 @@ def test_a_placement_on_a_fixed_pool_knows_its_nodes():
     assert placement_of("inf2", pool_spec(replicas=2), "inf2.8xlarge", "1.35").max_nodes == 2
 
 
+@pytest.mark.parametrize(("given", "limit"), [(100, "100"), (0.5, "0.5"), ("500m", "500m")])
+def test_cpu_may_be_a_number_as_in_kubernetes(given: Any, limit: str):
+    assert pool_spec(cpu_limit=given).cpu_limit == limit
+
+
+@pytest.mark.parametrize("given", [0, -1, True, 1e-9])
+def test_cpu_is_more_than_none(given: Any):
+    with pytest.raises(ValueError, match="cpu_limit"):
+        pool_spec(cpu_limit=given)
+
+
 def test_zones_the_network_lacks_are_refused():
     with pytest.raises(Exception, match="no private subnet there") as caught:
         graph_of(pool_spec(zone_ids=("usw2-az3",)))

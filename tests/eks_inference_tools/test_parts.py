@@ -173,6 +173,14 @@ def test_clusters_of_one_name_in_two_regions_stay_apart():
     assert [urn for urn in broken if "west" in urn] == broken != []
 
 
+def test_the_agent_of_a_cluster_that_the_program_does_not_make_is_not_judged():
+    (association,) = associated().graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    (of_theirs,) = (judgement for id_, judgement in judged(program([association])) if id_ == "EKS001")
+    assert of_theirs.unjudged
+    installed = [association, addon("eks-pod-identity-agent", "cluster")]
+    assert [judgement.unjudged for id_, judgement in judged(program(installed)) if id_ == "EKS001"] == [None]
+
+
 # -- commands that look at one cluster -------------------------------------------------------------------------------------------
 
 
