@@ -1,10 +1,10 @@
 """Base specs of model servers: fields of every kind, of kinds that compile, and of kinds whose pods are all equal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import chat_template
@@ -12,11 +12,11 @@ from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.flags import flags, spelt_out
+from eks_inference.serving.flags import flags
 from eks_inference.serving.spec import (
-    Argument,
     CompileCache,
     EngineName,
+    ExtraArgs,
     HubModel,
     ModelSource,
     NoCompileCache,
@@ -74,6 +74,13 @@ class ServerSpec(Spec):
     namespace: Namespace | None = Field(
         default=None, description="Namespace of the server, which it shares with no other. Default: the server's name."
     )
+    renamed_from: ResourceName | None = Field(
+        default=None,
+        exclude=True,
+        description="The server's name before, while one `pulumi up` renames it: its resources are then replaced in order, and "
+        "its cache and store stay. Otherwise the new server is created first: on full nodes it waits for the old one's devices, "
+        "and it cannot have its namespace.",
+    )
     model: ModelSource = Field(description="The model and its source.")
     engine: EngineName
     image: ServerImage | None = Field(
@@ -87,7 +94,7 @@ class ServerSpec(Spec):
     metrics_namespaces: tuple[ResourceName, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
     )
-    extra_args: Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)] = Field(
+    extra_args: ExtraArgs = Field(
         default_factory=dict,
         description="Further engine flags, without the dashes. They override those of this library. A part of an object may be "
         "given as flag.key.",
