@@ -147,7 +147,7 @@ class DisaggregatedPair(Component):
                 port=API_PORT,
                 metrics=metrics,
                 after=self.foundation,
-                opts=opts,
+                opts=component.formerly(opts, self._spec, "-metrics-router"),
             )
         return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
