@@ -54,7 +54,7 @@ class Taint:
 class Placement:
     """Where a workload runs: one instance type of one pool.
 
-    ``max_nodes`` is the largest number of nodes in the pool (None for Karpenter pools, which only their limits bound);
+    ``max_nodes`` is the largest number of nodes in the pool (None where they follow the pods, bound by limits only);
     ``zone_ids`` are the zones it can start nodes in; the ``ready`` resources must exist before the workload.
     """
 

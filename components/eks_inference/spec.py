@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, cast, dataclass_transfor
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
+    WithJsonSchema,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
@@ -192,9 +194,21 @@ def _own_namespace(name: str) -> str:
 Namespace = Annotated[ResourceName, AfterValidator(_own_namespace)]
 """A namespace that a component creates."""
 
+_CPU = r"[1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*|[1-9]\d*m"
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 Cpu = Annotated[
-    str, Form(r"[1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*|[1-9]\d*m", "an amount of CPU above none, such as '30', '0.5' or '500m'")
+    str,
+    Form(_CPU, "an amount of CPU above none, such as '30', '0.5' or '500m'"),
+    BeforeValidator(_number_as_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^({_CPU})$"}, {"type": "number", "exclusiveMinimum": 0}]}),
 ]
+"""As in Kubernetes, a number is taken, too."""
+
 Memory = Annotated[
     str,
     Form(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from catalog_rows import VERSIONS, catalog_copy
+from catalog_rows import VERSIONS, catalog_copy, left_out, unknown
 from eks_inference.catalog import connectors, engines, generations, models, tables, versions, zones
 from eks_inference.catalog.amis import AmiType, ami_type, ami_type_for, ami_types
 from eks_inference.catalog.connectors import Connector
@@ -179,12 +179,6 @@ EXCEPTIONS = {
     ("trn2u.48xlarge", "cores"): (0, "as accelerator"),
 }
 
-# Sizes of catalogued accelerator families that the catalog leaves out, and why.
-LEFT_OUT = {
-    "g4dn.metal": "no hypervisor to share the node with: eight T4 that g4dn.12xlarge offers by four",
-    "p5.4xlarge": "offered in fewer zones than p5.48xlarge, and zones.toml speaks of whole families",
-}
-
 # developer.nvidia.com/cuda-gpus, by the names EC2 gives the GPUs.
 COMPUTE_CAPABILITIES = {
     "T4": (7, 5),
@@ -195,7 +189,14 @@ COMPUTE_CAPABILITIES = {
     "H100": (9, 0),
     "H200": (9, 0),
     "B200": (10, 0),
+    "B300": (10, 3),
+    "RTX PRO 4500": (12, 0),
+    "RTX PRO Server 6000": (12, 0),
 }
+
+
+# What the API says of accelerators of all makers.
+ACCELERATED = {"FpgaInfo", "GpuInfo", "InferenceAcceleratorInfo", "MediaAcceleratorInfo", "NeuronInfo"}
 
 
 @cache
@@ -222,10 +223,20 @@ def test_a_row_agrees_with_ec2(one: InstanceType):
     assert differences(one) == {key: value for key, (value, _) in EXCEPTIONS.items() if key[0] == one.name}
 
 
-def test_every_size_of_an_accelerator_family_is_there_or_left_out_for_a_reason():
+def test_every_type_with_accelerators_is_there_or_left_out_for_a_reason():
     families = {one.family for one in ALL_TYPES if one.accelerator}
-    sold = {name for name in ec2_types() if name.partition(".")[0] in families}
-    assert sold - instance_types().keys() == LEFT_OUT.keys()
+    sold = {name for name, answer in ec2_types().items() if ACCELERATED & answer.keys() or name.partition(".")[0] in families}
+    assert len(sold) > 70
+    assert unknown(sold) == set()
+
+
+@pytest.mark.parametrize("name", left_out())
+def test_what_is_left_out_is_not_there(name: str):
+    assert not [one.name for one in ALL_TYPES if name in (one.name, one.family)]
+
+
+def test_new_types_and_families_are_found():
+    assert unknown(["g6e.xlarge", "g6f.large", "g9.xlarge", "g4dn.32xlarge"]) == {"g9.xlarge", "g4dn.32xlarge"}
 
 
 def test_the_families_said_to_have_every_size_have_it():
@@ -739,19 +750,17 @@ def add_rows(tmp_path: Path) -> Iterator[Callable[..., None]]:
         yield add
 
 
-P6_B200 = """
-[p6-b200]
+GR6 = """
+[gr6]
 source = "EC2 DescribeInstanceTypes (moto 5.2.5)"
 read = "2026-11"
 accelerator = "nvidia"
-chip = "B200"
-compute_capability = [10, 0]
-device_memory_gib = 179
-efa_interfaces = 8
-network_cards = 8
+chip = "L4"
+compute_capability = [8, 9]
+device_memory_gib = 22
 
-[p6-b200.sizes]
-48xlarge = { vcpus = 192, memory_mib = 2097152, ebs_mb_s = 12500, max_pods = 198, devices = 8, nvme_gb = 30400 }
+[gr6.sizes]
+4xlarge = { vcpus = 16, memory_mib = 131072, ebs_mb_s = 1000, max_pods = 234, devices = 1, nvme_gb = 600 }
 """
 
 NEURON_2_33 = """
@@ -788,14 +797,14 @@ query_key_norms = true
 
 
 def test_an_instance_type_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
-    add_rows("instances.toml", P6_B200)
-    one = instance_type("p6-b200.48xlarge")
+    add_rows("instances.toml", GR6)
+    one = instance_type("gr6.4xlarge")
     assert differences(one) == {}
-    assert one.tensor_parallel == (1, 2, 4, 8)
+    assert one.tensor_parallel == (1,)
     assert one.has_bfloat16
     assert engine("cuda-vllm-0.30").serves(one)
     assert ami_type_for(one).name == "AL2023_x86_64_NVIDIA"
-    assert zones.zone_ids("us-west-2", "p6-b200") == ()
+    assert zones.zone_ids("us-west-2", "gr6") == ()
 
 
 def test_an_engine_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
@@ -814,8 +823,8 @@ def test_a_model_nobody_thought_of_is_a_row(add_rows: Callable[..., None]):
 
 
 def test_a_row_added_in_a_test_is_gone_after_it():
-    with pytest.raises(KeyError, match="p6-b200"):
-        instance_type("p6-b200.48xlarge")
+    with pytest.raises(KeyError, match="gr6"):
+        instance_type("gr6.4xlarge")
 
 
 def test_the_model_no_source_document_names_has_its_place_on_trn2():

@@ -564,6 +564,19 @@ def test_names_are_known_in_a_preview_where_no_output_is() -> None:
     assert graph.named("chat-k8s").inputs["kubeconfig"] == "<unknown>"
 
 
+def test_clusters_of_one_name_in_two_regions_have_a_provider_each() -> None:
+    def build() -> None:
+        for region in ("us-east-1", "us-west-2"):
+            theirs = eks.Cluster(f"chat-{region}", name="chat")
+            ExistingCluster.from_eks(theirs, name="chat", version="1.35", settings=StackSettings(region=region))
+
+    found = record(build).of_type("pulumi:providers:kubernetes")
+    assert sorted((one.name, one.inputs["clusterIdentifier"]) for one in found if not one.is_default_provider) == [
+        ("chat-us-east-1-k8s", "chat"),
+        ("chat-us-west-2-k8s", "chat"),
+    ]
+
+
 def test_a_team_can_bring_a_cluster_of_its_own() -> None:
     def build() -> None:
         theirs = eks.Cluster("theirs", name="legacy")
@@ -577,7 +590,7 @@ def test_a_team_can_bring_a_cluster_of_its_own() -> None:
         "group": "<theirs.eksCluster.vpcConfig.clusterSecurityGroupId>",
         "service_cidr": "10.100.0.0/16",
     }
-    assert graph.named("legacy-k8s").inputs["clusterIdentifier"] == "legacy"
+    assert graph.named("theirs-k8s").inputs["clusterIdentifier"] == "legacy"
     assert graph.named("a-coredns").inputs["addonVersion"] == versions.addon("coredns", "1.34")
     assert waits_for(graph, "core-pool", "theirs")
     assert waits_for(graph, "a-storage-class", "theirs")

@@ -1239,10 +1239,10 @@ def test_the_controller_is_pinned_and_runs_on_the_core_pool() -> None:
         LeaderWorkerSetController("lws", cluster=existing_cluster(), placement=placement("m6i.large", pool="core"))
 
     (release,) = record(program).of_type("kubernetes:helm.sh/v3:Release")
-    assert release.inputs["version"] == "0.9.0"
+    assert release.inputs["version"] == "0.10.0"
     assert release.inputs["values"]["image"]["manager"] == {
         "repository": "registry.k8s.io/lws/lws",
-        "tag": "v0.9.0",
+        "tag": "v0.10.0",
         "pullPolicy": "IfNotPresent",
     }
     assert release.inputs["values"]["nodeSelector"] == {"eks-inference/pool": "core"}

@@ -16,8 +16,10 @@ from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter import ExistingKarpenter, Karpenter, NodeAutoscaler
 from eks_inference.pools.karpenter_pool import KarpenterPool
+from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.node_monitoring import NodeMonitoringAgent
-from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
+from eks_inference.pools.plan import placement_of
+from eks_inference.pools.spec import KarpenterPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc, placement, stack_settings
 from stackgraph.graph.document import Graph, Resource
@@ -447,6 +449,67 @@ def test_root_disks_use_the_stacks_key():
 def test_limits_and_weight_can_be_left_out():
     spec = graph_of(pool_spec(cpu_limit=None)).named("inf2-pool").inputs["spec"]
     assert not {"limits", "weight"} & spec.keys()
+
+
+# -- a fixed number of nodes -----------------------------------------------------------------------------------------------------
+
+
+def fixed(**given: Any) -> Graph:
+    return graph_of(pool_spec(**given), {"static_capacity": True})
+
+
+def test_the_controller_keeps_fixed_pools_when_asked_to():
+    values = fixed(replicas=1).named("karpenter-release").inputs["values"]
+    assert values["settings"]["featureGates"] == {"staticCapacity": True}
+
+
+def test_a_pool_of_a_fixed_number_of_nodes_has_no_settings_of_pools_that_follow_pods():
+    pool = fixed(replicas=2, cpu_limit="1000", node_limit=3).named("inf2-pool")
+    assert pool.inputs["spec"]["replicas"] == 2
+    assert pool.inputs["spec"]["limits"] == {"nodes": "3"}
+    assert not {"disruption", "weight"} & pool.inputs["spec"].keys()
+
+
+def test_a_pool_that_changes_between_both_modes_is_replaced():
+    """The API server refuses the change."""
+    two, three, follows = (fixed(replicas=nodes).named("inf2-pool").options for nodes in (2, 3, None))
+    assert two["replacementTrigger"] == three["replacementTrigger"] != follows["replacementTrigger"]
+    assert two["deleteBeforeReplace"] is follows["deleteBeforeReplace"] is True
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"cpu_limit": "8"},
+        {"memory_limit": "8Gi"},
+        {"weight": 1},
+        {"consolidation_policy": "WhenEmptyOrUnderutilized"},
+        {"consolidate_after": "1h"},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_settings_of_pools_that_follow_pods_are_refused_beside_replicas(given: dict[str, Any]):
+    with pytest.raises(ValueError, match=f"leave out {next(iter(given))}, or replicas"):
+        pool_spec(replicas=1, **given)
+
+
+def test_a_node_limit_is_for_pools_of_both_modes():
+    assert graph_of(pool_spec(node_limit=4)).named("inf2-pool").inputs["spec"]["limits"]["nodes"] == "4"
+
+
+def test_a_placement_on_a_fixed_pool_knows_its_nodes():
+    assert placement_of("inf2", pool_spec(replicas=2), "inf2.8xlarge", "1.35").max_nodes == 2
+
+
+@pytest.mark.parametrize(("given", "limit"), [(100, "100"), (0.5, "0.5"), ("500m", "500m")])
+def test_cpu_may_be_a_number_as_in_kubernetes(given: Any, limit: str):
+    assert pool_spec(cpu_limit=given).cpu_limit == limit
+
+
+@pytest.mark.parametrize("given", [0, -1, True, 1e-9])
+def test_cpu_is_more_than_none(given: Any):
+    with pytest.raises(ValueError, match="cpu_limit"):
+        pool_spec(cpu_limit=given)
 
 
 def test_zones_the_network_lacks_are_refused():

@@ -17,10 +17,11 @@ from eks_inference.faults import SpecError
 from eks_inference.network.handle import ExistingVpc, Subnet
 from eks_inference.placement import Placement
 from eks_inference.pools import plan
+from eks_inference.pools.efa_spec import EfaLayout, EfaSpec, ExistingPlacementGroup
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.interfaces import Interface, efa_count, interfaces
 from eks_inference.pools.managed import ManagedPool
-from eks_inference.pools.spec import EfaLayout, EfaSpec, ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc
 from stackgraph.graph.document import Graph, Resource
@@ -71,12 +72,17 @@ def test_every_layout_keeps_the_rules_of_ec2(request_: tuple[InstanceType, EfaSp
     assert {one.device for one in layout} <= {0, 1}, "every EFA instance type has two slots a card"
 
 
+def efa_cards(instance: InstanceType, interfaces: int) -> range:
+    """The network cards that carry EFAs: one each, from the first that takes one."""
+    return range(instance.first_efa_card, instance.first_efa_card + interfaces)
+
+
 @given(requests())
 def test_every_layout_has_the_efa_interfaces_asked_for_and_one_a_card(request_: tuple[InstanceType, EfaSpec]):
     instance, spec = request_
     cards = [one.network_card for one in interfaces(instance, spec) if one.kind != "interface"]
     wanted = spec.interfaces or instance.efa_interfaces
-    assert cards == list(range(wanted))
+    assert cards == list(efa_cards(instance, wanted))
     assert efa_count(instance, spec) == wanted
 
 
@@ -89,7 +95,7 @@ def with_address(layout: tuple[Interface, ...]) -> list[int]:
 def test_layouts_differ_in_the_addresses_they_take(instance: InstanceType):
     taken = {layout: with_address(interfaces(instance, EfaSpec(layout=layout))) for layout in LAYOUTS}
     assert taken["hybrid"] == taken["ip_optimized"] == [0]
-    assert taken["all_efa"] == list(range(instance.efa_interfaces))
+    assert taken["all_efa"] == sorted({0, *efa_cards(instance, instance.efa_interfaces)})
     assert set(taken["hybrid"]) <= set(taken["bandwidth"]) <= set(taken["all_efa"])
 
 

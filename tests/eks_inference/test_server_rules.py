@@ -390,8 +390,15 @@ def test_an_unknown_flag_names_the_nearest_and_the_engines_that_have_it() -> Non
     (unknown,) = (one for one in judged(flags_are_known, server(extra_args={"quantisation": "fp8"})) if not one.holds)
     assert (unknown.given, unknown.allowed) == ("quantisation", "quantization")
     newer = next(iter(set(vllm_releases()["0.24.0"].flags) - set(vllm_releases()["0.13.0"].flags)))
-    (unknown,) = (one for one in judged(flags_are_known, server(extra_args={newer: 1})) if not one.holds)
+    on_trn2 = server(extra_args={newer: 1}, placement=on("trn2.48xlarge"))
+    (unknown,) = (one for one in judged(flags_are_known, on_trn2) if not one.holds)
     assert "neuron-2.32-vllm-0.24" in unknown.fix
+    assert "cuda" not in unknown.fix, "an engine of another accelerator is no way out"
+
+
+def test_a_flag_like_no_other_gets_no_nearest() -> None:
+    (unknown,) = (one for one in judged(flags_are_known, server(extra_args={"colour": "red"})) if not one.holds)
+    assert unknown.allowed == "a flag of vLLM 0.13.0"
 
 
 @pytest.mark.parametrize("name", ["no-max-model-len", "no-no-enforce-eager", "no-disable-log-stats"])

@@ -29,6 +29,23 @@ def test_workloads_go_before_the_nodes_they_run_on(llama3):
         goes_before(llama3, [service], pools + llama3.of_type("aws:eks/nodeGroup:NodeGroup"))
 
 
+# Objects that have no effect outside their namespace, and that nothing waits for.
+GO_WITH_NAMESPACE = {"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "Secret", "ServiceAccount"}
+
+
+def test_what_goes_with_its_namespace_is_not_deleted_by_itself(shipped: Graph):
+    namespaces = {one.inputs["metadata"]["name"]: one.urn for one in of_kind(shipped, "Namespace")}
+    objects = [one for one in kubernetes(shipped) if "metadata" in one.inputs]
+    inside = [one for one in objects if one.inputs["metadata"].get("namespace") in namespaces]
+    assert {kind(one) for one in inside} & GO_WITH_NAMESPACE
+    for one in inside:
+        namespace = namespaces[one.inputs["metadata"]["namespace"]]
+        own = kind(one) in GO_WITH_NAMESPACE and one.parent == shipped.by_urn[namespace].parent
+        assert one.options.get("deletedWith", "") == (namespace if own else ""), one.urn
+    apart = [one for one in shipped.resources if one.options.get("deletedWith") and one not in inside]
+    assert apart == []
+
+
 def test_karpenter_is_taken_down_from_the_top(llama3):
     pools, classes = of_kind(llama3, "NodePool"), of_kind(llama3, "EC2NodeClass")
     controller, crds = charts(llama3, "karpenter"), charts(llama3, "karpenter-crd")

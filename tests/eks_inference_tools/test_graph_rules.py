@@ -739,6 +739,13 @@ def test_tags_that_reach_resources_through_others_count():
     assert found(graph(kubernetes("karpenter.k8s.aws/v1:EC2NodeClass", "gpu", {"spec": {"tags": {"aws:x": "y"}}})), "AWS012")
 
 
+def test_a_name_that_pulumi_makes_says_so():
+    (made,) = found(graph(resource("aws:iam/role:Role", "r" * 57, {"assumeRolePolicy": "{}"})), "AWS014")
+    assert "the last 8 characters are the suffix that Pulumi adds" in made.judgement.working[1]
+    (given,) = found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "a..b"})), "AWS013")
+    assert len(given.judgement.working) == 1
+
+
 def test_names_that_are_no_names():
     assert found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "Weights"})), "AWS013")
     assert not found(graph(resource("aws:s3/bucket:Bucket", "x", {"bucket": "<a.b>"})), "AWS013")

@@ -9,6 +9,17 @@ import pulumi
 import pulumi_aws as aws
 import pytest
 
+from eks_inference import (
+    ClusterSpec,
+    EksCluster,
+    ExistingVpc,
+    ManagedPool,
+    ManagedPoolSpec,
+    NetworkSpec,
+    StackSettings,
+    Subnet,
+    Vpc,
+)
 from eks_inference.platform import InferencePlatform
 from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph
@@ -171,6 +182,34 @@ def test_clusters_of_one_name_in_two_regions_stay_apart():
         ]
     broken = [judgement.resource for id_, judgement in judged(program(halves)) if id_ == "EKS001" and not judgement.holds]
     assert [urn for urn in broken if "west" in urn] == broken != []
+
+
+def test_the_agent_of_a_cluster_that_the_program_does_not_make_is_not_judged():
+    (association,) = associated().graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    (of_theirs,) = (judgement for id_, judgement in judged(program([association])) if id_ == "EKS001")
+    assert of_theirs.unjudged
+    installed = [association, addon("eks-pod-identity-agent", "cluster")]
+    assert [judgement.unjudged for id_, judgement in judged(program(installed)) if id_ == "EKS001"] == [None]
+
+
+def test_nodes_in_the_network_of_another_cluster_are_seen():
+    """Ids that only a deployment knows tell a constructor nothing."""
+
+    def build() -> None:
+        settings = StackSettings(region="us-west-2")
+        nets = {name: Vpc(f"{name}-net", NetworkSpec(), settings=settings) for name in ("a", "b")}
+        made = {name: EksCluster(name, ClusterSpec(), network=net, settings=settings) for name, net in nets.items()}
+        theirs = [Subnet(one.zone_id, one.id) for one in nets["b"].private_subnets]
+        wrong = ExistingVpc(nets["b"].vpc_id.apply(str), theirs)
+        nodes = ManagedPoolSpec(instance_types=("m5.large",), size=2)
+        ManagedPool("a-core", nodes, cluster=made["a"], network=wrong)
+        ManagedPool("b-core", nodes, cluster=made["b"], network=nets["b"])
+
+    found = {one.working: one.holds for id_, one in judged(record(build, config={"aws:region": "us-west-2"})) if id_ == "EKS006"}
+    assert found == {
+        ("a-core-nodes: b-net-vpc; cluster a-control-plane: a-net-vpc",): False,
+        ("b-core-nodes: b-net-vpc; cluster b-control-plane: b-net-vpc",): True,
+    }
 
 
 # -- commands that look at one cluster -------------------------------------------------------------------------------------------

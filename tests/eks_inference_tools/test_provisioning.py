@@ -496,6 +496,48 @@ def test_nothing_happens_before_karpenter_itself_runs() -> None:
     assert rounds(stand_in, clock, seen(of, [pending(cpu=1), own])).created
 
 
+def fixed_pool(replicas: int = 2, gate: bool | None = True, **limits: str) -> Graph:
+    two = pool("default", "m5", replicas=replicas, limits=limits)
+    values = {"settings": {"featureGates": {"staticCapacity": gate}}}
+    release = resource(
+        "kubernetes:helm.sh/v3:Release", "karpenter", {"chart": "karpenter", "name": "karpenter", "values": values}
+    )
+    return graph(cluster(), NODE_CLASS, two, *(() if gate is None else (release,))).graph
+
+
+RUNS = {
+    "metadata": {"name": "karpenter-0", "namespace": "kube-system", "labels": {STANDS_IN_FOR_LABEL: "karpenter"}},
+    "status": {"phase": "Running"},
+}
+
+
+@pytest.mark.parametrize(
+    ("of", "nodes"),
+    [
+        (fixed_pool(), 2),
+        (fixed_pool(gate=None), 2),
+        (fixed_pool(gate=False), 0),
+        (fixed_pool(3, nodes="1"), 1),
+        (fixed_pool(0), 0),
+    ],
+    ids=["gate on", "karpenter outside", "gate off", "limit", "none"],
+)
+def test_a_fixed_pool_gets_its_nodes_without_pods(of: Graph, nodes: int) -> None:
+    stand_in, clock = karpenter(of)
+    made = rounds(stand_in, clock, seen(of, [RUNS]), times=1).created
+    assert [node["metadata"]["name"] for node in made] == [f"default-{number}" for number in range(1, nodes + 1)]
+    assert rounds(stand_in, clock, seen(of, [RUNS], made)).created == []
+
+
+def test_pods_get_no_node_of_a_fixed_pool_beyond_its_number() -> None:
+    stand_in, clock = karpenter(of := fixed_pool())
+    made = rounds(stand_in, clock, seen(of, [RUNS]), times=1).created
+    assert (
+        rounds(stand_in, clock, seen(of, [RUNS, pending(cpu=1), *(pending(f"p{one}", cpu=2) for one in range(4))], made)).created
+        == []
+    )
+
+
 def test_a_graph_without_pools_of_karpenter_needs_nothing_read() -> None:
     assert Karpenter(recorded("inf2-llama2")).reads == ()
     Karpenter(recorded("inf2-llama2")).reconcile({}, cast(Api, Recorder()))

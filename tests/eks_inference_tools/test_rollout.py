@@ -170,6 +170,19 @@ def test_deletion_goes_the_other_way_and_looks_for_what_is_left():
     assert stall.waits_for == "still there: Pod demo/left-over"
 
 
+def test_what_goes_with_another_object_is_left_to_kubernetes():
+    memory = Memory()
+    space = thing("space", kind="core/v1:Namespace")
+    inside = dataclasses.replace(thing("inside", "space@core/v1:Namespace"), goes_with=space.urn)
+    assert create(memory.plane, [space, inside]).is_complete
+    memory.calls.clear()
+    assert delete(memory.plane, [space, inside]).is_complete
+    assert memory.calls == ["delete space"]
+
+    assert update(memory.plane, [space, inside], [space]).is_complete
+    assert memory.calls[-1] == "delete inside"
+
+
 def test_what_is_held_holds_what_it_depends_on():
     memory = Memory()
     stack = [thing("first"), thing("held", "first")]

@@ -1,14 +1,27 @@
-"""The Kubernetes versions that the catalog supports, and copies of the catalog with further rows."""
+"""The Kubernetes versions that the catalog supports, instance types that it leaves out, and copies of it with further rows."""
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from eks_inference.catalog import tables
+from eks_inference.catalog.instances import instance_types
 
 VERSIONS: tuple[str, ...] = tuple(tables.rows(tables.table("versions.toml")["kubernetes"]))
+
+
+def left_out() -> dict[str, str]:
+    """The reasons why the catalog leaves out instance types, by type or family."""
+    return tomllib.loads(Path(__file__).with_name("instance_types_left_out.toml").read_text("utf-8"))
+
+
+def unknown(sold: Iterable[str]) -> set[str]:
+    """The types that neither the catalog has nor a reason leaves out."""
+    known = instance_types().keys() | left_out().keys()
+    return {name for name in sold if not {name, name.partition(".")[0]} & known}
 
 
 def _forget() -> None:

@@ -177,7 +177,7 @@ EVERYTHING = Report(
     admission=Admission(
         54,
         12,
-        {"Kubernetes 1.34 as 1.35.4 speaks it": 48, "schema of ours, after the API reference of LeaderWorkerSet 0.9.0": 1},
+        {"Kubernetes 1.34 as 1.35.4 speaks it": 48, "schema of ours, after the API reference of LeaderWorkerSet 0.10.0": 1},
         (
             Refused(
                 "urn:1",

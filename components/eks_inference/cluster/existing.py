@@ -64,7 +64,9 @@ class ExistingCluster(Handle):
         of the default here. ``ready`` lists what workloads need besides the cluster, such as the add-on
         eks-pod-identity-agent, which gives pods their roles. ``opts`` are the options of the provider.
         """
-        provider = kubernetes_provider(f"{name}-k8s", cluster, name=name, settings=settings, opts=opts)
+        # Clusters of several regions may have one name; the resources of a program have different ones.
+        own = f"{cluster.pulumi_resource_name}-k8s"
+        provider = kubernetes_provider(own, cluster, name=name, settings=settings, opts=opts)
         return cls(
             name=name,
             version=version,

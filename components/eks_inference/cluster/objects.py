@@ -34,6 +34,17 @@ def on_cluster(
     )
 
 
+def in_namespace(cluster: Cluster, parent: pulumi.Resource, namespace: k8s.core.v1.Namespace) -> pulumi.ResourceOptions:
+    """Returns options for an object that goes with its namespace: Pulumi does not ask for its deletion where it deletes that.
+
+    For ConfigMaps, Secrets, service accounts, NetworkPolicies, quotas and disruption budgets. Whatever must be gone before
+    something else (pods before their nodes) or has effects outside the cluster (volumes, load balancers, custom resources) takes
+    ``on_cluster``.
+    """
+    own = pulumi.ResourceOptions(deleted_with=namespace)
+    return pulumi.ResourceOptions.merge(on_cluster(cluster, parent, namespace), own)
+
+
 def namespace_object(
     resource_name: str,
     namespace: str,

@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.aws import iam
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component
 from eks_inference.faults import SpecError
@@ -73,7 +73,7 @@ class ImageBuild(Component):
             policies={"policy": permissions},
         )
         namespace = namespace_object(f"{name}-namespace", self.namespace, plan.POD_SECURITY, cluster=cluster, parent=self)
-        before = self._inside(name, spec, on_cluster(cluster, self, namespace))
+        before = self._inside(name, spec, in_namespace(cluster, self, namespace))
         job = k8s.batch.v1.Job(
             f"{name}-job",
             metadata={

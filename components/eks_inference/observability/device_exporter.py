@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.accelerators.neuron.component import NeuronPlugin
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
-from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, Rule, allow_from, namespace, network_policy
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.prometheus_plan import pod_monitor
@@ -37,7 +37,7 @@ def device_exporter(
     policy = k8s.networking.v1.NetworkPolicy(
         f"{name}-policy",
         **network_policy(app, space, selector={}, ingress=[allow_from(readers, tcp=[port])], egress=egress),
-        opts=on_cluster(cluster, parent, own_namespace),
+        opts=in_namespace(cluster, parent, own_namespace),
     )
     exporter = k8s.apps.v1.DaemonSet(
         f"{name}-daemonset", **daemon_set, opts=on_cluster(cluster, parent, own_namespace, policy, *plugin.ready)

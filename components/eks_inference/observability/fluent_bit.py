@@ -9,7 +9,7 @@ from eks_inference.aws import iam, logs
 from eks_inference.aws.log_group import log_group
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy
@@ -52,7 +52,7 @@ class FluentBit(Component):
         )
         # Pods mount the node's log folder, which needs "privileged".
         namespace = namespace_object(f"{name}-namespace", spec.namespace, "privileged", cluster=cluster, parent=self)
-        inside = on_cluster(cluster, self, namespace)
+        inside = in_namespace(cluster, self, namespace)
         closed = k8s.networking.v1.NetworkPolicy(
             f"{name}-network",
             **network_policy(plan.NAME, spec.namespace, selector={}, ingress=(), egress=[DNS, POD_IDENTITY, HTTPS]),

@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.cluster.plan import STORAGE_CLASS
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
@@ -66,7 +66,7 @@ class PrometheusStack(Component):
         nodes_namespace = namespace_object(
             f"{name}-nodes-namespace", plan.nodes_namespace(spec), "privileged", cluster=cluster, parent=self
         )
-        inside = on_cluster(cluster, self, own_namespace)
+        inside = in_namespace(cluster, self, own_namespace)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(

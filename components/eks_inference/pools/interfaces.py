@@ -13,7 +13,7 @@ from typing import Literal
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError
-from eks_inference.pools.spec import EfaLayout, EfaSpec
+from eks_inference.pools.efa_spec import EfaLayout, EfaSpec
 
 InterfaceKind = Literal["efa", "efa-only", "interface"]
 """Interface types of EC2: an EFA with an IP address, an EFA without one, an IP address only."""

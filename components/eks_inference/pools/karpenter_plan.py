@@ -13,7 +13,8 @@ from eks_inference.placement import (
 )
 from eks_inference.pools import disks, plan
 from eks_inference.pools.ami_spec import ReleaseAmi
-from eks_inference.pools.spec import KarpenterPoolSpec, KarpenterSpec
+from eks_inference.pools.karpenter_spec import KarpenterSpec
+from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.settings import StackSettings
 
 NAMESPACE = "kube-system"  # Karpenter's install guide: the API server gives service accounts there a priority of their own
@@ -223,6 +224,8 @@ def chart_values(
     *, cluster: str, queue_name: str, spec: KarpenterSpec, placement: Placement, settings: StackSettings, isolated: bool
 ) -> dict[str, Any]:
     """Returns our values of the karpenter chart; the user's values are merged over them."""
+    wanted = {"nodeRepair": spec.node_repair, "staticCapacity": spec.static_capacity}
+    gates = {gate: True for gate, on in wanted.items() if on}
     return {
         "replicas": spec.replicas,
         "serviceAccount": {"name": SERVICE_ACCOUNT},
@@ -230,7 +233,7 @@ def chart_values(
             "clusterName": cluster,
             "interruptionQueue": queue_name,
             **({"isolatedVPC": True} if isolated else {}),
-            **({"featureGates": {"nodeRepair": True}} if spec.node_repair else {}),
+            **({"featureGates": gates} if gates else {}),
         },
         "nodeSelector": {"kubernetes.io/os": "linux", **placement.node_selector},
         # The list replaces the chart's own, so its default toleration is repeated.
@@ -315,10 +318,16 @@ def node_pool(spec: KarpenterPoolSpec, *, pool: str) -> dict[str, Any]:
         **({"terminationGracePeriod": spec.termination_grace_period} if spec.termination_grace_period else {}),
         **({"taints": taints} if taints else {}),
     }
-    limits = {"cpu": spec.cpu_limit, "memory": spec.memory_limit}
+    limits = {"nodes": spec.node_limit}
+    if spec.replicas is None:
+        limits = {"cpu": spec.cpu_limit, "memory": spec.memory_limit, **limits}
+        mode = {"disruption": {"consolidationPolicy": spec.consolidation_policy, "consolidateAfter": spec.consolidate_after}}
+    else:
+        mode = {"replicas": spec.replicas}
+    given = {resource: str(limit) for resource, limit in limits.items() if limit is not None}
     return {
         "template": {"metadata": {"labels": plan.pool_labels(spec, pool)}, "spec": node},
-        "disruption": {"consolidationPolicy": spec.consolidation_policy, "consolidateAfter": spec.consolidate_after},
-        **({"limits": {resource: limit for resource, limit in limits.items() if limit}} if any(limits.values()) else {}),
+        **mode,
+        **({"limits": given} if given else {}),
         **({"weight": spec.weight} if spec.weight else {}),
     }

@@ -26,6 +26,10 @@ class KarpenterPool(Component):
     Teardown deletes the NodePool first and waits at most 30 minutes until its nodes are drained, then deletes the EC2NodeClass,
     then the controller.
 
+    With ``replicas``, a Karpenter with ``static_capacity`` starts that many nodes at once, and the deployment does not wait for
+    them; any other Karpenter leaves the pool empty. A NodePool cannot change between a fixed number of nodes and nodes that
+    follow the pods, so it is then replaced, and the old one ends first.
+
     Raises ``SpecError`` for zones outside the network and for an AMI release of another Kubernetes version.
     """
 
@@ -70,12 +74,15 @@ class KarpenterPool(Component):
             kind="NodePool",
             metadata={"name": self.pool},
             spec=karpenter_plan.node_pool(spec, pool=self.pool),
-            opts=on_cluster(cluster, self, node_class, timeouts=drained),
+            opts=pulumi.ResourceOptions.merge(
+                on_cluster(cluster, self, node_class, timeouts=drained, delete_before_replace=True),
+                pulumi.ResourceOptions(replacement_trigger="dynamic" if spec.replicas is None else "static"),
+            ),
         )
         self.ready: Sequence[pulumi.Resource] = (self.node_pool,)
         self.register_outputs({"pool": self.pool})
 
     def placement(self, instance_type: str | None = None) -> Placement:
-        """Returns the placement of a workload on this pool; see ``Pool``. Only the pool's limits bound the number of nodes."""
+        """Returns the placement of a workload on this pool; see ``Pool``."""
         found = plan.placement_of(self.pool, self._spec, instance_type, self._kubernetes_version, self.zone_ids, self.ready)
         return replace(found, home=self.home)

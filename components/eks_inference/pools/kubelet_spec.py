@@ -5,6 +5,7 @@ them do not join, or let anyone who reaches them run commands in every pod.
 Sources: Kubernetes, KubeletConfiguration (v1beta1); Karpenter, "NodeClasses", spec.kubelet.
 """
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -28,6 +29,13 @@ Threshold = Annotated[
     ),
 ]
 GracePeriod = Annotated[str, Field(pattern=r"^(0|(\d+(\.\d+)?(h|m|s|ms))+)$", description="'90s', '2m30s', '1.5h'.")]
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def _seconds(period: str) -> float:
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|s)", period))
 
 
 class KarpenterKubeletSpec(Spec):
@@ -110,6 +118,15 @@ class KubeletSpec(KarpenterKubeletSpec):
     def _one_way_to_pull(self) -> Self:
         if (self.maxParallelImagePulls or 1) > 1 and self.serializeImagePulls is not False:
             raise ValueError("the kubelet starts with maxParallelImagePulls above 1 only if serializeImagePulls is false")
+        return self
+
+    @model_validator(mode="after")
+    def _shutdown_has_time_for_critical_pods(self) -> Self:
+        whole, part = self.shutdownGracePeriod or "0", self.shutdownGracePeriodCriticalPods or "0"
+        if _seconds(part) > _seconds(whole):
+            raise ValueError(
+                f"the kubelet starts only if shutdownGracePeriodCriticalPods ({part}) is within shutdownGracePeriod ({whole})"
+            )
         return self
 
     @model_validator(mode="after")

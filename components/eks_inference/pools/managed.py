@@ -14,9 +14,10 @@ from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.pools import disks, plan
 from eks_inference.pools.ami_spec import ImageIdAmi, ReleaseAmi, SsmParameterAmi
+from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.interfaces import Interface, interfaces
 from eks_inference.pools.node_role import node_role
-from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
+from eks_inference.pools.spec import ManagedPoolSpec
 
 
 class ManagedPool(Component):

@@ -209,15 +209,12 @@ def placement_of(
     ``zone_ids`` are the zones the pool starts nodes in, once the network is known; ``ready`` are the resources of the pool, if
     any exist. The placement has no EFA interfaces where the instance type does not offer those of the spec.
     """
-    max_nodes = None
-    if isinstance(spec, ManagedPoolSpec):
-        max_nodes = spec.autoscaled.max if spec.autoscaled else spec.size
     placement = place(
         pool,
         spec.instances(),
         instance_type,
         taints=pool_taints(spec),
-        max_nodes=max_nodes,
+        max_nodes=spec.max_nodes if isinstance(spec, ManagedPoolSpec) else spec.replicas,
         zone_ids=zone_ids or spec.zone_ids,
         ready=ready,
     )

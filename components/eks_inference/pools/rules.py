@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from eks_inference.catalog import zones
 from eks_inference.kubernetes.quantity import amount, cpu_millis
 from eks_inference.pools.ami_spec import ReleaseAmi
+from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.reservations import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
-from eks_inference.pools.spec import ExistingPlacementGroup, KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
 
 
@@ -226,7 +227,7 @@ def efa_spares_addresses(pool: PoolFacts) -> Iterator[Judgement]:
     source="Karpenter documentation, NodePool spec.limits: Karpenter starts no node that would exceed them",
 )
 def limits_hold_a_node(pool: PoolFacts) -> Iterator[Judgement]:
-    if not isinstance(pool.spec, KarpenterPoolSpec):
+    if not isinstance(pool.spec, KarpenterPoolSpec) or pool.spec.replicas is not None:
         return
     instances = pool.spec.instances()
     smallest, largest = (choose(instances, key=lambda one: one.vcpus) for choose in (min, max))
@@ -285,7 +286,7 @@ def nodes_end(pool: PoolFacts) -> Iterator[Judgement]:
     source="Karpenter documentation, Disruption; a model server takes minutes to load again",
 )
 def servers_stay(pool: PoolFacts) -> Iterator[Judgement]:
-    if isinstance(pool.spec, KarpenterPoolSpec) and pool.serves:
+    if isinstance(pool.spec, KarpenterPoolSpec) and pool.spec.replicas is None and pool.serves:
         yield Judgement(
             holds=pool.spec.consolidation_policy == "WhenEmpty",
             path=pool.at("consolidation_policy"),
@@ -294,3 +295,25 @@ def servers_stay(pool: PoolFacts) -> Iterator[Judgement]:
             given=pool.spec.consolidation_policy,
             allowed="WhenEmpty",
         )
+
+
+@rule(
+    "KAR006",
+    "A pool of a fixed number of nodes may have them, and one more while a node is replaced.",
+    fix="raise node_limit, or leave it out",
+    source="kubernetes-sigs/karpenter v1.14.1, pkg/controllers/static/provisioning and pkg/controllers/disruption/staticdrift.go",
+)
+def limit_holds_fixed_nodes(pool: PoolFacts) -> Iterator[Judgement]:
+    if not isinstance(pool.spec, KarpenterPoolSpec) or pool.spec.replicas is None or pool.spec.node_limit is None:
+        return
+    nodes, limit = pool.spec.replicas, pool.spec.node_limit
+    missing = max(nodes - limit, 0)
+    yield Judgement(
+        holds=limit > nodes,
+        path=pool.at("node_limit"),
+        working=(f"replicas: {nodes}; node_limit: {limit}", "an outdated node ends after its successor has started"),
+        message=f"{missing} of {nodes} nodes would never start" if missing else "no outdated node would be replaced",
+        given=str(limit),
+        allowed=f"at least {nodes + 1}",
+        severity="error" if missing else "warning",
+    )

@@ -2,15 +2,16 @@
 
 import re
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.disk_spec import RootDiskSpec
+from eks_inference.pools.efa_spec import EfaSpec, PlacementGroupChoice
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
 from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated
 
@@ -153,47 +154,6 @@ class Autoscaled(Spec):
     max: int = Field(ge=1, le=450, description="Largest number of nodes. EKS allows 450 per group.")
 
 
-EfaLayout = Literal["hybrid", "ip_optimized", "bandwidth", "all_efa"]
-
-
-class EfaSpec(Spec):
-    """Elastic Fabric Adapter: network interfaces with direct access to the device memory of other nodes in the zone.
-
-    Sources: EC2 user guide, "Maximize network bandwidth on Amazon EC2 instances with multiple network cards"; terraform-aws-eks
-    and pulumi-eks, which both use hybrid.
-    """
-
-    layout: EfaLayout = Field(
-        default="hybrid",
-        description="Interfaces of the network cards. hybrid: an EFA with an IP address on the first card, EFAs without one on "
-        "the others. ip_optimized: a plain primary interface and EFAs without addresses. bandwidth: like ip_optimized, with "
-        "plain interfaces on the other cards too. all_efa: EFAs with one VPC address each on all cards. Where a card has only "
-        "two slots (Trn2, P5), ip_optimized and bandwidth leave pods the addresses of one interface, about 50: set "
-        "kubelet.maxPods.",
-    )
-    interfaces: int | None = Field(
-        default=None,
-        ge=1,
-        description="EFA interfaces per node, one per network card. Default: all that the instance type offers.",
-    )
-
-
-class ExistingPlacementGroup(Spec):
-    """An existing placement group, for example one created together with a reservation."""
-
-    name: str = Field(min_length=1, max_length=255, pattern=r"^[ -~]+$", description="Name of the placement group, in ASCII.")
-
-
-def _placement_form(given: Any) -> str:
-    return "existing" if isinstance(given, dict | ExistingPlacementGroup) else "chosen"
-
-
-PlacementGroupChoice = Annotated[
-    Annotated[Literal["auto", "none"], Tag("chosen")] | Annotated[ExistingPlacementGroup, Tag("existing")],
-    Discriminator(_placement_form),
-]
-
-
 class ManagedPoolSpec(_PoolBase):
     """A managed node group of a fixed size: nothing in this library scales it."""
 
@@ -258,6 +218,10 @@ class ManagedPoolSpec(_PoolBase):
         """Whether nodes come from a capacity reservation or capacity block."""
         return bool(self.capacity_reservation_id or self.capacity_reservation_group_arn)
 
+    @property
+    def max_nodes(self) -> int:
+        return self.autoscaled.max if self.autoscaled else self.size
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         # The launch template contains the interfaces, and all instance types of the pool share it.
@@ -290,8 +254,14 @@ class ManagedPoolSpec(_PoolBase):
         return self
 
 
+_OF_DYNAMIC_POOLS = ("cpu_limit", "memory_limit", "weight", "consolidation_policy", "consolidate_after")
+
+
 class KarpenterPoolSpec(_PoolBase):
-    """A pool that Karpenter fills: one EC2NodeClass and one NodePool. Karpenter adds and removes nodes with demand from pods."""
+    """A pool that Karpenter fills: one EC2NodeClass and one NodePool.
+
+    Karpenter adds and removes nodes with demand from pods, or keeps a fixed number of them, when ``replicas`` is given.
+    """
 
     kind: Literal["karpenter"]
     instance_types: Distinct[InstanceTypeName] = Field(default=(), description="Instance types; or set instance_families.")
@@ -303,7 +273,20 @@ class KarpenterPoolSpec(_PoolBase):
         "needs EC2's service-linked role for them, or Karpenter starts none without a word: "
         "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`.",
     )
+    replicas: int | None = Field(
+        default=None,
+        ge=0,
+        description="Number of nodes that Karpenter keeps whatever pods ask for (static capacity, alpha): set "
+        "karpenter.static_capacity, too. Instance types and zones of the nodes are Karpenter's choice. Limits of CPU and memory, "
+        "weight and consolidation are of pools that follow the pods. Giving or removing it replaces the pool with its nodes. "
+        "Default: nodes follow the pods.",
+    )
     ami: KarpenterAmi = Field(default=ReleaseAmi(), description="The machine image.")
+    node_limit: int | None = Field(
+        default=None,
+        ge=0,
+        description="Limit for the number of nodes, also while some are replaced; default: none.",
+    )
     cpu_limit: Cpu | None = Field(default="1000", description="Limit for all vCPUs of the pool; null: no limit.")
     memory_limit: Memory | None = Field(default=None, description="Limit for all memory of the pool.")
     consolidation_policy: Literal["WhenEmpty", "WhenEmptyOrUnderutilized"] = Field(
@@ -334,23 +317,16 @@ class KarpenterPoolSpec(_PoolBase):
             raise ValueError("give either instance_types or instance_families")
         return self
 
+    # Source: Karpenter 1.14, NodePools, spec.replicas; the API server refuses the limits and the weight.
+    @model_validator(mode="after")
+    def _follows_pods_or_not(self) -> Self:
+        fields = type(self).model_fields
+        if self.replicas is not None and (
+            given := [key for key in _OF_DYNAMIC_POOLS if getattr(self, key) not in (fields[key].default, None)]
+        ):
+            raise ValueError(f"a pool of a fixed number of nodes has none of these: leave out {', '.join(given)}, or replicas")
+        return self
+
 
 PoolSpec = Annotated[ManagedPoolSpec | KarpenterPoolSpec, Field(discriminator="kind")]
 """A pool of either kind."""
-
-
-class KarpenterSpec(Spec):
-    """The Karpenter controller. One controller per cluster serves all Karpenter pools."""
-
-    replicas: int = Field(default=2, ge=1, le=2, description="Controller pods, each on its own node of the core pool.")
-    s3_read_buckets: tuple[BucketName, ...] = Field(default=(), description="S3 buckets that Karpenter's nodes may read.")
-    node_repair: bool = Field(
-        default=False,
-        description="Let Karpenter replace unhealthy nodes of all its pools (feature gate NodeRepair, alpha): 10 minutes after "
-        "an accelerator has failed, 30 minutes after anything else has, without regard to disruption budgets. Off by default for "
-        "the reasons given at node_repair of managed pools.",
-    )
-    values: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Values of the karpenter chart, beside ours; only what is below image or resources replaces ours.",
-    )

@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.merge import beside
@@ -70,7 +70,7 @@ class Keda(Component):
                     ingress=[allow_from(pods({})), allow_from(tcp=[METRICS_PORT, WEBHOOK_PORT])],
                     egress=None,
                 ),
-                opts=on_cluster(cluster, self, own_namespace),
+                opts=in_namespace(cluster, self, own_namespace),
             )
         ]
         if prometheus:

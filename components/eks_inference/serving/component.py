@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import namespace_object, on_cluster
+from eks_inference.cluster.objects import in_namespace, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.images.spec import InClusterImage
@@ -73,7 +73,7 @@ def own_namespace(
     *,
     delete_before_replace: bool | None = None,
 ) -> tuple[k8s.core.v1.Namespace, pulumi.ResourceOptions]:
-    """Creates the namespace of a server or client, and returns it with the resource options of objects in it.
+    """Creates the namespace of a server or client, and returns it with the resource options of objects that go with it.
 
     A server wants ``delete_before_replace``: its pods go with the old namespace and leave their devices to the new ones, which
     would wait for ever on a full node.
@@ -81,7 +81,7 @@ def own_namespace(
     made = namespace_object(
         f"{name}-namespace", namespace, level, cluster=cluster, parent=parent, delete_before_replace=delete_before_replace
     )
-    return made, on_cluster(cluster, parent, made)
+    return made, in_namespace(cluster, parent, made)
 
 
 def service_account(resource: str, account: str, namespace: str, options: pulumi.ResourceOptions) -> k8s.core.v1.ServiceAccount:
@@ -209,7 +209,11 @@ class ReplicatedServer(Component):
             budgets={"": deployment.disruption_budget(name, spec, labels)},
             options=inside,
         )
-        service = k8s.core.v1.Service(f"{name}-service", **deployment.service(name, spec, labels, engine.ports), opts=inside)
+        service = k8s.core.v1.Service(
+            f"{name}-service",
+            **deployment.service(name, spec, labels, engine.ports),
+            opts=on_cluster(cluster, self, *self.foundation),
+        )
         manifest = deployment.deployment(
             name,
             spec,

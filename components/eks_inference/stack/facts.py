@@ -56,9 +56,9 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
         service_cidr=spec.cluster.service_cidr,
         zone_ids=zone_ids,
         pods={
-            name: pool.size * max(allocatable(instance, pool.kubelet.settings()).pods for instance in pool.instances())
+            name: nodes * max(allocatable(instance, pool.kubelet.settings()).pods for instance in pool.instances())
             for name, pool in spec.pools.items()
-            if isinstance(pool, ManagedPoolSpec)
+            if (nodes := pool.size if isinstance(pool, ManagedPoolSpec) else pool.replicas) is not None
         },
     )
     yield from _autoscalers(spec, servers)

@@ -1,5 +1,5 @@
 """Rules that relate several parts of a stack: servers that share nodes, disks that hold images and models, clients and servers,
-nodes and the API, ARNs and the region. Ids CAP…, KAR…, CLI…, NET… and ARN…
+nodes and the API, ARNs and the region. Ids CAP…, CLI…, NET… and ARN…
 """
 
 import re
@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.pools.disks import has_local_disks, root_volume_gib
 from eks_inference.pools.plan import placement_of
-from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, Path, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
@@ -45,7 +44,7 @@ def servers_fit_their_pool(stack: StackFacts) -> Iterator[Judgement]:
         unplaced = fewest or most
         yield Judgement(
             holds=not unplaced,
-            path=("pools", pool, "size"),
+            path=("pools", pool, "size" if isinstance(stack.spec.pools[pool], ManagedPoolSpec) else "replicas"),
             working=(
                 f"{nodes} x {instance.name}: {nodes} x {instance.devices} = {nodes * instance.devices} devices",
                 *(
@@ -95,29 +94,6 @@ def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
                 given=str(disk),
                 allowed=f"at least {needed:.0f}",
             )
-
-
-@rule(
-    "KAR003",
-    "Pods that use only some of a node's Neuron devices run on managed pools.",
-    severity="warning",
-    fix="use a managed pool, or give each pod one device or all devices of a node",
-    source="Karpenter considers only the number of free devices. The Neuron scheduler extension also requires adjacent ones and "
-    "may reject a pod for which Karpenter started a node (Neuron documentation, scheduler flow)",
-)
-def parts_of_nodes_on_managed_pools(stack: StackFacts) -> Iterator[Judgement]:
-    for pool, servers in _servers_by_pool(stack).items():
-        if isinstance(stack.spec.pools[pool], KarpenterPoolSpec):
-            for server in servers:
-                if server.neuron:
-                    yield Judgement(
-                        holds=not needs_scheduler(server.devices, server.instance),
-                        path=server.at("devices"),
-                        working=(f"{server.devices} of {server.instance.devices} devices of {server.instance.name}",),
-                        message=f"Karpenter fills pool '{pool}' and does not know which devices are adjacent",
-                        given=str(server.devices),
-                        allowed=f"1 or {server.instance.devices}",
-                    )
 
 
 @rule(

@@ -12,7 +12,8 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.loadtest.spec import LoadTestSpec
 from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
-from eks_inference.pools.spec import KarpenterSpec, ManagedPoolSpec, PoolSpec
+from eks_inference.pools.karpenter_spec import KarpenterSpec
+from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.scaling.spec import ScalingSpec
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of

@@ -67,15 +67,18 @@ def _judgements(facts: GraphFacts, rows: Mapping[str, Any], source: str) -> Iter
         if row is None or is_read(resource):
             continue
         title = f"{short_type(resource.type)} {resource.name}"
-        wrong = list(faults(_named(resource), row.get("schema", {})))
+        inputs = _named(resource)
+        wrong = list(faults(inputs, row.get("schema", {})))
         if not wrong:
             yield Judgement(True, (), (f"{title}: {row[source]}",), resource=resource.urn)
         for path, given, allowed in wrong:
             where = format_path(path)
+            made = path[:1] in [(key,) for key in inputs.keys() - resource.inputs.keys()]
+            suffix = (f"the last {len(_SUFFIX)} characters are the suffix that Pulumi adds, here as an example",) if made else ()
             yield Judgement(
                 holds=False,
                 path=(),
-                working=(f"{title}, {where}: {row[source]}",),
+                working=(f"{title}, {where}: {row[source]}", *suffix),
                 message=f"{title}: {where} is not what the API takes",
                 given=_short(given),
                 allowed=allowed,

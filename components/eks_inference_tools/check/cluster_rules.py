@@ -6,11 +6,12 @@ Add-ons and authentication are known only of clusters that the graph makes.
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from eks_inference.catalog.zones import region_of_zone
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference_tools.reading.addons import addons
 from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.graph_facts import GraphFacts
@@ -35,7 +36,18 @@ _MONITOR = "eks-node-monitoring-agent"
 )
 def agent_of_pod_identity(facts: GraphFacts) -> Iterator[Judgement]:
     found = _installed(facts, _AGENT)
-    for association in facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation") if facts.clusters else ():
+    associations = facts.graph.of_type("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    if not facts.clusters and not found and associations:
+        unknown = not_judged(
+            "the agent of Pod Identity",
+            text(associations[0].inputs.get("clusterName")) or "the cluster",
+            (),
+            why=f"the program does not make the cluster, which may or may not have the add-on {_AGENT}",
+            fix=f"ask `aws eks list-addons`, and install {_AGENT} where it is missing",
+        )
+        yield replace(unknown, resource=associations[0].urn)
+        return
+    for association in associations:
         account = f"{text(association.inputs.get('namespace'))}/{text(association.inputs.get('serviceAccount'))}"
         yield Judgement(
             holds=bool(found),

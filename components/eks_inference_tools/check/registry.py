@@ -24,6 +24,7 @@ _MODULES = (
     "eks_inference_tools.check.isolated_rules",
     "eks_inference_tools.check.kubernetes_value_rules",
     "eks_inference_tools.check.limit_rules",
+    "eks_inference_tools.check.network_rules",
     "eks_inference_tools.check.neuron_rules",
     "eks_inference_tools.check.node_group_rules",
     "eks_inference_tools.check.placement_rules",

@@ -24,7 +24,7 @@ class NodeCapacity:
     """Nodes of one managed node group or Karpenter NodePool.
 
     ``size`` is the number of nodes, with bounds where they differ (``2 (1–4)``); ``nodes`` is that number when it is known. A
-    NodePool has ``limits`` instead, and ``requirements`` other than instance and capacity types.
+    NodePool that follows its pods has ``limits`` instead. NodePools have ``requirements`` other than instance and capacity types.
     """
 
     urn: str
@@ -81,6 +81,8 @@ def _of_node_pool(pool: NodePool) -> NodeCapacity:
         manager="Karpenter",
         instance_types=pool.chosen(INSTANCE_TYPE_LABEL),
         families=pool.chosen(FAMILY_LABEL),
+        size=text(pool.replicas),
+        nodes=pool.replicas,
         capacity_types=pool.chosen(CAPACITY_TYPE_LABEL),
         limits=_labels(pool.limits),
         requirements=unique(_requirement(one) for one in others),

@@ -201,7 +201,7 @@ def _pools(graph: Graph) -> Iterator[ExpectedPool]:
         yield _pool(group.labels, {NODE_GROUP_LABEL: group.name}, least, group.instance_types)
     for pool in node_pools(graph):
         types, families = pool.chosen(INSTANCE_TYPE_LABEL), pool.chosen(FAMILY_LABEL)
-        yield _pool(pool.labels, {KARPENTER_POOL_LABEL: pool.name}, None, types, families)
+        yield _pool(pool.labels, {KARPENTER_POOL_LABEL: pool.name}, pool.replicas, types, families)
 
 
 def _pool(

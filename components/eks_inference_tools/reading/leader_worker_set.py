@@ -1,4 +1,4 @@
-"""Labels that the LeaderWorkerSet controller sets on pods. Source: LeaderWorkerSet v0.9.0 (API)."""
+"""Labels that the LeaderWorkerSet controller sets on pods. Source: LeaderWorkerSet v0.10.0 (API)."""
 
 DOMAIN = "leaderworkerset.sigs.k8s.io"
 NAME_LABEL = f"{DOMAIN}/name"

@@ -96,6 +96,11 @@ class NodePool:
         return known_taints(self.given_taints)
 
     @property
+    def replicas(self) -> int | None:
+        """The fixed number of nodes. None: nodes follow the pods, or the number is unknown."""
+        return whole(at(self._spec, "replicas"))
+
+    @property
     def limits(self) -> Any:
         return at(self._spec, "limits")
 

@@ -168,6 +168,7 @@ def shapes_of_node_pool(pool: NodePool) -> tuple[NodeShape, ...]:
         },
         anything=is_token(pool.labels),
         taints=_hard(pool.taints),
+        max_nodes=pool.replicas,
         kubelet=pool.node_class.kubelet if pool.node_class else {},
     )
     interfaces = pool.node_class.efa_interfaces if pool.node_class else 0

@@ -1,6 +1,7 @@
 """Vectors of the rules about recorded graphs: small graphs with resources as a program registers them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eks_inference_tools.reading.graph_facts import GraphFacts
@@ -236,6 +237,18 @@ def addon(name: str) -> Resource:
     return resource("aws:eks/addon:Addon", name, {"clusterName": "cluster", "addonName": name})
 
 
+def nodes_in(vpc: str) -> GraphFacts:
+    """Returns a cluster in the VPC "ours", and a node group in a subnet of this VPC."""
+    made = {name: resource("aws:ec2/vpc:Vpc", name) for name in ("ours", "theirs")}
+    subnets = {
+        name: resource("aws:ec2/subnet:Subnet", f"{name}-a", property_dependencies={"vpcId": (one.urn,)})
+        for name, one in made.items()
+    }
+    control_plane = replace(cluster(), property_dependencies={"vpcConfig": (subnets["ours"].urn,)})
+    nodes = replace(node_group(), property_dependencies={"subnetIds": (subnets[vpc].urn,)})
+    return graph(*made.values(), *subnets.values(), control_plane, nodes)
+
+
 def with_entry(mode: str | None) -> GraphFacts:
     """Returns a cluster with an access entry and this authentication mode."""
     made = cluster()
@@ -405,6 +418,7 @@ VECTORS = {
         lambda: associated(addon("vpc-cni")),
         "identity gives app/server a role, but its cluster has no add-on eks-pod-identity-agent",
     ),
+    "EKS006": Vector(lambda: nodes_in("ours"), lambda: nodes_in("theirs"), "core starts nodes in another VPC than the cluster's"),
     "EKS005": Vector(
         lambda: repairing(addon("eks-node-monitoring-agent")),
         lambda: repairing(addon("vpc-cni")),

@@ -69,6 +69,9 @@ VECTORS = {
     "EFA003": Vector(managed, lambda: managed(efa={"layout": "all_efa"}), "uses 16 addresses before its first pod"),
     "KAR001": Vector(karpenter, lambda: karpenter(cpu_limit="2"), "no node of inf2.48xlarge fits the pool's limit of 2 vCPU"),
     "KAR004": Vector(karpenter, lambda: karpenter(termination_grace_period=None), "can hold up the end of an old node for ever"),
+    "KAR006": Vector(
+        lambda: karpenter(replicas=2, node_limit=3), lambda: karpenter(replicas=2, node_limit=1), "1 of 2 nodes would never start"
+    ),
     "KAR002": Vector(
         lambda: karpenter(("llama",)),
         lambda: karpenter(("llama",), consolidation_policy="WhenEmptyOrUnderutilized"),

@@ -51,6 +51,12 @@ def with_pools(managed: int) -> StackFacts:
     return spec(core_pool="p0", pools={**pools, "k": karpenter})
 
 
+def fixed_pool(**karpenter: Any) -> StackFacts:
+    """Returns a stack with a pool of two nodes that Karpenter keeps."""
+    pool = {"kind": "karpenter", "instance_types": ["g6e.xlarge"], "replicas": 2}
+    return spec(pools={"core": CORE, "k": pool}, karpenter=karpenter)
+
+
 def crowded(most: int) -> StackFacts:
     return spec(
         cluster={"addon_configuration": {"vpc-cni": {"env": {"ENABLE_PREFIX_DELEGATION": "false"}}}},
@@ -94,6 +100,11 @@ VECTORS = {
     "CAP001": Vector(stack, lambda: stack(pods_min=4, pods_max=4), "there is no room for 1 pod of 'llama'"),
     "CAP002": Vector(stack, lambda: stack({**NODE, "root_volume_gib": 100}), "on each node"),
     "CAP003": Vector(lambda: with_pools(30), lambda: with_pools(31), "EKS refuses the rest of the managed pools"),
+    "KAR005": Vector(
+        lambda: fixed_pool(static_capacity=True),
+        lambda: fixed_pool(static_capacity=False),
+        "no node of pool 'k' would ever start",
+    ),
     "KAR003": Vector(
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}, devices=12),
         lambda: stack({"kind": "karpenter", "instance_types": ["inf2.48xlarge"]}),

@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 from eks_inference.accelerators.efa.component import EfaDevices
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import on_cluster
+from eks_inference.cluster.objects import in_namespace, on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Metrics
@@ -103,11 +103,12 @@ class DisaggregatedPair(Component):
             name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True
         )
         self.foundation: Sequence[pulumi.Resource] = (self._namespace,)
-        claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=inside)
+        own = on_cluster(cluster, self, self._namespace)
+        claim = store_claim(parts.claim_name(name), store, namespace=self.namespace, cluster=cluster, parent=self, opts=own)
         policies = {**front.network_policies(name, spec), **jobs.network_policies(name, spec)}
         guards = component.guards(name, policies=policies, quota=None, budgets={}, options=inside)
         services: list[pulumi.Resource] = [
-            k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=inside)
+            k8s.core.v1.Service(f"{name}-{what}-service", **manifest, opts=own)
             for what, manifest in front.services(name, spec).items()
         ]
         priority = k8s.scheduling.v1.PriorityClass(
@@ -124,7 +125,7 @@ class DisaggregatedPair(Component):
         if spec.serving == "pair":
             found: list[pulumi.Resource] = []
             if spec.instances == 2:
-                found.append(k8s.core.v1.Service(f"{name}-efa-service", **jobs.efa_service(name, spec), opts=inside))
+                found.append(k8s.core.v1.Service(f"{name}-efa-service", **jobs.efa_service(name, spec), opts=own))
             check = jobs.efa_check(name, spec, placement, image=engine_image)
             before.append(self._job("efa", check, [*found, *placement.ready, *guards, priority, *efa.ready]))
         controllers = controller.ready if controller else ()
@@ -178,7 +179,7 @@ class DisaggregatedPair(Component):
         return k8s.batch.v1.Job(f"{self._name}-{what}", **step.job, opts=options)
 
     def _files(self, what: str, manifest: Mapping[str, Any]) -> pulumi.Resource:
-        options = on_cluster(self._cluster, self, self._namespace)
+        options = in_namespace(self._cluster, self, self._namespace)
         return k8s.core.v1.ConfigMap(f"{self._name}-{what}-files", **manifest, opts=options)
 
     def _options(self, *after: pulumi.Resource, seconds: int, updates: bool = True) -> pulumi.ResourceOptions:

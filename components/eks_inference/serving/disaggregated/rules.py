@@ -9,8 +9,9 @@ from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.connectors import connector
+from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
-from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
+from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
 from eks_inference.serving.facts import ServingFacts

@@ -7,7 +7,7 @@ Two instances: a LeaderWorkerSet of one group, with prefill as leader and decode
 load the model, so neither becomes ready before the other has started: ordering the pods by readiness would deadlock. They shake
 hands only once, so a restart of one pod restarts the group.
 
-Sources: LeaderWorkerSet v0.9.0 (API, pod controller), Kubernetes documentation; for the rest see ``servers``.
+Sources: LeaderWorkerSet v0.10.0 (API, pod controller), Kubernetes documentation; for the rest see ``servers``.
 """
 
 import json

@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from, network_policy
 from eks_inference.merge import beside
@@ -43,7 +43,7 @@ class KubeRayOperator(Component):
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(RELEASE, spec.namespace, selector={}, ingress=metrics_only, egress=None),
-            opts=on_cluster(cluster, self, namespace),
+            opts=in_namespace(cluster, self, namespace),
         )
         image, _, tag = cluster.settings.image(versions.image(RELEASE)).rpartition(":")
         values = {

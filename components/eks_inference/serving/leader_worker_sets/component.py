@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
-from eks_inference.cluster.objects import chart_release, namespace_object, on_cluster
+from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import allow_from, network_policy
 from eks_inference.placement import Placement
@@ -33,7 +33,7 @@ class LeaderWorkerSetController(Component):
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
             **network_policy(RELEASE, NAMESPACE, selector={}, ingress=[allow_from(tcp=[WEBHOOK_PORT])], egress=None),
-            opts=on_cluster(cluster, self, namespace),
+            opts=in_namespace(cluster, self, namespace),
         )
         image, _, tag = settings.image(versions.image("lws")).rpartition(":")
         release = chart_release(

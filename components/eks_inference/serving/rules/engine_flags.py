@@ -3,9 +3,10 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from types import MappingProxyType
 
-from eks_inference.catalog.engines import engines
+from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import VllmArgument, VllmRelease, vllm_releases
 from eks_inference.rules import Judgement, not_judged, rule
@@ -86,6 +87,10 @@ _TAKEN_AS_THEY_ARE = frozenset(
 """Flags of such kinds with values that vLLM does not resolve, or that other rules judge."""
 
 
+_ALIKE = 0.7
+"""What two flags have in common, by difflib, if one is taken for a misspelling of the other."""
+
+
 @rule(
     "SRV007",
     "The engine knows every flag.",
@@ -103,8 +108,8 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
         return
     for name in server.extra_args:
         known = _declared(release, name) is not None
-        like = [] if known else nearest(name, release.flags)[:1]
-        has_it = [one.name for one in engines().values() if one.standalone and name in _flags(one.vllm) and not one.retired]
+        like = [] if known else get_close_matches(name, release.flags, n=1, cutoff=_ALIKE)
+        has_it = [one.name for one in engines().values() if _may_serve(one, server) and name in _flags(one.vllm)]
         yield Judgement(
             holds=known,
             path=server.under("extra_args", name),
@@ -114,6 +119,11 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
             allowed=", ".join(like) or f"a flag of vLLM {release.name}",
             fix=f"choose an engine that has it ({', '.join(has_it)}), or leave it out" if has_it else "",
         )
+
+
+def _may_serve(engine: EngineProfile, server: ServingFacts) -> bool:
+    """Whether the server could run with this engine on the nodes that it has."""
+    return engine.standalone and not engine.retired and engine.serves(server.instance)
 
 
 @rule(

@@ -188,7 +188,7 @@ def pods_work_on_what_they_have(scaling: ScalingFacts) -> Iterator[Judgement]:
     "SCL009",
     "Fewer pods are fewer nodes.",
     severity="warning",
-    fix="serve from a Karpenter pool, or give replicas instead of an autoscaler",
+    fix="serve from a Karpenter pool without replicas, or give replicas instead of an autoscaler",
     source="a managed pool here has a fixed number of nodes; the source system has one to four pods, and always four nodes",
 )
 def nodes_go_with_pods(scaling: ScalingFacts) -> Iterator[Judgement]:

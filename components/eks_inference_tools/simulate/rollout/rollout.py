@@ -5,6 +5,7 @@ Sources: pulumi-kubernetes 4, provider/pkg/await/await.go (creation, update, del
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Unpack
 
 from eks_inference_tools.reading.live_objects import Object, title_of
@@ -76,6 +77,8 @@ def delete(
 ) -> Outcome:
     """Runs ``pulumi destroy``: deletes each object after all that depend on it, and waits until it is gone.
 
+    Objects that go with another that is deleted are left to Kubernetes.
+
     Finally no pod, claim or volume may be left, except those of stand-ins that ``stood_in`` does not name.
     """
     tasks = _removals(objects, opaque, stood_in)
@@ -96,8 +99,13 @@ def settle(plane: ControlPlane, objects: Sequence[ClusterObject], **watching: Un
 
 def _removals(objects: Sequence[ClusterObject], opaque: Sequence[Opaque] = (), stood_in: StoodIn | None = None) -> list[Task]:
     things = (*objects, *opaque)
+    going = {item.urn for item in objects}
     users = {item.urn: frozenset(user.urn for user in things if item.urn in user.after) for item in things}
-    return [task for item in things for task in _tasks(item, "delete", users[item.urn], Removal, stood_in)]
+    return [
+        replace(task, operations=()) if isinstance(item, ClusterObject) and item.goes_with in going else task
+        for item in things
+        for task in _tasks(item, "delete", users[item.urn], Removal, stood_in)
+    ]
 
 
 def _tasks(

@@ -1,4 +1,4 @@
-"""Stands in for Karpenter: starts nodes for unschedulable pods, and marks NodePools and EC2NodeClasses as ready.
+"""Stands in for Karpenter: starts nodes for unschedulable pods and of pools with replicas; marks objects as ready.
 
 ``provisioning.py`` chooses the nodes. Nodes are never removed or replaced, and NodeClaims are not created. EC2's capacity and
 AWS's validation of an EC2NodeClass are not modelled.
@@ -35,7 +35,7 @@ from eks_inference_tools.reading.live_objects import (
     taints_of,
 )
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.reading.scalars import quantities
+from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
 from eks_inference_tools.simulate.stand_ins.loop import Seen
@@ -45,6 +45,7 @@ from eks_inference_tools.simulate.stand_ins.provisioning import (
     choose,
     counted,
     exact_shape,
+    fixed,
     overhead,
 )
 from eks_inference_tools.simulate.world.amounts import add
@@ -74,7 +75,12 @@ class Karpenter:
 
     def __init__(self, graph: Graph, clock: Callable[[], float] = time.monotonic) -> None:
         self._kinds = karpenter_kinds(graph)
-        self._releases = [chart.release for chart in charts(graph) if chart.name == _CHART]
+        installed = [chart for chart in charts(graph) if chart.name == _CHART]
+        self._releases = [chart.release for chart in installed]
+        # A Karpenter outside the graph is taken to have the feature gate.
+        self._keeps_fixed_pools = all(
+            at(chart.values, "settings", "featureGates", "staticCapacity") is True for chart in installed
+        )
         self._batch = _Batch(clock)
 
     @property
@@ -91,14 +97,18 @@ class Karpenter:
             return
         for item in (*seen[NODE_POOLS], *seen[NODE_CLASSES]):
             _judge(item, seen, api)
+        pools = {name_of(pool): whole(at(pool, "spec", "replicas")) for pool in seen[NODE_POOLS] if not is_leaving(pool)}
+        if self._keeps_fixed_pools:
+            for node in fixed(pools, self._kinds, seen[NODES]):
+                api.create(manifest(node))
         pods = list(_pods_to_place(seen))
         if not self._batch.is_complete(pods):
             return
-        here = {name_of(pool) for pool in seen[NODE_POOLS] if not is_leaving(pool)}
+        following = {name for name, replicas in pools.items() if replicas is None}
         daemons = [PodSpec(at(one, "spec", "template", "spec")) for one in seen[DAEMON_SETS] if not is_leaving(one)]
         starts = choose(
             pods,
-            [kind for kind in self._kinds if kind.shape.pool in here],
+            [kind for kind in self._kinds if kind.shape.pool in following],
             daemons,
             list(_rooms(seen, daemons)),
             used=_used(seen[NODES], self._kinds),

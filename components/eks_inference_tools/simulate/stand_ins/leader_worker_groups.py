@@ -4,7 +4,7 @@ What the webhook adds to pods is in the templates of the StatefulSets here; labe
 the pod (``late_labels``). Features for which that is too late are refused: exclusive topologies, subgroups, a subdomain per
 group.
 
-Sources: LeaderWorkerSet v0.9.0 (API, controllers, webhooks).
+Sources: LeaderWorkerSet v0.10.0 (API, controllers, webhooks).
 """
 
 import copy

@@ -4,7 +4,7 @@ Modelled (``leader_worker_groups``): one StatefulSet of all leaders and one of e
 StatefulSet controller creates; the headless Service; when workers are created (``startupPolicy``); the restart of a group
 together with one of its pods (``restartPolicy``); rolling updates by the partition of the leaders' StatefulSet; the status.
 
-Sources: LeaderWorkerSet v0.9.0 (controllers), Kubernetes 1.35 (StatefulSet controller).
+Sources: LeaderWorkerSet v0.10.0 (controllers), Kubernetes 1.35 (StatefulSet controller).
 """
 
 from collections.abc import Sequence

@@ -9,6 +9,7 @@ Left out: preferences, topology spread, pod affinity except anti-affinity on one
 Source: kubernetes-sigs/karpenter v1 (pkg/controllers/provisioning/scheduling): queue, node claims, limits of pools, DaemonSets.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -16,11 +17,12 @@ from itertools import groupby, product
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
-from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, Taint
+from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
 from eks_inference_tools.reading.expressions import Values
+from eks_inference_tools.reading.live_objects import labels_of, name_of
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
-from eks_inference_tools.reading.scalars import quantities
+from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.reading.scheduling import obstacles
 from eks_inference_tools.simulate.world.amounts import Amounts, add, covers
 from eks_inference_tools.simulate.world.nodes import NodeKind, SimulatedNode, by_preference, node_name
@@ -113,6 +115,29 @@ def choose(
             node = replace(node, devices={key: number for key, number in node.devices.items() if key != EFA_RESOURCE})
         starts.append(Start(node, tuple(room.pods)))
     return tuple(starts)
+
+
+def fixed(
+    replicas: Mapping[str, int | None], kinds: Sequence[NodeKind], nodes: Sequence[Mapping[str, Any]]
+) -> tuple[SimulatedNode, ...]:
+    """Returns the nodes that pools with ``replicas`` lack beside ``nodes``, within their limits of nodes.
+
+    Which type and zone a node gets is EC2's choice: here the smallest type and the first zone.
+    """
+    standing = Counter(labels_of(node).get(KARPENTER_POOL_LABEL) for node in nodes)
+    taken = {name_of(node) for node in nodes}
+    found = []
+    for pool, wanted in replicas.items():
+        of_pool = [kind for kind in kinds if kind.shape.pool == pool]
+        if wanted is None or not of_pool:
+            continue
+        kind = min(of_pool, key=lambda one: (one.instance.vcpus, one.instance.memory_mib, one.instance.name))
+        limit = whole(kind.limits.get("nodes"))
+        for _ in range((wanted if limit is None else min(wanted, limit)) - standing[pool]):
+            name = node_name(pool, taken)
+            taken.add(name)
+            found.append(kind.node(name, kind.zones[0]))
+    return tuple(found)
 
 
 def counted(kind: NodeKind) -> Amounts:

@@ -65,8 +65,8 @@ class ClusterObject:
 
     ``manifest`` has apiVersion, kind, metadata.name and, if the kind is namespaced, metadata.namespace. ``after`` holds the URNs
     of the objects and opaque resources that Pulumi creates (and awaits, unless they skip that) before this one, and deletes after
-    it. ``delete_first`` is the option ``deleteBeforeReplace``. ``unsure`` lists the paths of values that are known only after
-    deployment and have no known form: they are guessed or left out.
+    it. ``delete_first`` is the option ``deleteBeforeReplace``, ``goes_with`` that of ``deletedWith``. ``unsure`` lists the paths
+    of values that are known only after deployment and have no known form: they are guessed or left out.
     """
 
     urn: str
@@ -74,6 +74,7 @@ class ClusterObject:
     after: frozenset[str]
     title: str
     delete_first: bool = False
+    goes_with: str = ""
     unsure: tuple[str, ...] = ()
 
     @property
@@ -178,6 +179,7 @@ def _object(graph: Graph, resource: Resource, placeholders: Placeholders, accoun
         after=frozenset(_after(graph, resource.urn)),
         title=_title(resource, filled),
         delete_first=resource.options.get("deleteBeforeReplace") is True,
+        goes_with=resource.options.get("deletedWith") or "",
         unsure=unsure,
     )
 

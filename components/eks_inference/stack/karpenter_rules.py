@@ -1,0 +1,50 @@
+"""Rules about pools that Karpenter fills, beside the rest of a stack. Ids KAR…"""
+
+from collections.abc import Iterator
+
+from eks_inference.accelerators.neuron.plan import needs_scheduler
+from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.rules import Judgement, rule
+from eks_inference.stack.facts import StackFacts
+
+
+@rule(
+    "KAR003",
+    "Pods that use only some of a node's Neuron devices run on pools whose nodes do not follow the pods.",
+    severity="warning",
+    fix="use a managed pool or one of Karpenter with replicas, or give each pod one device or all devices of a node",
+    source="Karpenter considers only the number of free devices. The Neuron scheduler extension also requires adjacent ones and "
+    "may reject a pod for which Karpenter started a node (Neuron documentation, scheduler flow)",
+)
+def parts_of_nodes_on_managed_pools(stack: StackFacts) -> Iterator[Judgement]:
+    for server in stack.servers.values():
+        pool = server.placement.pool
+        spec = stack.spec.pools[pool]
+        if isinstance(spec, KarpenterPoolSpec) and spec.replicas is None and server.neuron:
+            yield Judgement(
+                holds=not needs_scheduler(server.devices, server.instance),
+                path=server.at("devices"),
+                working=(f"{server.devices} of {server.instance.devices} devices of {server.instance.name}",),
+                message=f"Karpenter fills pool '{pool}' and does not know which devices are adjacent",
+                given=str(server.devices),
+                allowed=f"1 or {server.instance.devices}",
+            )
+
+
+@rule(
+    "KAR005",
+    "Karpenter keeps pools of a fixed number of nodes only when it is told to.",
+    fix="set karpenter.static_capacity to true, or leave replicas out of the pool",
+    source="Karpenter 1.14, Settings: without the feature gate StaticCapacity no controller looks at these NodePools",
+)
+def fixed_pools_are_kept(stack: StackFacts) -> Iterator[Judgement]:
+    on = stack.spec.karpenter.static_capacity
+    for name, pool in stack.spec.pools.items():
+        if isinstance(pool, KarpenterPoolSpec) and pool.replicas is not None:
+            yield Judgement(
+                holds=on,
+                path=("pools", name, "replicas"),
+                working=(f"replicas: {pool.replicas}; karpenter.static_capacity: {str(on).lower()}",),
+                message=f"no node of pool '{name}' would ever start",
+                given=str(pool.replicas),
+            )
