@@ -15,7 +15,8 @@ from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.kubernetes.workloads import APP_LABEL
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.handle import Metrics, RayPods, VllmPods
+from eks_inference.observability.expectations_plan import expectations
+from eks_inference.observability.handle import Expected, Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.placement import Placement
 
@@ -149,6 +150,8 @@ class PrometheusStack(Component):
 class ServerMetrics(Component):
     """Makes Prometheus scrape a model server on Ray: PodMonitors for its head (with the autoscaler) and its workers.
 
+    A PrometheusRule records what alerts expect of the server (``Expected``).
+
     They are in the server's namespace, which has no other Ray pods, and add the labels ``server`` (the server's name),
     ``ray_io_cluster`` and ``ray_io_node_type``. An additional NetworkPolicy admits Prometheus.
 
@@ -177,7 +180,8 @@ class ServerMetrics(Component):
             )
             for role, endpoints in plan.ray_endpoints().items()
         ]
-        self.ready: Sequence[pulumi.Resource] = (policy, *monitors)
+        rules = _expectations(name, server.expected, server.namespace, metrics=metrics, after=server.ready, parent=self)
+        self.ready: Sequence[pulumi.Resource] = (policy, *monitors, rules)
         self.register_outputs({"namespace": server.namespace})
 
 
@@ -190,6 +194,8 @@ class VllmMetrics(Component):
 
     vLLM serves /metrics at its API port, without a key even if the API needs one: its own metrics (``vllm:...``) and those of the
     HTTP server (``http_...``). Triton has a separate port for its counters (``nv_...``) and those of vLLM.
+
+    A PrometheusRule records what alerts expect of the server (``Expected``).
 
     They do not wait for the model, so that Prometheus also sees a server that never becomes ready.
     """
@@ -209,7 +215,17 @@ class VllmMetrics(Component):
             ),
             opts=on_cluster(metrics.cluster, self, *metrics.ready, *server.foundation),
         )
-        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
+        rules = _expectations(
+            name,
+            server.expected,
+            server.namespace,
+            # As ``vllm_endpoints`` labels them.
+            ports=[*ports] if len(ports) > 1 else (),
+            metrics=metrics,
+            after=server.foundation,
+            parent=self,
+        )
+        self.ready: Sequence[pulumi.Resource] = (policy, monitor, rules)
         self.register_outputs({"namespace": server.namespace})
 
 
@@ -247,6 +263,29 @@ class RouterMetrics(Component):
         )
         self.ready: Sequence[pulumi.Resource] = (policy, monitor)
         self.register_outputs({"namespace": namespace})
+
+
+def _expectations(
+    name: str,
+    expected: Expected,
+    space: str,
+    *,
+    ports: Sequence[str] = (),
+    metrics: Metrics,
+    after: Sequence[pulumi.Resource],
+    parent: pulumi.Resource,
+) -> pulumi.Resource:
+    """Creates the PrometheusRule with what alerts expect of a server, or of each of its ``ports`` as a server."""
+    servers = [f"{expected.server}-{port}" for port in ports] or [expected.server]
+    labels = metrics.monitor_labels
+    return k8s.apiextensions.CustomResource(
+        f"{name}-expectations",
+        **plan.PROMETHEUS_RULE,
+        # The API server drops an empty map, and every later preview would show it as new.
+        metadata={"name": "expectations", "namespace": space, **({"labels": dict(labels)} if labels else {})},
+        spec=expectations(expected, space, servers),
+        opts=on_cluster(metrics.cluster, parent, *metrics.ready, *after),
+    )
 
 
 def _let_in(

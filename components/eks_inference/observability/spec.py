@@ -67,6 +67,17 @@ class PrometheusSpec(Spec):
     )
 
 
+class Objectives(Spec):
+    """What a server is to achieve. An alert tells where it does not; nothing scales by it."""
+
+    time_to_first_token_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Alert FirstTokenLate when 5 of 100 requests have waited longer for their first token, for 10 minutes. "
+        "A few times the value of an idle server. Default: no alert.",
+    )
+
+
 LogGroupName = Annotated[
     str,
     # CloudWatch Logs takes 512 characters and # too, but the name is also the value of the tag Name.
