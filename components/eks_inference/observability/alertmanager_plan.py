@@ -22,7 +22,8 @@ _RECEIVER = "receiver"
 _NOBODY = "null"
 """The chart's receiver that drops alerts."""
 
-# Slack's default text names labels only. Our alerts say what is wrong and what to do.
+# The default texts name labels only. Our alerts say what is wrong and what to do.
+_SLACK_TITLE = "{{ .Status | toUpper }}: {{ .CommonLabels.cluster }}{{ with .GroupLabels.namespace }}, {{ . }}{{ end }}"
 _SLACK_TEXT = """\
 {{ range .Alerts }}*{{ .Labels.severity }}* {{ .Annotations.summary }}
 {{ .Annotations.description }}
@@ -57,8 +58,8 @@ def _notification(receiver: Receiver, region: str, url: SecretRef | None) -> dic
     assert url is not None, "the component refuses a receiver without its URL"
     file = f"/etc/alertmanager/secrets/{url.name}/{url.key}"
     if isinstance(receiver, SlackReceiver):
-        title = "{{ .Status | toUpper }}: {{ .GroupLabels.namespace }}"
-        return {"slack_configs": [{"api_url_file": file, "send_resolved": True, "title": title, "text": _SLACK_TEXT}]}
+        texts = {"title": _SLACK_TITLE, "text": _SLACK_TEXT}
+        return {"slack_configs": [{"api_url_file": file, "send_resolved": True, **texts}]}
     return {"webhook_configs": [{"url_file": file, "send_resolved": True}]}
 
 
