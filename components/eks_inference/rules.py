@@ -154,14 +154,15 @@ def rule(
 
 
 def judged(rules: Iterable[Rule[Any]], subjects: Iterable[object]) -> tuple[tuple[Rule[Any], Judgement], ...]:
-    """Returns the judgements of each rule on each subject of its type."""
-    return tuple(
+    """Returns the judgements of each rule on each subject of its type, each once: two servers of a pair may be judged alike."""
+    made = (
         (one, judgement)
         for subject in subjects
         for one in rules
         if isinstance(subject, one.subject)
         for judgement in one.judge(subject)
     )
+    return tuple({(one.id, judgement): (one, judgement) for one, judgement in made}.values())
 
 
 def left_open(judgements: Iterable[Judgement]) -> tuple[NotJudged, ...]:

@@ -28,13 +28,14 @@ from eks_inference.accelerators.efa.component import ExistingEfaPlugin
 from eks_inference.clients.chat import Chat, Question
 from eks_inference.faults import SpecError
 from eks_inference.placement import Placement
-from eks_inference.rules import Judgement, Rule
+from eks_inference.rules import Judgement, Rule, judged, left_open
 from eks_inference.serving.disaggregated import artifact, front, jobs, parts, rules, servers, workloads
 from eks_inference.serving.disaggregated.component import DisaggregatedPair
 from eks_inference.serving.disaggregated.facts import hardware, serving_facts
 from eks_inference.serving.disaggregated.spec import CompileOptions, DisaggregatedPairSpec
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
 from eks_inference.serving.leader_worker_sets.handle import ExistingLeaderWorkerSets
+from eks_inference.serving.rules.servers import server_rules
 from eks_inference.storage.handle import ExistingStore
 from golden import assert_golden
 from graphs import of_kind, stands_on
@@ -411,15 +412,49 @@ def test_a_reservation_stands_in_for_a_placement_group() -> None:
     assert not broken("DI007", pair(pool(placement="none", capacity_reservation_id="cr-0123456789abcdef0")))
 
 
-def test_the_rules_of_all_servers_judge_a_pod_and_not_a_role() -> None:
-    (both,) = serving_facts(spec_of(), NODES, scheduler=False)
-    assert (both.copies, both.devices, both.tensor_parallel) == (2, 16, 32)
+def test_the_rules_of_all_servers_judge_every_server_of_a_pod() -> None:
+    first, second = serving_facts(spec_of(), NODES, scheduler=False)
+    assert (first.copies, first.devices, first.tensor_parallel) == (2, 16, 32)
+    assert [(one.container_port, one.beside) for one in (first, second)] == [(8100, False), (8200, True)]
     assert [(pod.copies, pod.container_port) for pod in serving_facts(spec_of(instances=2), NODES, scheduler=False)] == [
         (1, 8100),
         (1, 8200),
     ]
     (baseline,) = serving_facts(spec_of(serving="baseline"), NODES, scheduler=False)
     assert (baseline.copies, baseline.efa_interfaces) == (1, 0)
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+@pytest.mark.parametrize(
+    ("own", "id_", "where"),
+    [
+        ({"extra_args": {"no-such-flag": 1}}, "SRV007", ("extra_args", "no-such-flag")),
+        ({"extra_args": {"seed": False}}, "SRV010", ("extra_args", "seed")),
+        ({"extra_args": {"api_key": "k"}}, "SRV009", ("extra_args", "api-key")),
+        ({"extra_env": {"PATH": "/mine"}}, "SRV009", ("extra_env", "PATH")),
+        ({"extra_args": {"port": 9999}}, "NEU022", ("extra_args", "port")),
+        ({"extra_args": {"block_size": 3}}, "NEU014", ("extra_args", "block-size")),
+        ({"extra_args": {"max-num-seqs": 9}}, "SRV006", ("extra_args", "max-num-seqs")),
+    ],
+)
+def test_what_only_one_server_gets_is_judged_at_its_key(instances: int, role: str, own: Any, id_: str, where: Any) -> None:
+    facts = serving_facts(spec_of(instances=instances, **{role: own}), NODES, scheduler=False)
+    assert [one.path for rule, one in judged(server_rules(), facts) if rule.id == id_ and not one.holds] == [(role, *where)]
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+@pytest.mark.parametrize("own", [{"extra_args": {"chat_template": "mine.jinja"}}, {"extra_args": {"quantization": "fp9"}}])
+def test_what_only_one_server_gets_and_nobody_judges_is_said_to_be_open(role: str, own: Any) -> None:
+    facts = serving_facts(spec_of(**{role: own}), NODES, scheduler=False)
+    open_ = left_open(one for _, one in judged(server_rules(), facts))
+    assert {one.path[:2] for one in open_} == {(role, "extra_args")}
+
+
+def test_options_of_the_compiler_are_said_to_be_open() -> None:
+    facts = pair(compile={"extra_args": {"skip-warmup": True}})
+    (one,) = left_open(one for _, one in judged([RULES["DI002"]], [facts]))
+    assert (one.path[2:], one.of) == (("compile", "extra_args", "skip-warmup"), "--skip-warmup of inference_demo")
 
 
 @pytest.mark.parametrize(

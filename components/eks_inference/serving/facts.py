@@ -20,7 +20,8 @@ class ServingFacts:
     """What one pod of a server holds and requests.
 
     ``path`` is the server's key in the stack, empty when a component checks itself. ``keys`` maps a fact to its path below that
-    key where the path is not simply the name of the fact: ``{"devices": ("worker", "devices")}``.
+    key where the path is not simply the name of the fact, ``{"devices": ("worker", "devices")}``, or of a key of a fact,
+    ``{"extra_args.seed": ("decode", "extra_args", "seed")}``.
     """
 
     about: ClassVar[str] = "model servers"
@@ -69,6 +70,8 @@ class ServingFacts:
     extra_env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the user; ``environment`` includes them."""
     keys: Mapping[str, Path] = field(default_factory=dict)
+    beside: bool = False
+    """Whether another server of the same pod already stands for what the pod holds and requests: only flags differ."""
 
     @property
     def instance(self) -> InstanceType:
@@ -81,6 +84,15 @@ class ServingFacts:
     def at(self, fact: str) -> Path:
         """Returns the path of a fact in the stack."""
         return (*self.path, *self.keys.get(fact, (fact,)))
+
+    def under(self, fact: str, key: str) -> Path:
+        """Returns the path of one key of a fact that is a mapping."""
+        own = self.keys.get(f"{fact}.{key}")
+        return (*self.path, *own) if own else (*self.at(fact), key)
+
+    def at_flag(self, name: str) -> Path:
+        """Returns the path of a flag of the user, or that of all of them if the flag is not theirs."""
+        return self.under("extra_args", name) if name in self.extra_args else self.at("extra_args")
 
     def unknown_model(self, what: str) -> Judgement:
         """The judgement of a rule that would need the model's shape."""

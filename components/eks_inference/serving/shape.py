@@ -1,10 +1,10 @@
 """Base specs of model servers: fields of every kind, of kinds that compile, and of kinds whose pods are all equal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import chat_template
@@ -13,11 +13,11 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.observability.spec import Objectives
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.flags import flags, spelt_out
+from eks_inference.serving.flags import flags
 from eks_inference.serving.spec import (
-    Argument,
     CompileCache,
     EngineName,
+    ExtraArgs,
     HubModel,
     ModelSource,
     NoCompileCache,
@@ -91,7 +91,7 @@ class ServerSpec(Spec):
     objectives: Objectives = Field(
         default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
     )
-    extra_args: Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)] = Field(
+    extra_args: ExtraArgs = Field(
         default_factory=dict,
         description="Further engine flags, without the dashes. They override those of this library. A part of an object may be "
         "given as flag.key.",

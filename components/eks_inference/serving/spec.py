@@ -1,13 +1,15 @@
 """Parts of the specs of all model servers: engine, source of the model, and place of compiled artifacts."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import is_gated
 from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
+from eks_inference.serving.flags import spelt_out
 from eks_inference.spec import Form, ResourceName, Spec, VolumeGib
 
 
@@ -23,6 +25,9 @@ EngineName = Annotated[str, AfterValidator(_known_engine), Field(description="En
 
 Argument = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 """Name of an engine flag, without the dashes."""
+
+ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
+"""Engine flags of a user with their values, in one spelling. A part of an object may be given as ``flag.key``."""
 
 _SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="Name of the model in requests.")
 

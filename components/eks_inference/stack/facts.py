@@ -42,7 +42,7 @@ def stack_facts(spec: StackSpec, region: str) -> Iterator[object]:
     servers: dict[str, ServingFacts] = {}
     for name, server in spec.servers.items():
         for subject in kind_of(server).facts(name, server, _site(spec, name, server, zone_ids, region)):
-            if isinstance(subject, ServingFacts):
+            if isinstance(subject, ServingFacts) and not subject.beside:
                 # The two roles of a disaggregated pair are separate subjects.
                 servers[name if name not in servers else f"{name} (second)"] = subject
             else:

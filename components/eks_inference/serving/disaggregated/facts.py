@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from eks_inference.accelerators.neuron.plan import cores_of
@@ -14,7 +14,7 @@ from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.disaggregated import jobs, parts, workloads
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel
-from eks_inference.serving.disaggregated.servers import SERVER_PORTS, Role, roles_by_pod, server
+from eks_inference.serving.disaggregated.servers import Role, role_settings, roles_by_pod, server
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.facts import ServingFacts, server_facts
 from eks_inference.serving.flags import flag, switched
@@ -112,41 +112,55 @@ def disaggregated_facts(
 def serving_facts(
     spec: DisaggregatedPairSpec, placement: Placement, *, scheduler: bool, path: Path = ()
 ) -> tuple[ServingFacts, ...]:
-    """Returns what the rules about all servers judge, per pod: two copies of the model in one pod, or one copy in each of two.
+    """Returns what the rules about all servers judge: two copies of the model in one pod, or one copy in each of two.
 
     Startup times are absent: when a server starts, the model is in the store and compiled.
     """
     found = []
     for roles in roles_by_pod(spec).values():
-        first = server(spec, roles[0])
-        found.append(
-            server_facts(
-                spec,
-                placement,
-                path=path,
-                scheduler=scheduler,
-                devices=placement.instance_type.devices,
-                tensor_parallel=tensor_parallel(spec),
-                max_num_seqs=spec.max_num_seqs,
-                max_model_len=spec.max_model_len,
-                copies=len(roles),
-                copies_per_request=len(roles),
-                cpu_millis=cpu_millis(spec.cpu),
-                memory_mib=memory_mib(spec.memory),
-                arguments=first.command,
-                environment=first.environment,
-                container_port=SERVER_PORTS[roles[0]],
-                service_port=SERVER_PORTS[roles[0]],
-                efa_interfaces=parts.efa_interfaces(spec, placement) if spec.serving == "pair" else 0,
-                keys={"devices": ("instances",)},
-            )
+        pod = server_facts(
+            spec,
+            placement,
+            path=path,
+            scheduler=scheduler,
+            devices=placement.instance_type.devices,
+            tensor_parallel=tensor_parallel(spec),
+            max_num_seqs=spec.max_num_seqs,
+            max_model_len=spec.max_model_len,
+            copies=len(roles),
+            copies_per_request=len(roles),
+            cpu_millis=cpu_millis(spec.cpu),
+            memory_mib=memory_mib(spec.memory),
+            efa_interfaces=parts.efa_interfaces(spec, placement) if spec.serving == "pair" else 0,
         )
+        found += [_process(pod, spec, role, beside=role != roles[0]) for role in roles]
     return tuple(found)
+
+
+def _process(pod: ServingFacts, spec: DisaggregatedPairSpec, role: Role, *, beside: bool) -> ServingFacts:
+    """Returns the facts of one server in its pod. A flag or variable of its own is found at the role's key."""
+    process, own = server(spec, role), role_settings(spec, role)
+    given: Mapping[str, Mapping[str, Any]] = {"extra_args": own.extra_args, "extra_env": own.extra_env}
+    return replace(
+        pod,
+        arguments=process.command,
+        environment=process.environment,
+        container_port=process.port,
+        service_port=process.port,
+        extra_args={**spec.extra_args, **own.extra_args},
+        extra_env={**spec.extra_env, **own.extra_env},
+        keys={
+            "devices": ("instances",),
+            **{f"{setting}.{key}": (role, setting, key) for setting, keys in given.items() for key in keys},
+        },
+        beside=beside,
+    )
 
 
 def hardware(spec: DisaggregatedPairSpec, placement: Placement) -> Hardware:
     """Returns the devices that the model is split over. A baseline on one node leaves half of the node idle."""
-    pods, shape = serving_facts(spec, placement, scheduler=False), placement.instance_type
+    pods = [pod for pod in serving_facts(spec, placement, scheduler=False) if not pod.beside]
+    shape = placement.instance_type
     cores = pods[0].copies * pods[0].tensor_parallel
     return Hardware(shape.name, math.ceil(cores / shape.cores_per_device), pods_min=len(pods), pods_max=len(pods))
 

@@ -11,7 +11,7 @@ from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.catalog.connectors import connector
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ExistingPlacementGroup, ManagedPoolSpec
-from eks_inference.rules import Judgement, rule
+from eks_inference.rules import Judgement, not_judged, rule
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
@@ -93,6 +93,14 @@ def servers_match_the_artifact(pair: DisaggregatedFacts) -> Iterator[Judgement]:
         allowed=str(logical),
         fix="set compile.logical_nc_config and the pool's logical_cores to the same value",
     )
+    for option in pair.spec.compile.extra_args:
+        yield not_judged(
+            "meaning",
+            f"--{option} of inference_demo",
+            pair.at("compile", "extra_args", option),
+            why="no list of the options of inference_demo is kept here, nor what each does to the artifact",
+            fix="compare it with the NxD Inference API guide; a wrong one ends the compile Job",
+        )
 
 
 @rule(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eks_inference.accelerators.neuron.plan import cores_of
+from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.serving.disaggregated.artifact import artifact, model_folder, tensor_parallel
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec, RoleSpec
 from eks_inference.serving.flags import flags
@@ -70,9 +71,14 @@ def roles_by_pod(spec: DisaggregatedPairSpec) -> dict[str, list[Role]]:
     return held
 
 
+def role_settings(spec: DisaggregatedPairSpec, role: Role) -> RoleSpec:
+    """Returns the settings of only one server."""
+    return {"prefill": spec.prefill, "decode": spec.decode}.get(role, RoleSpec())
+
+
 def server(spec: DisaggregatedPairSpec, role: Role) -> Server:
     """Returns one server, whether or not it runs."""
-    own = {"prefill": spec.prefill, "decode": spec.decode}.get(role, RoleSpec())
+    own, release = role_settings(spec, role), vllm_releases().get(spec.profile.vllm)
     extra = {**spec.extra_args, **own.extra_args}
     command = (
         *("python3", "-m", "vllm.entrypoints.openai.api_server"),
@@ -84,7 +90,7 @@ def server(spec: DisaggregatedPairSpec, role: Role) -> Server:
         *(("--kv-transfer-config", json.dumps(kv_transfer(spec, role))) if role != "baseline" else ()),
         *("--port", str(SERVER_PORTS[role])),
         *spec.profile.flags(max_num_seqs=spec.max_num_seqs, max_model_len=spec.max_model_len),
-        *flags(extra),
+        *flags(extra, release.several if release else ()),
     )
     return Server(role, SERVER_PORTS[role], command, {**_environment(spec, role), **spec.extra_env, **own.extra_env})
 

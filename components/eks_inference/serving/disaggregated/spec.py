@@ -9,7 +9,7 @@ from eks_inference.catalog.instances import InstanceType, instance_type
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import Helper, Operator, PoolChoice, ServerSpec
-from eks_inference.serving.spec import Argument, EngineName, HubModel
+from eks_inference.serving.spec import Argument, EngineName, ExtraArgs, HubModel
 from eks_inference.spec import Cpu, Memory, ResourceName, Spec, Variable
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
 
@@ -92,7 +92,7 @@ def _powers_of_two(first: int, longest: int) -> tuple[int, ...]:
 class RoleSpec(Spec):
     """Settings of only one of the two servers."""
 
-    extra_args: dict[Argument, str | int | float | bool] = Field(
+    extra_args: ExtraArgs = Field(
         default_factory=dict, description="Additional vLLM flags without the dashes; true and false become --flag and --no-flag."
     )
     extra_env: dict[Variable, str] = Field(
@@ -170,7 +170,7 @@ class DisaggregatedPairSpec(ServerSpec):
         description="The only Linux capabilities of the servers. IPC_LOCK lets EFA pin more memory than the 8 MiB that every "
         "container may lock.",
     )
-    extra_args: dict[Argument, str | int | float | bool] = Field(
+    extra_args: ExtraArgs = Field(
         default_factory=dict,
         description="Additional vLLM flags of all servers without the dashes; true and false become --flag and --no-flag. They "
         "take precedence.",

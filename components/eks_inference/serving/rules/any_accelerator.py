@@ -73,7 +73,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
         yield not_judged(
             "memory",
             f"{use.model.name} with --{uncounted}",
-            (*server.at("extra_args"), uncounted),
+            server.under("extra_args", uncounted),
             why=f"{UNCOUNTED[uncounted]}, which the calculation leaves out",
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
@@ -104,7 +104,7 @@ def _memory_unjudged(server: ServingFacts) -> Iterator[Judgement]:
         yield not_judged(
             "memory",
             f"{server.model.name} in {quantization}",
-            server.at("extra_args"),
+            server.at_flag("quantization"),
             why=f"the size of weights in {quantization} is not known here; those in fp8 take 1 byte",
             fix="measure it: the log of vLLM says how much memory the weights take",
         )
@@ -186,7 +186,7 @@ def ports(server: ServingFacts) -> Iterator[Judgement]:
     listens = flag(server.arguments, "port") or str(server.engine.port)
     yield Judgement(
         holds=listens == str(server.container_port) == str(server.service_port),
-        path=server.at("extra_args"),
+        path=server.at_flag("port"),
         working=(f"engine: {listens}; container: {server.container_port}; Service: {server.service_port}",),
         message=f"the engine listens on {listens}, and the Service leads to {server.service_port}",
         given=f"--port={listens}",

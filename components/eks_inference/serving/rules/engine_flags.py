@@ -95,7 +95,7 @@ def flags_are_known(server: ServingFacts) -> Iterator[Judgement]:
         has_it = [one.name for one in engines().values() if one.standalone and name in _flags(one.vllm) and not one.retired]
         yield Judgement(
             holds=known,
-            path=(*server.at("extra_args"), name),
+            path=server.under("extra_args", name),
             working=(f"vLLM {release.name} takes {len(release.flags)} flags; {name}: {'known' if known else 'unknown'}",),
             message=f"vLLM {release.name} has no flag --{name}: the server does not start",
             given=name,
@@ -129,7 +129,7 @@ def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
             yield not_judged(
                 "value",
                 f"{'--' if as_flag else ''}{name}",
-                (*server.at("extra_args"), name),
+                server.under("extra_args", name),
                 why=f"vLLM {release.name} resolves it when it starts: a name, a file or repository, or the keys of an object",
                 fix="compare it with the documentation of vLLM; a file must be in the image or on a volume",
             )
@@ -137,7 +137,7 @@ def flags_have_their_values(server: ServingFacts) -> Iterator[Judgement]:
         like = nearest(value, map(str, argument.choices))[:1] if isinstance(value, str) else []
         yield Judgement(
             holds=holds,
-            path=(*server.at("extra_args"), name),
+            path=server.under("extra_args", name),
             working=(f"vLLM {release.name}: {name} takes {wanted}",),
             message=f"vLLM {release.name} does not take this value of {name}",
             given=json.dumps(value),
@@ -176,7 +176,7 @@ def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArg
     return not_judged(
         argument.name,
         f"{value} on {server.instance.name}",
-        (*server.at("extra_args"), argument.name),
+        server.under("extra_args", argument.name),
         why=f"vLLM {release.name} does not list '{value}'; its plugin for Neuron may add choices of its own",
         fix="look it up in the documentation of the plugin",
     )
@@ -193,7 +193,7 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
     if not given or release is None:
         return
     known = given in release.quantizations
-    path = (*server.at("extra_args"), "quantization")
+    path = server.at_flag("quantization")
     if server.engine.neuron and not known:
         yield not_judged(
             "quantization",
@@ -231,7 +231,7 @@ def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
 def _left_alone(server: ServingFacts, where: str, given: str, why: str) -> Judgement:
     return Judgement(
         holds=not why,
-        path=(*server.at(where), given),
+        path=server.under(where, given),
         working=(f"{given}: {why or 'free to set'}",),
         message=f"{given} is not free to set: {why}",
         given=given,

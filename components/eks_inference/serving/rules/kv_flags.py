@@ -19,7 +19,7 @@ def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
     if (size or generation.needs_block_size) and not caches_prefixes:
         yield Judgement(
             holds=size == str(length),
-            path=server.at("extra_args"),
+            path=server.at_flag("block-size"),
             working=(f"one block per sequence: --block-size = max_model_len = {length}",),
             message="without prefix caching, a block holds a whole sequence",
             given=f"--block-size={size}" if size else "no --block-size",
@@ -39,7 +39,7 @@ def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
         return
     yield Judgement(
         holds=holds,
-        path=server.at("extra_args"),
+        path=server.at_flag("num-gpu-blocks-override"),
         working=(formula,),
         message=f"{blocks} blocks for {sequences} sequences of {length} tokens",
         given=f"--num-gpu-blocks-override={blocks}",
@@ -56,7 +56,7 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     if config is None:
         yield Judgement(
             holds=False,
-            path=server.at("extra_args"),
+            path=server.at_flag(known.flag),
             working=(f'--{known.flag} takes JSON: {{"{known.key}": {{...}}}}',),
             message=f"--{known.flag} is not a JSON object that contains an object '{known.key}'",
             given=text,
@@ -71,7 +71,7 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
             buckets = config[key]
             yield Judgement(
                 holds=isinstance(buckets, list) and [str(one) for one in buckets[-1:]] == [largest],
-                path=server.at("extra_args"),
+                path=server.at_flag(known.flag),
                 working=(f"last of {key} = {what} = {largest}",),
                 message=f"the last of {key} is not {what}",
                 given=json.dumps(buckets),
@@ -85,7 +85,7 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
         tokens = config.get("num_batched_tokens_buckets", segments)
         yield Judgement(
             holds=isinstance(segments, list) and all(one in sizes for one in segments) and segments == tokens,
-            path=server.at("extra_args"),
+            path=server.at_flag(known.flag),
             working=(
                 f"kv_segment_size_buckets = num_batched_tokens_buckets, each of {sizes}, a multiple of the block size {block}",
             ),

@@ -162,7 +162,7 @@ def flags_follow_the_spec(server: ServingFacts) -> Iterator[Judgement]:
         if given is not None:
             yield Judgement(
                 holds=given == wanted,
-                path=server.at("extra_args"),
+                path=server.at_flag(name),
                 working=(f"{setting}: {wanted}; --{name}={given}",),
                 message=f"--{name} says {given}, and {setting} {wanted}",
                 given=f"--{name}={given}",
