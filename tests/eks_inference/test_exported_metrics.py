@@ -154,6 +154,22 @@ def test_cases_of_promtool_have_only_series_that_exist(case: dict[str, list[dict
     assert {series["series"].partition("{")[0] for series in case["input_series"]} <= known().all
 
 
+TARGET = {"namespace", "pod", "server", "node", "instance_type", "job"}
+"""Labels that Prometheus adds, by itself or by our PodMonitors."""
+
+
+@pytest.mark.parametrize("case", [*cases()], ids=lambda case: case["name"])
+def test_cases_of_promtool_have_only_labels_that_exist(case: dict[str, list[dict[str, str]]]) -> None:
+    read = tomllib.loads((ROOT / "tests" / "exported_metrics.toml").read_text())
+    for each in case["input_series"]:
+        name, _, labels = each["series"].partition("{")
+        of_histogram = {"le"} if name.endswith("_bucket") else set[str]()
+        rows = [read[exporter][version] for (exporter, version), names in exporters().items() if name in names.all]
+        if rows and all("labels" in row for row in rows):
+            known_ones = TARGET.union(of_histogram, *(row["labels"] for row in rows))
+            assert set(re.findall(r'(\w+)="', labels)) <= known_ones, each["series"]
+
+
 VLLM = [one for one in engines().values() if one.server == "vllm" and not one.retired]
 
 
