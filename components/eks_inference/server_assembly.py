@@ -9,6 +9,7 @@ from eks_inference.images.component import ImageBuild
 from eks_inference.images.spec import InClusterImage
 from eks_inference.scaling.component import Autoscaler
 from eks_inference.scaling.handle import Backend, QueriedMetrics, ScaledServer
+from eks_inference.serving.component import formerly
 from eks_inference.serving.handle import Dependencies, Server, ServerSite
 from eks_inference.serving.kinds import kind_of
 from eks_inference.serving.shape import ServerSpec
@@ -38,12 +39,12 @@ def deploy_server(
             cluster=dependencies.cluster,
             placement=dependencies.core,
             defaults=spec.image_arguments,
-            opts=opts,
+            opts=formerly(opts, spec, "-image"),
         ).reference
     site = ServerSite(placement=placement, image=image)
     server = kind_of(spec).build(name, spec, dependencies, site, opts)
     if prometheus:
-        server.scraped_by(f"{name}-metrics", prometheus, opts)
+        server.scraped_by(f"{name}-metrics", prometheus, formerly(opts, spec, "-metrics"))
         if scaler := spec.scaler:
             Autoscaler(
                 f"{name}-autoscaler",
@@ -53,6 +54,6 @@ def deploy_server(
                 server=cast(ScaledServer, server),
                 metrics=prometheus,
                 backend=backends[scaler.kind],
-                opts=opts,
+                opts=formerly(opts, spec, "-autoscaler"),
             )
     return server

@@ -58,6 +58,12 @@ def engine_image(spec: ServerSpec, image: pulumi.Input[str] | None, cluster: Clu
     return image if isinstance(reference, InClusterImage) else cluster.settings.image(reference)
 
 
+def formerly(opts: pulumi.ResourceOptions | None, spec: ServerSpec, suffix: str = "") -> pulumi.ResourceOptions:
+    """Returns options under which the engine knows a part of a renamed server: the one of its old name with the suffix."""
+    aliases = [pulumi.Alias(name=f"{spec.renamed_from}{suffix}")] if spec.renamed_from else None
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=aliases))
+
+
 def own_namespace(
     name: str,
     namespace: str,
@@ -158,7 +164,7 @@ class ReplicatedServer(Component):
             raise SpecError(faults)
         for subject in subjects:
             refuse([*server_rules(), *rules], subject, cluster.settings.silenced)
-        super().__init__(type_token, name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__(type_token, name, spec.model_dump(mode="json", exclude_none=True), formerly(opts, spec))
         self.namespace = spec.namespace_of(name)
         self.service_name = self.deployment_name = name
         self.pod_labels = labels
@@ -223,7 +229,9 @@ class ReplicatedServer(Component):
         )
         before += [self._account, service, *token, *placement.ready, *after]
         self.deployment = k8s.apps.v1.Deployment(
-            f"{name}-deployment", **manifest, opts=on_cluster(cluster, self, *before, timeouts=timeouts)
+            f"{name}-deployment",
+            **manifest,
+            opts=on_cluster(cluster, self, *before, timeouts=timeouts, delete_before_replace=True),
         )
         self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
 

@@ -75,6 +75,13 @@ class ServerSpec(Spec):
     namespace: Namespace | None = Field(
         default=None, description="Namespace of the server, which it shares with no other. Default: the server's name."
     )
+    renamed_from: ResourceName | None = Field(
+        default=None,
+        exclude=True,
+        description="The server's name before, while one `pulumi up` renames it: its resources are then replaced in order, and "
+        "its cache and store stay. Otherwise the new server is created first: on full nodes it waits for the old one's devices, "
+        "and it cannot have its namespace.",
+    )
     model: ModelSource = Field(description="The model and its source.")
     engine: EngineName
     image: ServerImage | None = Field(

@@ -49,6 +49,9 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
             hint = f"{format_path(first)} already uses it; each needs a namespace of its own"
             yield Fault(path, "this namespace is taken", given=namespace, hint=hint)
     for name, server in spec.servers.items():
+        if server.renamed_from in spec.servers:
+            path, given = ("servers", name, "renamed_from"), f"{server.renamed_from}"
+            yield Fault(path, "this server is still in the stack", given, hint="a server that is renamed leaves its old name")
         if isinstance(server.image, InClusterImage) and isinstance(core, ManagedPoolSpec):
             given, needed = pools_plan.root_volume_gib(core), images_plan.smallest_root_volume_gib(server.image)
             if given < needed:

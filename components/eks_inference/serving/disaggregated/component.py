@@ -78,7 +78,12 @@ class DisaggregatedPair(Component):
         refuse(_PAIR_RULES, disaggregated_facts(name, spec, placement), settings.silenced)
         for pod in serving_facts(spec, placement, scheduler=False):
             refuse(server_rules(), pod, settings.silenced)
-        super().__init__("eks-inference:index:DisaggregatedPair", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__(
+            "eks-inference:index:DisaggregatedPair",
+            name,
+            spec.model_dump(mode="json", exclude_none=True),
+            component.formerly(opts, spec),
+        )
         self._name, self._spec, self._cluster = name, spec, cluster
         engine_image, script_image = settings.image(spec.image_reference), settings.image(versions.image("python"))
         self.namespace = spec.namespace_of(name)
@@ -142,7 +147,7 @@ class DisaggregatedPair(Component):
                 port=API_PORT,
                 metrics=metrics,
                 after=self.foundation,
-                opts=opts,
+                opts=component.formerly(opts, self._spec, "-metrics-router"),
             )
         return VllmMetrics(name, server=self, metrics=metrics, opts=opts)
 
@@ -151,6 +156,7 @@ class DisaggregatedPair(Component):
         manifest = workloads.workload(self._name, self._spec, placement, image=image)
         seconds = manifest["spec"].get("progressDeadlineSeconds", self.startup_seconds)
         options = self._options(files, *placement.ready, *after, seconds=seconds)
+        options.delete_before_replace = True  # successors wait for the devices
         api_version, kind = manifest.pop("apiVersion"), manifest.pop("kind")
         if kind == "Deployment":
             return k8s.apps.v1.Deployment(f"{self._name}-servers", **manifest, opts=options)

@@ -37,6 +37,7 @@ def _build(
 ) -> "Server":
     from eks_inference.accelerators.efa.component import ExistingEfaPlugin
     from eks_inference.faults import faults_under
+    from eks_inference.serving.component import formerly
     from eks_inference.serving.disaggregated.component import DisaggregatedPair
     from eks_inference.storage.component import shared_store
 
@@ -48,7 +49,7 @@ def _build(
             network=on.network,
             driver=on.file_system_drivers[spec.store.file_system],
             zone_id=next(iter(site.placement.zone_ids), None),
-            opts=opts,
+            opts=formerly(opts, spec, "-store"),
         )
     compiles, router = spec.compile_pool, spec.router
     return DisaggregatedPair(

@@ -75,7 +75,12 @@ class RayServeVllm(Component):
         if faults := _faults(name, spec, worker, image):
             raise SpecError(faults)
         refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
-        super().__init__("eks-inference:index:RayServeVllm", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__(
+            "eks-inference:index:RayServeVllm",
+            name,
+            spec.model_dump(mode="json", exclude_none=True),
+            component.formerly(opts, spec),
+        )
         self._announce(name, spec)
 
         namespace, inside = component.own_namespace(name, self.namespace, cluster, self, delete_before_replace=True)
@@ -123,6 +128,7 @@ class RayServeVllm(Component):
                 *(scheduler.ready if scheduler else ()),
                 # Creation returns at once unless a transform adds the annotation pulumi.com/waitFor, which then has enough time.
                 timeouts=pulumi.CustomTimeouts(create=f"{self.startup_seconds}s", delete="15m"),
+                delete_before_replace=True,
             ),
         )
         head_service = self._head_service(name, spec, cluster)

@@ -1,0 +1,51 @@
+"""A server under a new name: with ``renamed_from`` the engine replaces what it had, in order, and keeps what holds data."""
+
+import json
+from typing import Any
+
+import pytest
+
+from conftest import PROJECT, recorded
+from eks_inference.faults import SpecError
+from eks_inference.stack.reading import parse_stack
+from stackgraph.diff.graphs import StackDiff, compare
+from variants import recorded_with
+
+HOLDS_DATA = ("aws:efs/fileSystem:FileSystem", "aws:fsx/lustreFileSystem:LustreFileSystem", "aws:s3/bucket:Bucket")
+HOLDS_DEVICES = ("-deployment", "-rayservice", "-servers")
+
+
+def renamed(stack: str, *, told: bool) -> StackDiff:
+    """What changes when every server of a stack is called ``<name>-x``. Clients that name a server follow."""
+    spec = json.loads(PROJECT.config(PROJECT.stack_file(stack)).values["eks-inference:stack"])
+    old = dict.fromkeys(spec["servers"])
+    names = {name: {"renamed_from": name} if told else {} for name in old}
+    new = {f"{name}-x": {**spec["servers"][name], **names[name]} for name in old}
+    section: dict[str, Any] = {"servers": {**old, **new}}
+    if measured := spec.get("load_test", {}).get("servers"):
+        section["load_test"] = {"servers": [f"{name}-x" for name in measured]}
+    return compare(recorded(stack), recorded_with(section, stack))
+
+
+@pytest.mark.parametrize("stack", PROJECT.stacks())
+def test_a_renamed_server_keeps_its_resources(stack: str) -> None:
+    diff = renamed(stack, told=True)
+    clients = ("smoke-test", "image-build")
+    lost = [one.resource.name for one in diff.changes if one.kind == "delete" and one.counts]
+    assert [name for name in lost if not any(part in name for part in clients)] == []
+    assert not [one.resource.name for one in diff.changes if one.resource.type in HOLDS_DATA and one.kind == "replace"]
+    workloads = [one.resource for one in diff.changes if one.kind == "replace" and one.resource.name.endswith(HOLDS_DEVICES)]
+    assert workloads
+    assert all(one.options["deleteBeforeReplace"] for one in workloads)
+
+
+def test_without_the_old_name_the_engine_sees_two_servers() -> None:
+    kinds = {one.kind for one in renamed("gpu-opt350m", told=False).changes if one.resource.type == "aws:s3/bucket:Bucket"}
+    assert kinds == {"create", "delete"}
+
+
+def test_a_server_that_is_still_there_was_not_renamed() -> None:
+    spec = json.loads(PROJECT.config(PROJECT.stack_file("gpu-opt350m")).values["eks-inference:stack"])
+    spec["servers"]["triton-server"]["renamed_from"] = "triton-server"
+    with pytest.raises(SpecError, match=r"servers\.triton-server\.renamed_from: this server is still in the stack"):
+        parse_stack(json.dumps(spec))
