@@ -9,11 +9,14 @@ from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.prometheus import PrometheusStack
 from eks_inference.observability.spec import PrometheusSpec
+from eks_inference.stack.facts import StackFacts
+from eks_inference.stack.isolated_rules import services_have_endpoints, what_is_wanted_is_in_reach
 from graphs import stands_on
 from handles import existing_cluster, placement
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
+from vectors.stack import spec as stack_facts
 
 TOPIC = "arn:aws:sns:us-west-2:123456789012:alerts"
 KEY = "arn:aws:kms:us-west-2:123456789012:key/12345678-1234-1234-1234-123456789012"
@@ -132,3 +135,23 @@ def test_a_url_is_there_exactly_when_the_receiver_has_one(receiver: dict[str, An
 def test_only_standard_topics_are_receivers(topic: str) -> None:
     with pytest.raises(SpecError, match="topic_arn"):
         PrometheusSpec.model_validate({"receiver": {"kind": "sns", "topic_arn": topic}})
+
+
+# -- without internet ------------------------------------------------------------------------------------------------------------
+
+
+def without_internet(receiver: dict[str, Any], *endpoints: str) -> StackFacts:
+    network = {"nat": "none", "public_subnets": False, "endpoints": ["ec2", "ecr", "eks-auth", "s3", *endpoints]}
+    return stack_facts(network=network, observability={"prometheus": {"receiver": receiver}})
+
+
+@pytest.mark.parametrize(("endpoints", "holds"), [(("sns",), True), ((), False)])
+def test_a_topic_is_reached_through_its_endpoint(endpoints: tuple[str, ...], holds: bool) -> None:
+    (judgement,) = services_have_endpoints.judge(without_internet(SNS, *endpoints))
+    assert judgement.holds is holds
+    assert judgement.message.startswith("Alertmanager would wait in vain")
+
+
+def test_slack_is_out_of_reach() -> None:
+    (judgement,) = what_is_wanted_is_in_reach.judge(without_internet({"kind": "slack"}))
+    assert (judgement.holds, judgement.path) == (False, ("observability", "prometheus", "receiver"))
