@@ -27,6 +27,7 @@ from stackgraph.views.manifests import render_manifests
 from stackgraph.views.tree import render_tree
 
 WITHOUT_EFFECT = {
+    "draft_gib": "how much memory rules count for a draft model",
     "gated": "whether the secret huggingFaceToken has to be there; where it is, pods get it in any case",
     "instance_type": "which one of its pool, which has no other in most stacks",
     "silenced": "what rules say stops nothing any more",
@@ -166,12 +167,10 @@ def content(example: Example) -> Any:
 def test_an_option_changes_what_is_deployed(part: int):
     """Some of them: all options take minutes. A new option seldom changes which."""
     common = set.intersection(*(covering.schema().met(seed.stack) for seed in covering.seeds()))
-    options = [
-        one for one in covering.schema().demands() if one.want == SET and one not in common and one.path[-1] not in WITHOUT_EFFECT
-    ]
-    # An empty section may be the default.
-    sections = {one.path[:length] for one in options for length in range(len(one.path))}
-    options = [one for one in options if one.path not in sections]
+    demands = [one for one in covering.schema().demands() if one.want == SET]
+    # An empty object may say no more than its default.
+    objects = {one.path[:length] for one in demands for length in range(len(one.path))}
+    options = [one for one in demands if one not in common and one.path[-1] not in WITHOUT_EFFECT and one.path not in objects]
     demand = sorted(options, key=lambda one: hashlib.sha256(str(one).encode()).digest())[part]
     assert any(content(changed) != content_of_seed(seed.name) for seed, changed in covering.alone(demand)), str(demand)
 

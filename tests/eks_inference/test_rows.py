@@ -157,6 +157,14 @@ chips = ["Trainium9"]
 startup = {{ node_start_s = 600, image_pull_s = 600, download_s = 600, compile_s = 600, load_s = 600 }}
 """
 
+FEATURES = f"""
+[toy]
+{SOURCE}
+engines = ["neuron-9.0-vllm-9.0"]
+"neuron.prompt_buckets".on.flags.toy-prompts = "{{prompt_buckets}}"
+"neuron.length_buckets".on.flags.toy-lengths = "{{length_buckets}}"
+"""
+
 MODEL = f"""
 ["Toy-1B"]
 {SOURCE}
@@ -182,6 +190,7 @@ def toy(tmp_path: Path) -> Iterator[None]:
         add("instances.toml", INSTANCES)
         add("generations.toml", GENERATION)
         add("engines.toml", ENGINE)
+        add("features.toml", FEATURES)
         add("models.toml", MODEL)
         add("zones.toml", 'trn9 = ["use2-az1"]\n', below="[regions.us-east-2]")
         yield

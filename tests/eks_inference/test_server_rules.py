@@ -185,6 +185,27 @@ def test_flags_of_blocks_and_buckets(facts: ServingFacts, complaint: str | None)
     assert all(complaint and complaint in message for _, message in found)
 
 
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [
+        ({"context_encoding_buckets": [64, 4096], "token_generation_buckets": [4096]}, None),
+        ({"context_encoding_buckets": [64, 2048]}, "warning"),
+        ({"context_encoding_buckets": [64, 8192]}, "error"),
+        ({"context_encoding_buckets": [4096, 64, 4096]}, "error"),
+        ({"token_generation_buckets": [64, 2048]}, "error"),
+        ({"token_generation_buckets": "4096"}, "error"),
+    ],
+)
+def test_graphs_are_compiled_up_to_the_longest_sequence(config: dict[str, Any], severity: str | None) -> None:
+    facts = with_flags(f"--additional-config={json.dumps({'override_neuron_config': config})}")
+    assert [one for one, _ in broken(neuron_rules.flags_agree, facts)] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("lengths", "holds"), [([128, 4096], True), ([100], False), ([8192], False), ([4096, 128], False)])
+def test_lengths_of_a_paged_cache_are_multiples_below_the_longest(lengths: list[int], holds: bool) -> None:
+    assert broken(neuron_rules.flags_agree, buckets(decode_context_length_buckets=lengths)) is not holds
+
+
 def test_every_engine_profiles_own_flags_agree() -> None:
     for name in ("neuron-2.18-vllm-0.3", "neuron-2.26-vllm-0.9", "neuron-2.28-vllm-0.13", "neuron-2.31-vllm-0.16"):
         facts = server(engine=engine(name))
@@ -411,7 +432,6 @@ def test_a_flag_takes_the_values_that_its_parser_takes(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tool-call-parser", "hermess"),
         ("chat-template", "/not-in-the-image.jinja"),
         ("hf-overrides", {"num_hidden_layers": 100}),
         ("compilation-config", {"cudagraph_mode": "NOPE"}),
@@ -436,8 +456,6 @@ def test_what_needs_no_look_up_is_judged(name: str) -> None:
     ("settings", "is_judged"),
     [
         ({"context_encoding_buckets": [64, 4096]}, True),
-        ({"context_encoding_buckets": [64, 4090]}, False),
-        ({"context_encoding_buckets": [4096, 64, 4096]}, False),
         ({"context_encoding_buckets": [64, 4096], "fused_qkv": True}, False),
         ({}, False),
     ],

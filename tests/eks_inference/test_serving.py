@@ -253,8 +253,6 @@ def test_extra_arguments_come_last_and_extra_environment_wins() -> None:
     )
     environment = plan.environment(spec)
     assert json.loads(environment["ENGINE_ARGS"]) == [
-        "--no-enable-prefix-caching",
-        "--num-gpu-blocks-override=10",
         "--dtype=bfloat16",
         "--num-gpu-blocks-override=16",
         "--no-enable-prefix-caching",

@@ -908,7 +908,7 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, options, built, own, shared = (
+    together, longer, options, features, built, own, shared = (
         yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
     )
 
@@ -931,6 +931,10 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
         ("fused_qkv", "async_mode", "sequence_parallel_enabled"), True
     )
     assert configs["llama2-b"]["token_generation_buckets"][-1] == 4096
+
+    words = container(pod_of(servers_of(recorded_with(features, STACK))["llama2-a"]))["args"]
+    assert {"--enable-prefix-caching", "--enable-auto-tool-choice", "--tool-call-parser=pythonic"} <= {*words}
+    assert json.loads(flag(words, "additional-config") or "")["override_neuron_config"]["kv_cache_quant"] is True
 
     graph = recorded_with(built, STACK)
     (build,) = graph.of_type("eks-inference:index:ImageBuild")

@@ -165,9 +165,10 @@ class Schema:
         for key, inner in place.get("properties", {}).items():
             if key not in value and "$ref" not in inner and inner.get("default") is None:
                 continue
+            fixed = "const" in inner  # not so an optional key with only one value
             inner = self.resolved(inner)
             one = value.get(key, inner.get("default"))
-            if "const" not in inner and one is not None:
+            if not fixed and one is not None:
                 if key not in place.get("required", ()) and one != inner.get("default", type(one)()):
                     yield Demand((*path, key), SET)
                 yield from self._met(inner, one, (*path, key))

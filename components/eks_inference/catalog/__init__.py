@@ -10,9 +10,12 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
   ``first_efa_card``, ``ip_card_step``) and its zones to ``zones.toml``. Neuron engines list a new chip in ``chips`` if they have
   kernels for it; GPU engines match by compute capability.
 - an engine release: add a table to ``engines.toml``. If ``versions.toml`` does not list the image's Neuron SDK, give
-  ``minimum_driver``. If the release uses other metric names, give ``metric_names``.
+  ``minimum_driver``. If the release uses other metric names, give ``metric_names``. Add its name to the table of
+  ``features.toml`` whose features its documents have, or add a table; without one it has no features.
 - an engine generation: add a table to ``generations.toml`` (layout and bounds of the KV cache, compile cache and its variable,
   flags that must agree) and name it in ``generation`` of its engines.
+- a feature of engines: add a key to ``serving/features.py``, and its flags to the tables of ``features.toml``.
+- a release of vLLM: add a table to ``vllm_arguments.toml``, and compare its checks with ``vllm_combinations.toml``.
 - instance types that can move a KV cache between servers: extend ``connectors.toml``.
 - a version of Kubernetes, a chart, an image, an add-on, an AMI release: extend ``versions.toml``.
 """

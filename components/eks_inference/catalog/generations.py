@@ -34,6 +34,8 @@ class Buckets:
     """KV cache segments that the attention kernel supports, in tokens."""
     block_size: int
     """Default of ``--block-size``, in tokens."""
+    length_unit: int = 1
+    """Lengths of sequences for which graphs are compiled are multiples of it."""
 
 
 @dataclass(frozen=True)

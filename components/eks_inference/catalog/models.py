@@ -52,12 +52,21 @@ class Model(Row):
             return self.counted_parameters
         attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
         norms = 2 * self.hidden + (2 * self.head_dim if self.query_key_norms else 0)
-        embeddings = (1 if self.tied_embeddings else 2) * self.vocabulary * self.hidden
-        return self.layers * (attention + 3 * self.hidden * self.mlp + norms) + embeddings + self.hidden
+        return self.layers * (attention + 3 * self.hidden * self.mlp + norms) + self.embeddings + self.hidden
 
-    def weight_bytes(self, bytes_per_parameter: int | None = None) -> int:
-        """Total size of the weights in bytes. ``bytes_per_parameter`` is 1 for 8-bit weights; default: as published."""
-        return self.parameters * (bytes_per_parameter or _BYTES[self.dtype])
+    @property
+    def embeddings(self) -> int:
+        """Number of weights of the input embedding and the output layer."""
+        return (1 if self.tied_embeddings else 2) * self.vocabulary * self.hidden
+
+    def weight_bytes(self, bytes_per_parameter: int | None = None, quantized_bytes: int | None = None) -> int:
+        """Total size of the weights in bytes. ``bytes_per_parameter`` is by default as published.
+
+        ``quantized_bytes`` is the size of weights that a quantization converts: all but embedding and output layer, which vLLM
+        leaves as they are (``Fp8Config.get_quant_method`` converts linear layers).
+        """
+        width = bytes_per_parameter or _BYTES[self.dtype]
+        return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
 
     def kv_heads_at(self, tensor_parallel: int) -> int:
         """Total number of KV heads on all cores of one server.

@@ -55,6 +55,8 @@ class VllmRelease(Row):
 
     quantizations: tuple[str, ...]
     """Values of ``--quantization``."""
+    tool_parsers: tuple[str, ...] = ()
+    """Values of ``--tool-call-parser``. Empty where there are no flags."""
     keys: Mapping[str, VllmArgument] = field(default_factory=dict)
     """Engine arguments in Python spelling. Empty: no engine profile of this release takes settings as keys."""
     flags: Mapping[str, VllmArgument] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from eks_inference.placement import Placement
 from eks_inference.rules import Judgement, Path, not_judged
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.deployment import device_count, resources, startup_timeout_seconds
+from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.shape import ReplicatedServerSpec, ServerSpec
 
 
@@ -65,6 +66,8 @@ class ServingFacts:
     """EFA interfaces that one pod requests."""
     image: str = ""
     """Image reference; empty when the image is built in the cluster."""
+    features: EngineFeatures | None = None
+    """The features that the user decided; None for kinds that have none."""
     extra_args: Mapping[str, Any] = field(default_factory=dict)
     """Flags of the user; ``arguments`` includes them."""
     extra_env: Mapping[str, str] = field(default_factory=dict)
@@ -91,8 +94,11 @@ class ServingFacts:
         return (*self.path, *own) if own else (*self.at(fact), key)
 
     def at_flag(self, name: str) -> Path:
-        """Returns the path of a flag of the user, or that of all of them if the flag is not theirs."""
-        return self.under("extra_args", name) if name in self.extra_args else self.at("extra_args")
+        """Returns the path of a flag of the user or of the feature that sets it, or else that of all flags of the user."""
+        if name in self.extra_args or self.features is None:
+            return self.under("extra_args", name) if name in self.extra_args else self.at("extra_args")
+        feature = "dtype" if name == "dtype" else self.features.setting(self.engine.name, name)
+        return (*self.path, *feature.split(".")) if feature else self.at("extra_args")
 
     def unknown_model(self, what: str) -> Judgement:
         """The judgement of a rule that would need the model's shape."""
@@ -133,6 +139,7 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         placement=placement,
         scheduler=scheduler,
         image=image if isinstance(image, str) else "",
+        features=spec if isinstance(spec, EngineFeatures) else None,
         extra_args=spec.extra_args,
         extra_env=spec.extra_env,
         **engine,

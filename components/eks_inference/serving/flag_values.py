@@ -24,7 +24,7 @@ _WORDS = {
     "text_or_alone": "a text, or true for the flag alone",
     "object": "an object",
     "object_or_text": "an object or a text",
-    "list": "a list",
+    "list": "a list of texts",
     "adapters": "name=path, an object, or a list of them",
     "texts": "a text or a list of texts",
     "ints": "a whole number or a list of them",
@@ -47,7 +47,11 @@ def takes(argument: VllmArgument, value: Any, *, as_flag: bool) -> bool:
         shape = _STRUCTURES[kind]
         if kind == "object_or_text" and not isinstance(value, bool | list):
             return as_flag or isinstance(value, str | dict)
-        return isinstance(value, shape) or (as_flag and isinstance(value, str) and _parses(value, shape))
+        if as_flag and isinstance(value, str):
+            value = parsed(argument, value)
+        # Lists are of texts; device_ids, a key only, is also of numbers (FrontendArgs and EngineArgs, annotations).
+        one_of = str if as_flag else str | int
+        return isinstance(value, shape) and (not isinstance(value, list) or all(isinstance(each, one_of) for each in value))
     one = partial(takes, argument, as_flag=as_flag) if kind == "adapters" else _scalar(argument, as_flag)
     if kind in SEVERAL and isinstance(value, list):
         # A value of its own that begins with a dash would be the next flag.
@@ -61,6 +65,18 @@ def allowed(argument: VllmArgument) -> str:
         return ", ".join(map(str, argument.choices))
     bounds = " and ".join(f"{_BOUNDS[name]} {bound:g}" for name, bound in argument.bounds.items())
     return f"{_WORDS[argument.takes]}{', ' if bounds else ''}{bounds}"
+
+
+def parsed(argument: VllmArgument, text: str) -> Any:
+    """Returns the value that the parser makes of a flag's text; the text itself if it is none that it takes."""
+    if argument.takes in _STRUCTURES:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    number = _NUMBERS.get(argument.takes)
+    found = number(text) if number else None
+    return text if found is None else found
 
 
 def _scalar(argument: VllmArgument, as_flag: bool) -> Callable[[Any], bool]:
@@ -103,8 +119,11 @@ def _float(text: str) -> float | None:
 
 def _size(text: str) -> float | None:
     """vllm/utils: decimal suffixes in lower case, also of fractions; binary ones in upper case."""
-    suffixed = re.fullmatch(r"(\d+)[KMGT]|(\d+(?:\.\d+)?)[kmgt]", text.strip())
-    return float(suffixed[1] or suffixed[2]) if suffixed else _whole(text)
+    suffixed = re.fullmatch(r"(\d+)([KMGT])|(\d+(?:\.\d+)?)([kmgt])", text.strip())
+    if not suffixed:
+        return _whole(text)
+    whole, binary, decimal, suffix = suffixed.groups()
+    return int(whole) * 1024 ** ("KMGT".index(binary) + 1) if whole else float(decimal) * 1000 ** ("kmgt".index(suffix) + 1)
 
 
 def _size_or_auto(text: str) -> float | None:

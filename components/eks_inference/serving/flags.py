@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+_Default = TypeVar("_Default", bool, None)
 
 
 def flag(arguments: Sequence[str], name: str) -> str | None:
@@ -10,17 +12,17 @@ def flag(arguments: Sequence[str], name: str) -> str | None:
     found = None
     for position, argument in enumerate(arguments):
         key, equals, value = argument.partition("=")
-        if _name(key) == name:
+        if flag_name(key) == name:
             following = arguments[position + 1] if position + 1 < len(arguments) else "--"
             found = value if equals else "" if following.startswith("--") else following
     return found
 
 
-def switched(arguments: Sequence[str], name: str, default: bool) -> bool:
+def switched(arguments: Sequence[str], name: str, default: _Default) -> bool | _Default:
     """Returns which of ``--name`` (true) and ``--no-name`` (false) comes last; ``default`` if neither is present."""
     on = default
     for argument in arguments:
-        key = _name(argument.partition("=")[0])
+        key = flag_name(argument)
         if key in (name, f"no-{name}"):
             on = key == name
     return on
@@ -35,8 +37,9 @@ def number(text: str | None, default: float) -> float:
     return value if 0 <= value < float("inf") else default
 
 
-def _name(key: str) -> str:
-    return key[2:].replace("_", "-") if key.startswith("--") else ""
+def flag_name(argument: str) -> str:
+    """Returns the name that an argument sets, with dashes; empty for anything but a flag."""
+    return argument.partition("=")[0][2:].replace("_", "-") if argument.startswith("--") else ""
 
 
 def flags(settings: Mapping[str, Any], several: Container[str] = ()) -> list[str]:

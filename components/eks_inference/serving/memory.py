@@ -17,20 +17,33 @@ design"), vLLM documentation (``gpu_memory_utilization``). A measurement of the 
 Llama-3-8B over 2 cores with 10 sequences of 4096 tokens it measured 21.3 GB, and this module calculates 21.43 GB.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.generations import KvPool
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model
+from eks_inference.catalog.models import Model, find_model
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.flags import flag, number
 
 GIB = 1024**3
 
 TIGHT = 0.9
 """Share of the available memory above which the parts that cannot be calculated may no longer fit."""
+
+_QUANTIZED_BYTES = {
+    "fp8": 1,
+    "fp8_per_block": 1,
+    "fp8_per_channel": 1,
+    "fp8_per_tensor": 1,
+    "int8": 1,
+    "int8_per_channel_weight_only": 1,
+}
+"""Size of one weight by quantization, without its scales (vLLM documentation, "Online Quantization")."""
 
 _ELEMENT_BYTES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 
@@ -41,6 +54,12 @@ class MemorySettings:
 
     parameter_bytes: int | None = None
     """Bytes of one weight; None: as the model is published."""
+    quantized_bytes: int | None = None
+    """Bytes of one weight that a quantization converts; None: there is none."""
+    draft_bytes: int = 0
+    """Weights of a draft model, split like the model's."""
+    draft: Model | None = None
+    """The shape of the draft model, which has a KV cache of its own. None: there is none, or its shape is unknown."""
     element_bytes: int = 2
     """Bytes of one element of the KV cache."""
     utilization: float = 0.90
@@ -92,12 +111,14 @@ class MemoryUse:
 
     @property
     def weights(self) -> int:
-        return -(-self.model.weight_bytes(self.settings.parameter_bytes) // self.parts)
+        own = self.model.weight_bytes(self.settings.parameter_bytes, self.settings.quantized_bytes)
+        return -(-(own + self.settings.draft_bytes) // self.parts)
 
     @property
     def kv_token(self) -> int:
         """KV cache of one token on all cores together."""
-        return self.model.kv_bytes_per_token(self.tensor_parallel, self.settings.element_bytes)
+        held = [self.model, *([self.settings.draft] if self.settings.draft else [])]
+        return sum(one.kv_bytes_per_token(self.tensor_parallel, self.settings.element_bytes) for one in held)
 
     @property
     def kv(self) -> int:
@@ -152,9 +173,17 @@ class MemoryUse:
         repeats = model.kv_heads_at(degree) / model.kv_heads
         heads = f"{model.kv_heads_at(degree)} KV heads" + (f" ({model.kv_heads} repeated)" if repeats > 1 else "")
         sequences = f"{self.sequences} sequence{'' if self.sequences == 1 else 's'}"
+        settings = self.settings
+        plain = model.embeddings if settings.quantized_bytes else model.parameters
+        quantized = (model.parameters - plain) / 1e9
+        terms = [f"{plain / 1e9:.2f} billion x {per_weight} bytes"]
+        terms += [f"{quantized:.2f} billion x {settings.quantized_bytes} bytes"] if settings.quantized_bytes else []
+        terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
+        weights = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+        draft = f" + {settings.draft.name}" if settings.draft else ""
         lines = [
-            f"weights: {model.parameters / 1e9:.2f} billion x {per_weight} bytes / {units} = {gib(self.weights)} GiB",
-            f"KV cache of a token: 2 x {model.layers} layers x {heads} x {model.head_dim} x {self.settings.element_bytes} bytes"
+            f"weights: {weights} / {units} = {gib(self.weights)} GiB",
+            f"KV cache of a token: 2 x {model.layers} layers x {heads} x {model.head_dim} x {settings.element_bytes} bytes{draft}"
             f" = {self.kv_token / 1024:g} KiB",
             f"KV cache: {self.kv_token / 1024:g} KiB x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
         ]
@@ -179,7 +208,7 @@ class MemoryUse:
 def server_memory(server: ServingFacts) -> MemoryUse | None:
     """Returns the memory that a server needs: for its whole batch, or, if paged, for one sequence of the maximum length.
 
-    None when it is unknown: the catalog does not know the model, its weights are quantized in a way other than fp8, or the engine
+    None when it is unknown: the catalog does not know the model, its weights are quantized to other than 8 bits, or the engine
     chooses length or degree itself.
     """
     settings = memory_settings(server.engine, server.arguments, server.environment)
@@ -192,22 +221,24 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
         tensor_parallel=server.tensor_parallel,
         sequences=1 if server.engine.generation.paged else server.max_num_seqs,
         max_model_len=server.max_model_len,
-        settings=settings,
+        settings=_with_features(settings, server.features),
     )
 
 
 def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str]) -> MemorySettings | None:
     """Returns what flags and environment of an engine set; None when they name a quantization of unknown size."""
     defaults = MemorySettings()
-    quantization = flag(arguments, "quantization")
-    if quantization and quantization != "fp8":
+    compiled = _compiled(arguments)
+    quantization = flag(arguments, "quantization") or ("int8" if compiled.get("quantized") else None)
+    if quantization and quantization not in _QUANTIZED_BYTES:
         return None
     dtype = flag(arguments, "dtype") or "auto"
-    cache = flag(arguments, "kv-cache-dtype") or "auto"
+    cache = "fp8" if compiled.get("kv_cache_quant") else flag(arguments, "kv-cache-dtype") or "auto"
     utilization = number(flag(arguments, "gpu-memory-utilization"), defaults.utilization)
     bounds = engine.generation.kv_pool
     return MemorySettings(
-        parameter_bytes=1 if quantization else _ELEMENT_BYTES.get(dtype),
+        parameter_bytes=_ELEMENT_BYTES.get(dtype),
+        quantized_bytes=_QUANTIZED_BYTES[quantization] if quantization else None,
         element_bytes=1 if cache.startswith("fp8") else _ELEMENT_BYTES.get(dtype, defaults.element_bytes),
         utilization=min(utilization, 1.0),
         stages=max(int(number(flag(arguments, "pipeline-parallel-size"), 1)), 1),
@@ -218,6 +249,29 @@ def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment
             smallest_gib=number(environment.get(bounds.smallest_variable), bounds.smallest_gib),
         ),
     )
+
+
+def _compiled(arguments: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the settings of NxD Inference (NxD Inference feature guide, "Quantization")."""
+    try:
+        config = json.loads(flag(arguments, "additional-config") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    found = config.get("override_neuron_config") if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _with_features(settings: MemorySettings, features: EngineFeatures | None) -> MemorySettings:
+    """Adds what no flag tells: a checkpoint that is quantized itself, and the size of a draft model."""
+    if features is None:
+        return settings
+    if features.quantized_weights:
+        settings = replace(settings, quantized_bytes=_QUANTIZED_BYTES[features.quantized_weights])
+    if features.speculation and features.speculation.draft:
+        draft, size = find_model(features.speculation.draft), features.speculation.draft_gib
+        known = draft.weight_bytes() if draft else 0
+        settings = replace(settings, draft_bytes=known if size is None else int(size * GIB), draft=draft)
+    return settings
 
 
 def gib(size: float) -> str:

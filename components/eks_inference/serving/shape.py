@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,10 +10,12 @@ from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
+from eks_inference.merge import merged
 from eks_inference.observability.spec import Objectives
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
-from eks_inference.serving.flags import flags
+from eks_inference.serving.features import OpenAiFeatures, set_twice
+from eks_inference.serving.flags import flag_name, flags
 from eks_inference.serving.spec import (
     CompileCache,
     EngineName,
@@ -163,7 +165,7 @@ class ServerSpec(Spec):
         return name
 
 
-class CompilingServerSpec(ServerSpec):
+class CompilingServerSpec(ServerSpec, OpenAiFeatures):
     """A server whose engine may compile the model when it starts."""
 
     tensor_parallel: int = Field(ge=1, description="NeuronCores or GPUs that one copy of the model is split over.")
@@ -187,12 +189,26 @@ class CompilingServerSpec(ServerSpec):
 
     @property
     def engine_flags(self) -> list[str]:
-        """Flags of the engine profile and the model, then those of the user. vLLM takes the last of duplicate flags."""
-        ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
+        """Flags of the engine profile that nothing else sets; then those of features, model and user."""
         template = chat_template(self.model.id) if isinstance(self.model, HubModel) else ""
+        settings = merged({"chat-template": template} if template else {}, self._feature_settings)
+        settings = merged(settings, self.extra_args)
         release = vllm_releases().get(self.profile.vllm)
-        chat = flags({"chat-template": template} if template else {})
-        return [*ours, *chat, *flags(self.extra_args, release.several if release else ())]
+        ours = self.profile.flags(max_num_seqs=self.max_num_seqs, max_model_len=self.max_model_len)
+        return [
+            *(one for one in ours if flag_name(one).removeprefix("no-") not in settings),
+            *flags(settings, release.several if release else ()),
+        ]
+
+    @property
+    def _feature_settings(self) -> dict[str, Any]:
+        return self.feature_settings(self.engine, max_model_len=self.max_model_len, max_num_seqs=self.max_num_seqs)
+
+    @model_validator(mode="after")
+    def _features_are_set_once(self) -> Self:
+        if twice := set_twice(self._feature_settings, self.extra_args):
+            raise ValueError(f"extra_args: {', '.join(twice)}: keys of the server set this too; leave it out here")
+        return self
 
     @property
     def compiling_pods(self) -> int:

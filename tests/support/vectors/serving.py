@@ -8,6 +8,7 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.models import find_model
 from eks_inference.placement import POOL_LABEL, Placement
 from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.features import OpenAiFeatures
 from vectors import Vector
 
 
@@ -108,5 +109,20 @@ VECTORS = {
         lambda: gpu(extra_args={"gpu-memory-utilization": 0.5, "no-enable-prefix-caching": True, "kv-cache-dtype": "fp8"}),
         lambda: gpu(extra_args={"gpu-memory-utilization": 5}),
         "vLLM 0.30.0 does not take this value of gpu-memory-utilization",
+    ),
+    "SRV011": Vector(
+        lambda: gpu(arguments=("--enable-auto-tool-choice", "--tool-call-parser=hermes")),
+        lambda: gpu(arguments=("--enable-auto-tool-choice",)),
+        "vLLM 0.30.0 does not start: enable-auto-tool-choice needs a tool-call-parser",
+    ),
+    "SRV012": Vector(
+        lambda: server(features=OpenAiFeatures(prefix_caching=True, quantized_kv="fp8", tool_parser="pythonic")),
+        lambda: server(features=OpenAiFeatures(quantized_weights="fp8")),
+        "the documents of engine neuron-2.28-vllm-0.13 have no quantized_weights fp8",
+    ),
+    "SRV013": Vector(
+        lambda: gpu(arguments=("--tool-call-parser=hermes",)),
+        lambda: gpu(arguments=("--tool-call-parser=hermess",)),
+        "vLLM 0.30.0 has no parser 'hermess' for tool calls",
     ),
 }

@@ -104,6 +104,7 @@ def environment(spec: RayServeVllmSpec) -> dict[str, str]:
         "ENGINE_ARGS": json.dumps(spec.engine_flags),
         "STARTUP_TIMEOUT_S": str(startup_timeout_seconds(spec)),
         **({spec.profile.generation.compile_cache_variable: cache} if cache else {}),
+        **spec.feature_environment(spec.engine),
         **spec.extra_env,
     }
 

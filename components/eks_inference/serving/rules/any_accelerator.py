@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from eks_inference.catalog.accelerators import Accelerator
+from eks_inference.catalog.models import find_model
 from eks_inference.pools.reservations import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
@@ -77,6 +78,7 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
             why=f"{UNCOUNTED[uncounted]}, which the calculation leaves out",
             fix="measure it: the log of vLLM says how much memory is left for the KV cache",
         )
+    yield from _draft_unjudged(server)
     whole, *others = use.limits
     tightest = max((whole, *others), key=lambda limit: limit.fraction)
     fits, holds = tightest.fraction <= 1, tightest.fraction <= TIGHT
@@ -94,6 +96,19 @@ def memory(server: ServingFacts) -> Iterator[Judgement]:
         allowed="" if holds else _that_fits(use),
         severity="error" if not fits else "warning",
     )
+
+
+def _draft_unjudged(server: ServingFacts) -> Iterator[Judgement]:
+    """Says that the size of a draft model is unknown."""
+    speculation = server.features.speculation if server.features else None
+    if speculation and speculation.draft and speculation.draft_gib is None and find_model(speculation.draft) is None:
+        yield not_judged(
+            "memory",
+            f"draft {speculation.draft}",
+            server.at("speculation"),
+            why="the size of the draft's weights is not known here",
+            fix="give speculation.draft_gib: the size of its weights on the Hub",
+        )
 
 
 def _memory_unjudged(server: ServingFacts) -> Iterator[Judgement]:

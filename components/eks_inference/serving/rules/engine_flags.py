@@ -15,10 +15,19 @@ from eks_inference.serving.flags import flag
 
 _SOURCE = "vLLM's own argument parser, by release: catalog/vllm_arguments.toml"
 
-_EVERY_ADDRESS = ("0.0.0.0", "::")
+_HARMLESS: Mapping[str, Collection[str]] = MappingProxyType(
+    {
+        "convert": ("auto", "none"),
+        "host": ("0.0.0.0", "::"),
+        "runner": ("auto", "generate"),
+        "task": ("auto", "generate"),
+    }
+)
+"""Values of protected flags that break nothing."""
 
 PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
+        "convert": "no API of texts would listen",
         "config": "rules do not see what a file sets",
         "api-server-count": "no API would listen with 0, and the CPU of a pod is for one",
         "grpc": "probes, metrics and clients speak HTTP to the pod",
@@ -26,9 +35,11 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
         "hf-token": "a token in a flag can be read in the pod's manifest; use the secret huggingFaceToken",
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
+        "runner": "no API of texts would listen",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
         "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
         "ssl-keyfile": "probes, metrics and clients speak HTTP to the pod",
+        "task": "no API of texts would listen",
         "tokens-only": "clients send text, and need answers in text",
         "uds": "probes and the Service need a port, not a socket in the pod",
         "api-key": "a key in a flag can be read in the pod's manifest; use the secret servingApiKey",
@@ -69,6 +80,7 @@ _TAKEN_AS_THEY_ARE = frozenset(
         "response-role",
         "root-path",
         "served-model-name",
+        "tool-call-parser",  # SRV013
     }
 )
 """Flags of such kinds with values that vLLM does not resolve, or that other rules judge."""
@@ -159,17 +171,11 @@ def _resolved_by_the_engine(argument: VllmArgument) -> bool:
 
 
 def _only_buckets(server: ServingFacts, value: object) -> bool:
-    """Whether an object for Neuron's compiler sets nothing but buckets, which end at the longest sequence."""
+    """Whether an object for Neuron's compiler sets nothing but buckets, which NEU014 judges."""
     if server.engine.generation.buckets:
-        return server.engine.neuron  # NEU014
-    inside = value.get(_COMPILER, value) if isinstance(value, Mapping) and {*value} <= {_COMPILER, *_BUCKETS} else None
-    rows = list(inside.values()) if isinstance(inside, Mapping) and {*inside} <= _BUCKETS else []
-    return (
-        server.engine.neuron
-        and bool(rows)
-        and all(isinstance(row, list | tuple) and row and all(type(one) is int and one > 0 for one in row) for row in rows)
-        and all([*row] == sorted({*row}) and row[-1] == server.max_model_len for row in rows)
-    )
+        return server.engine.neuron
+    inside = value[_COMPILER] if isinstance(value, Mapping) and {*value} == {_COMPILER} else None
+    return server.engine.neuron and isinstance(inside, Mapping) and bool(inside) and {*inside} <= _BUCKETS
 
 
 def _of_the_plugin(server: ServingFacts, release: VllmRelease, argument: VllmArgument, value: object) -> Judgement:
@@ -223,7 +229,8 @@ def quantization_is_known(server: ServingFacts) -> Iterator[Judgement]:
 def stack_s_own_are_left_alone(server: ServingFacts) -> Iterator[Judgement]:
     for given, value in server.extra_args.items():
         why = PROTECTED_FLAGS.get(given, "")
-        yield _left_alone(server, "extra_args", given, "" if given == "host" and value in _EVERY_ADDRESS else why)
+        harmless = isinstance(value, str) and value in _HARMLESS.get(given, ())
+        yield _left_alone(server, "extra_args", given, "" if harmless else why)
     for given in server.extra_env:
         yield _left_alone(server, "extra_env", given, PROTECTED_VARIABLES.get(given, ""))
 

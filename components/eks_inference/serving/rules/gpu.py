@@ -92,7 +92,7 @@ def gpu_has_the_dtype(server: ServingFacts) -> Iterator[Judgement]:
         return
     yield Judgement(
         holds=wanted != "bfloat16" or server.instance.has_bfloat16,
-        path=server.at("dtype") if "dtype" in server.keys else server.at_flag("dtype"),
+        path=server.at_flag("dtype"),
         working=(how, f"{server.instance.name}: compute capability {major}.{minor}; bfloat16 from 8.0"),
         message=f"the GPUs of {server.instance.name} have no bfloat16: vLLM does not start",
         given=how,

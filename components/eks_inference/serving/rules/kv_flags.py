@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eks_inference.catalog.generations import Buckets
-from eks_inference.rules import Judgement
+from eks_inference.rules import Judgement, Path
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag, switched
 
@@ -47,6 +47,28 @@ def blocks_agree(server: ServingFacts) -> Iterator[Judgement]:
     )
 
 
+def lengths_agree(server: ServingFacts) -> Iterator[Judgement]:
+    """Requires graphs of NxD Inference for the longest sequence; warns where none takes the longest prompt."""
+    config = _config(flag(server.arguments, "additional-config") or "{}", "override_neuron_config") or {}
+    for key, field in (("context_encoding_buckets", "prompt_buckets"), ("token_generation_buckets", "length_buckets")):
+        if key in config:
+            buckets, longest, prompts = config[key], server.max_model_len, field == "prompt_buckets"
+            rising = isinstance(buckets, list) and all(type(one) is int for one in buckets) and buckets == sorted({*buckets})
+            last = buckets[-1] if rising and buckets else 0
+            yield Judgement(
+                holds=last == longest,
+                path=_path(server, field),
+                working=(f"last of {key} = max_model_len = {longest}",),
+                message=f"no graph takes prompts of more than {last} tokens"
+                if prompts and 0 < last < longest
+                else f"{key} do not rise to max_model_len",
+                given=json.dumps(buckets),
+                allowed=f"[..., {longest}]",
+                fix=f"end the list with {longest}",
+                severity="warning" if prompts and 0 < last < longest else None,
+            )
+
+
 def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
     """Graphs are compiled for these sizes, so the largest bucket must equal the largest input."""
     text = flag(server.arguments, known.flag)
@@ -63,20 +85,32 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
         )
         return
     batched = flag(server.arguments, "max-num-batched-tokens")
-    for key, what, largest in (
-        ("num_seqs_buckets", "max_num_seqs", str(server.max_num_seqs)),
-        ("num_batched_tokens_buckets", "--max-num-batched-tokens", batched),
+    for key, field, what, largest in (
+        ("num_seqs_buckets", "batch_buckets", "max_num_seqs", str(server.max_num_seqs)),
+        ("num_batched_tokens_buckets", "prompt_buckets", "--max-num-batched-tokens", batched),
     ):
         if key in config and largest is not None:
             buckets = config[key]
             yield Judgement(
                 holds=isinstance(buckets, list) and [str(one) for one in buckets[-1:]] == [largest],
-                path=server.at_flag(known.flag),
+                path=_path(server, field),
                 working=(f"last of {key} = {what} = {largest}",),
                 message=f"the last of {key} is not {what}",
                 given=json.dumps(buckets),
                 allowed=f"[..., {largest}]",
             )
+    if (lengths := config.get("decode_context_length_buckets")) is not None:
+        unit, longest = known.length_unit, server.max_model_len
+        yield Judgement(
+            holds=isinstance(lengths, list)
+            and all(type(one) is int and 0 < one < longest and one % unit == 0 for one in lengths)
+            and lengths == sorted({*lengths}),
+            path=_path(server, "length_buckets"),
+            working=(f"decode_context_length_buckets rise, are multiples of {unit} and below max_model_len = {longest}",),
+            message="decode_context_length_buckets do not fit max_model_len",
+            given=json.dumps(lengths),
+            allowed=f"multiples of {unit} below {longest}",
+        )
     segments = config.get("kv_segment_size_buckets")
     if segments is not None:
         size = flag(server.arguments, "block-size") or ""
@@ -93,6 +127,12 @@ def buckets_agree(server: ServingFacts, known: Buckets) -> Iterator[Judgement]:
             given=f"{json.dumps(segments)}, num_batched_tokens_buckets {json.dumps(tokens)}",
             allowed=f"equal lists of {', '.join(map(str, sizes))}",
         )
+
+
+def _path(server: ServingFacts, field: str) -> Path:
+    """Returns the key that sets buckets: one of ``neuron``, or the flags of the user."""
+    chosen = server.features.chosen if server.features else {}
+    return (*server.path, "neuron", field) if f"neuron.{field}" in chosen else server.at_flag("additional-config")
 
 
 def _config(text: str, key: str) -> Mapping[str, Any] | None:

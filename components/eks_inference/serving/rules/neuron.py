@@ -209,6 +209,7 @@ def flags_agree(server: ServingFacts) -> Iterator[Judgement]:
         yield from kv_flags.buckets_agree(server, buckets)
     if not server.engine.generation.paged:
         yield from kv_flags.blocks_agree(server)
+        yield from kv_flags.lengths_agree(server)
 
 
 @neuron_rule(

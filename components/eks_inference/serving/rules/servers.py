@@ -7,7 +7,7 @@ from typing import Any
 from eks_inference.rules import Judgement, Rule, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
-from eks_inference.serving.rules import engine_flags
+from eks_inference.serving.rules import engine_features, engine_flags, flag_combinations
 from eks_inference.serving.rules import gpu as gpu_rules
 from eks_inference.serving.rules import neuron as neuron_rules
 
@@ -177,5 +177,5 @@ def _release(tag: re.Pattern[str], reference: str) -> str:
 
 def server_rules() -> tuple[Rule[Any], ...]:
     """Returns every rule about a single model server. Server components apply them before they create anything."""
-    modules = (globals(), vars(engine_flags), vars(neuron_rules), vars(gpu_rules))
+    modules = (globals(), vars(engine_flags), vars(flag_combinations), vars(engine_features), vars(neuron_rules), vars(gpu_rules))
     return tuple(one for module in modules for one in module.values() if isinstance(one, Rule))

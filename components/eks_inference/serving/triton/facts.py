@@ -61,5 +61,4 @@ def serving_facts(spec: TritonServerSpec, placement: Placement, *, path: Path = 
         environment=plan.environment(spec),
         container_port=plan.PORTS["http"],
         service_port=plan.PORTS["http"],
-        keys={"dtype": ("dtype",)},
     )

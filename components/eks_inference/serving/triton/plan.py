@@ -16,6 +16,7 @@ from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import find_model
 from eks_inference.kubernetes.pod_security import restricted_pod
+from eks_inference.merge import merged
 from eks_inference.placement import Placement
 from eks_inference.serving import pods, storage_plan
 from eks_inference.serving.deployment import CONTAINER_SECURITY, USER, Engine, device_count, model_copy_gib, with_tmp
@@ -122,6 +123,7 @@ def instance_kind(spec: TritonServerSpec, shape: InstanceType) -> str:
 def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, Any]:
     """Returns the content of model.json: arguments of vLLM's engine. An unknown argument prevents the model from loading."""
     model = spec.model
+    features = spec.feature_settings(spec.engine, max_model_len=spec.max_model_len, max_num_seqs=spec.max_num_seqs)
     return {
         "model": model_folder(model) or model.id,
         **({"revision": model.revision} if isinstance(model, HubModel) and model.revision else {}),
@@ -133,7 +135,7 @@ def engine_settings(spec: TritonServerSpec, shape: InstanceType) -> dict[str, An
         "enforce_eager": spec.enforce_eager,
         "disable_log_stats": not spec.log_stats,
         # The file spells arguments like Python.
-        **{name.replace("-", "_"): value for name, value in spec.extra_args.items()},
+        **{name.replace("-", "_"): value for name, value in merged(features, spec.extra_args).items()},
     }
 
 

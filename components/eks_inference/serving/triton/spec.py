@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import BucketName
+from eks_inference.serving.features import EngineFeatures, set_twice
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import EngineName, HubModel, S3Model
 from eks_inference.spec import Form, Spec
@@ -106,7 +107,7 @@ Cache = Annotated[EphemeralCache | HostPathCache, Field(discriminator="kind")]
 """Where downloads from the Hugging Face Hub are kept; ``kind`` selects the type."""
 
 
-class TritonServerSpec(ReplicatedServerSpec):
+class TritonServerSpec(ReplicatedServerSpec, EngineFeatures):
     """Triton Inference Server with the vLLM back end on NVIDIA GPUs.
 
     It speaks Triton's own protocol (KServe v2) over HTTP and gRPC. Clients of the OpenAI API need a ``vllm`` server.
@@ -144,9 +145,6 @@ class TritonServerSpec(ReplicatedServerSpec):
         gt=0,
         le=1,
         description="Share of the GPU's memory that vLLM may use for weights, KV cache and all else.",
-    )
-    dtype: Literal["auto", "bfloat16", "float16"] = Field(
-        default="auto", description="Data type of weights and arithmetic. auto: that of the model. T4 GPUs have no bfloat16."
     )
     enforce_eager: bool = Field(
         default=False, description="Run without compiled CUDA graphs: faster start, less memory, slower answers."
@@ -196,6 +194,13 @@ class TritonServerSpec(ReplicatedServerSpec):
         if twice:
             instead = ", ".join(f"{key}: use {setting}" for key, setting in twice.items())
             raise ValueError(f"extra_args: these flags have settings of their own ({instead})")
+        return self
+
+    @model_validator(mode="after")
+    def _features_are_set_once(self) -> Self:
+        settings = self.feature_settings(self.engine, max_model_len=self.max_model_len, max_num_seqs=self.max_num_seqs)
+        if twice := set_twice(settings, self.extra_args):
+            raise ValueError(f"extra_args: {', '.join(twice)}: keys of the server set this too; leave it out here")
         return self
 
     @model_validator(mode="after")

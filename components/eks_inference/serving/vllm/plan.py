@@ -60,7 +60,7 @@ def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
         if model_folder(spec.model):
             # By default the compiled artifacts of a local model go into its folder, which is read-only and shared by all pods.
             ours["NEURON_COMPILED_ARTIFACTS"] = f"{_SCRATCH}/compiled"
-    return ours | spec.extra_env
+    return ours | spec.feature_environment(spec.engine) | spec.extra_env
 
 
 def labels(name: str) -> dict[str, str]:

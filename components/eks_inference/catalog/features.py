@@ -1,0 +1,80 @@
+"""Features that engines document: loads ``features.toml``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from eks_inference.catalog.tables import Row, arguments, rows, table
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One documented value of a feature."""
+
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Engine settings that turn it on. A text that is one ``{name}`` stands for a value of the server."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    block_size: int | None = None
+    """Tokens in a block of the KV cache. None: the engine's."""
+    needs: str | None = None
+    """A further key of the server that the choice needs."""
+    minimum_compute_capability: tuple[int, int] | None = None
+    """Oldest GPUs that vLLM accepts."""
+    certain_compute_capability: tuple[int, int] | None = None
+    """Oldest GPUs on which every attention backend can do it."""
+
+    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns ``flags`` with the values of a server; a key whose value is None is left out."""
+        return _filled(self.flags, values)
+
+
+@dataclass(frozen=True)
+class FeatureSet(Row):
+    """What the documents of some engines say works."""
+
+    engines: frozenset[str]
+    choices: Mapping[str, Mapping[str, Choice]]
+    """Documented values by feature."""
+
+
+@cache
+def feature_sets() -> tuple[FeatureSet, ...]:
+    """All known sets."""
+    return tuple(_feature_set(name, row) for name, row in table("features.toml").items())
+
+
+def documented(engine: str) -> Mapping[str, Mapping[str, Choice]]:
+    """The documented values of an engine profile by feature; empty if there are none."""
+    return next((one.choices for one in feature_sets() if engine in one.engines), {})
+
+
+def engines_with(feature: str, choice: str) -> list[str]:
+    """The engine profiles whose documents have a value of a feature."""
+    return sorted(engine for one in feature_sets() if choice in one.choices.get(feature, {}) for engine in one.engines)
+
+
+def _feature_set(name: str, row: Mapping[str, Any]) -> FeatureSet:
+    choices = {
+        feature: {choice: _choice(columns) for choice, columns in values.items()}
+        for feature, values in rows(row).items()
+        if feature != "engines"
+    }
+    return FeatureSet(name=name, source=row["source"], read=row["read"], engines=frozenset(row["engines"]), choices=choices)
+
+
+def _choice(columns: Mapping[str, Any]) -> Choice:
+    return Choice(**arguments(columns))
+
+
+def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found[key] = _filled(value, values)
+        elif isinstance(value, str) and value.startswith("{"):
+            if (given := values[value[1:-1]]) is not None:
+                found[key] = given
+        else:
+            found[key] = value
+    return found

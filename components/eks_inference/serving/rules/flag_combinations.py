@@ -1,0 +1,112 @@
+"""The rule about flags that vLLM refuses together. What it refuses is data: ``catalog/vllm_combinations.toml``."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from eks_inference.catalog.combinations import Condition, combinations_of, default_of
+from eks_inference.catalog.vllm_arguments import VllmRelease, vllm_releases
+from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flag_values import parsed
+from eks_inference.serving.flags import flag, switched
+
+_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "is_in": lambda value, several: value in several,
+    "is_not_in": lambda value, several: value not in several,
+    "is_not": lambda value, other: value != other,
+    "less_than": lambda value, other: value < other,
+    "no_less_than": lambda value, other: value >= other,
+    "more_than": lambda value, other: value > other,
+    "no_multiple_of": lambda value, other: value % other != 0,
+    "no_divisor_of": lambda value, other: other % value != 0,
+}
+
+
+@rule(
+    "SRV011",
+    "Flags go together.",
+    fix="change one of the flags, or leave it out",
+    source="the checks of each release of vLLM, with their place: catalog/vllm_combinations.toml",
+)
+def flags_go_together(server: ServingFacts) -> Iterator[Judgement]:
+    release = vllm_releases().get(server.engine.vllm)
+    if release is None:  # SRV007 says so
+        return
+    for combination in combinations_of(release.name):
+        first, *others = combination.conditions
+        if _given(server, release, first.setting) is None or not _met(server, release, first):
+            continue
+        met = [_met(server, release, one) for one in others]
+        if None in met and False not in met:
+            yield not_judged(
+                "flags",
+                combination.flag,
+                server.at_flag(combination.flag),
+                why=f"vLLM {release.name}: {combination.says}; {others[met.index(None)].setting} is not known here",
+                fix="look at the log of vLLM when it starts",
+            )
+            continue
+        settings = dict.fromkeys(one.setting for one in combination.conditions)
+        values = ", ".join(f"{one} {json.dumps(_value(server, release, one))}" for one in settings)
+        yield Judgement(
+            holds=not all(met),
+            path=server.at_flag(combination.flag),
+            working=(f"vLLM {release.name} ({combination.source}): {combination.says}", f"here: {values}"),
+            message=f"vLLM {release.name} does not start: {combination.says}",
+            given=values,
+        )
+
+
+def _met(server: ServingFacts, release: VllmRelease, condition: Condition) -> bool | None:
+    """Whether a condition holds; None when a value is not known, or none that the parser takes (SRV010)."""
+    if condition.test == "given":
+        return (_given(server, release, condition.setting) is not None) == condition.against
+    value, against = _value(server, release, condition.setting), condition.against
+    if isinstance(against, str):
+        against = _value(server, release, against)
+    if value is None or against is None:
+        return None
+    try:
+        return _TESTS[condition.test](value, against)
+    except (TypeError, ZeroDivisionError):
+        return None
+
+
+def _value(server: ServingFacts, release: VllmRelease, setting: str) -> Any:
+    """Returns the value of a setting: the one given, a fact, or the engine's default; None when it is not known."""
+    given = _given(server, release, setting)
+    return _facts(server).get(setting, default_of(setting)) if given is None else given
+
+
+def _facts(server: ServingFacts) -> dict[str, Any]:
+    model, profiled, capability = server.model, server.image == server.engine.image, server.instance.compute_capability
+    return {
+        "accelerator": server.instance.accelerator,
+        "compute_capability": capability[0] * 10 + capability[1] if capability else None,
+        "image.has_ray": False if profiled else None,
+        "max-model-len": server.max_model_len or None,
+        "max-num-seqs": server.max_num_seqs or None,
+        "tensor-parallel-size": server.tensor_parallel or None,
+        # The catalog has no models of experts or of several modalities.
+        **({"model.experts": 0, "model.multimodal": False, "model.kv_heads": model.kv_heads} if model else {}),
+        **({"model.heads_per_kv_head": model.heads // model.kv_heads} if model else {}),
+    }
+
+
+def _given(server: ServingFacts, release: VllmRelease, setting: str) -> Any:
+    """Returns the value that the arguments of a server give a flag, or a key inside its object; None if they give none."""
+    name, *path = setting.split(".")
+    known = release.flags.get(name) or release.keys.get(name.replace("-", "_"))
+    if known is None:
+        return None
+    if known.takes == "switch":
+        return switched(server.arguments, name, None)
+    text = flag(server.arguments, name)
+    if text == "null" and not server.engine.standalone:  # of a model.json
+        text = None
+    value = None if text is None else True if known.takes == "on" else parsed(known, text)
+    for step in path:
+        inside = {key.replace("-", "_"): one for key, one in value.items()} if isinstance(value, dict) else {}
+        value = inside.get(step)
+    return value

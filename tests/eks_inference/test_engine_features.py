@@ -1,0 +1,361 @@
+"""Features of engines: from a key of the server to the engine's flags, what rules refuse, and what memory they take."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eks_inference.catalog.engines import engine, engines
+from eks_inference.catalog.features import documented, feature_sets
+from eks_inference.catalog.instances import instance_type
+from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.faults import SpecError
+from eks_inference.placement import Placement
+from eks_inference.rules import Judgement
+from eks_inference.serving.features import EngineFeatures, OpenAiFeatures
+from eks_inference.serving.flag_values import takes
+from eks_inference.serving.flags import flag
+from eks_inference.serving.memory import GIB, server_memory
+from eks_inference.serving.ray_serve import plan as ray_plan
+from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
+from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.rules import any_accelerator
+from eks_inference.serving.rules.engine_features import features_are_documented, tool_parser_is_known
+from eks_inference.serving.rules.neuron import flags_agree
+from eks_inference.serving.rules.servers import server_rules
+from eks_inference.serving.triton import plan as triton_plan
+from eks_inference.serving.triton.facts import serving_facts as triton_facts
+from eks_inference.serving.triton.spec import TritonServerSpec
+from eks_inference.serving.vllm import plan as vllm_plan
+from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
+from eks_inference.serving.vllm.spec import VllmServerSpec
+
+CUDA, INF2, TRN2, TRITON = "cuda-vllm-0.30", "neuron-2.28-vllm-0.13", "neuron-2.32-vllm-0.24", "triton-26.08-vllm-0.27"
+SHAPES = {CUDA: "g6e.xlarge", INF2: "inf2.48xlarge", TRN2: "trn2.48xlarge"}
+DRAFT = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+
+
+def vllm(name: str, **features: Any) -> VllmServerSpec:
+    return VllmServerSpec.model_validate(
+        {
+            "kind": "vllm",
+            "model": {"id": "meta-llama/Llama-3.1-8B-Instruct"},
+            "engine": name,
+            "pool": "p",
+            "tensor_parallel": 1 if name == CUDA else 8,
+            "max_num_seqs": 4,
+            "max_model_len": 4000,
+            **features,
+        }
+    )
+
+
+def triton(**features: Any) -> TritonServerSpec:
+    return TritonServerSpec.model_validate(
+        {"kind": "triton", "model": {"id": "meta-llama/Llama-3.1-8B-Instruct"}, "pool": "p", "devices": 1, **features}
+    )
+
+
+def ray(**features: Any) -> RayServeVllmSpec:
+    return RayServeVllmSpec.model_validate(
+        {
+            "kind": "ray_serve_vllm",
+            "model": {"id": "meta-llama/Llama-3.1-8B-Instruct"},
+            "image": "registry.example/vllm-ray:1",
+            "head": {"pool": "h"},
+            "worker": {"pool": "w", "instance_type": "inf2.48xlarge"},
+            "tensor_parallel": 8,
+            "max_num_seqs": 4,
+            "max_model_len": 4000,
+            **features,
+        }
+    )
+
+
+def place(name: str) -> Placement:
+    return Placement("p", instance_type(name), {})
+
+
+def flags_of(spec: VllmServerSpec) -> list[str]:
+    """Returns the flags that a feature adds or takes away."""
+    plain = vllm(spec.engine)
+    return [one for one in spec.engine_flags if one not in plain.engine_flags]
+
+
+def compiled(**settings: Any) -> str:
+    return f"--additional-config={json.dumps({'override_neuron_config': settings})}"
+
+
+EAGLE = {"method": "eagle3", "model": DRAFT, "num_speculative_tokens": 3}
+SPECULATION = {"method": "eagle3", "draft": DRAFT, "tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "flags"),
+    [
+        (CUDA, {"dtype": "bfloat16"}, ["--dtype=bfloat16"]),
+        (CUDA, {"dtype": "auto"}, []),
+        (CUDA, {"prefix_caching": False}, ["--no-enable-prefix-caching"]),
+        (TRN2, {"prefix_caching": True}, ["--enable-prefix-caching"]),
+        (
+            INF2,
+            {"prefix_caching": True},
+            # 4000 / 32 = 125 blocks a sequence.
+            [
+                "--enable-prefix-caching",
+                "--block-size=32",
+                "--num-gpu-blocks-override=500",
+                compiled(is_prefix_caching=True, is_block_kv_layout=True, pa_num_blocks=500, pa_block_size=32),
+            ],
+        ),
+        (CUDA, {"quantized_weights": "fp8"}, ["--quantization=fp8"]),
+        (TRN2, {"quantized_weights": "fp8"}, []),
+        (
+            INF2,
+            {"quantized_weights": "int8", "quantized_checkpoint": "/models/int8"},
+            [
+                compiled(
+                    quantized=True,
+                    quantization_dtype="int8",
+                    quantization_type="per_tensor_symmetric",
+                    quantized_checkpoints_path="/models/int8",
+                )
+            ],
+        ),
+        (CUDA, {"quantized_kv": "fp8"}, ["--kv-cache-dtype=fp8"]),
+        (INF2, {"quantized_kv": "fp8"}, [compiled(kv_cache_quant=True)]),
+        (CUDA, {"speculation": SPECULATION}, [f"--speculative-config={json.dumps(EAGLE)}"]),
+        (INF2, {"speculation": SPECULATION}, [f"--speculative-config={json.dumps({**EAGLE, 'max_model_len': 4000})}"]),
+        (
+            CUDA,
+            {"speculation": {"method": "ngram", "tokens": 5}},
+            ['--speculative-config={"method": "ngram", "num_speculative_tokens": 5}'],
+        ),
+        (INF2, {"tool_parser": "llama3_json"}, ["--enable-auto-tool-choice", "--tool-call-parser=llama3_json"]),
+        (CUDA, {"chat_template": "/chat.jinja"}, ["--chat-template=/chat.jinja"]),
+        (
+            INF2,
+            {"neuron": {"fused_qkv": True, "async_mode": False, "prompt_buckets": [512, 4000], "length_buckets": [4000]}},
+            [compiled(fused_qkv=True, async_mode=False, context_encoding_buckets=[512, 4000], token_generation_buckets=[4000])],
+        ),
+        (
+            TRN2,
+            {"neuron": {"prompt_buckets": [512, 2048], "batch_buckets": [1, 4]}},
+            [
+                "--max-num-batched-tokens=2048",
+                '--additional-config={"neuron_config": {"num_batched_tokens_buckets": [512, 2048], "num_seqs_buckets": [1, 4]}}',
+            ],
+        ),
+        # A user's settings of the compiler stand beside ours.
+        (
+            INF2,
+            {"quantized_kv": "fp8", "extra_args": {"additional-config.override_neuron_config.k_cache_transposed": True}},
+            [compiled(kv_cache_quant=True, k_cache_transposed=True)],
+        ),
+    ],
+)
+def test_features_become_the_flags_that_the_engine_documents(name: str, features: dict[str, Any], flags: list[str]) -> None:
+    assert flags_of(vllm(name, **features)) == flags
+
+
+def test_a_feature_replaces_the_profile_s_own_flags() -> None:
+    flags = vllm(INF2, prefix_caching=True).engine_flags
+    assert "--no-enable-prefix-caching" not in flags
+    assert "--num-gpu-blocks-override=4" not in flags
+
+
+def test_features_reach_the_pods_of_every_kind() -> None:
+    spec = vllm(INF2, quantized_kv="fp8")
+    assert flag(vllm_plan.arguments(spec), "additional-config") == '{"override_neuron_config": {"kv_cache_quant": true}}'
+    assert vllm_plan.environment(spec, instance_type("inf2.48xlarge"))["XLA_HANDLE_SPECIAL_SCALAR"] == "1"
+    environment = ray_plan.environment(ray(quantized_kv="fp8", tool_parser="pythonic"))
+    assert "--tool-call-parser=pythonic" in json.loads(environment["ENGINE_ARGS"])
+    assert environment["XLA_HANDLE_SPECIAL_SCALAR"] == "1"
+    settings = triton_plan.engine_settings(
+        triton(prefix_caching=False, quantized_weights="fp8", quantized_kv="fp8", dtype="float16"), instance_type("g6e.xlarge")
+    )
+    assert settings.items() >= {
+        "enable_prefix_caching": False, "quantization": "fp8", "kv_cache_dtype": "fp8", "dtype": "float16"
+    }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        vllm_facts(vllm(INF2, quantized_kv="fp8"), place("inf2.48xlarge"), scheduler=True),
+        ray_facts(ray(quantized_kv="fp8"), place("inf2.48xlarge"), scheduler=True),
+        triton_facts(triton(quantized_kv="fp8"), place("g6e.xlarge")),
+    ],
+    ids=lambda one: one.kind,
+)
+def test_rules_see_the_features_of_every_kind(facts: Any) -> None:
+    assert facts.features.chosen == {"quantized_kv": "fp8"}
+
+
+@pytest.mark.parametrize("profile", [one for one in engines().values() if documented(one.name)], ids=lambda one: one.name)
+def test_settings_of_features_are_arguments_of_the_release(profile: Any) -> None:
+    release = vllm_releases()[profile.vllm]
+    values = {"block_size": 32, "blocks": 4, "max_model_len": 64, "tokens": 3, "largest_prompt": 64}
+    texts = dict.fromkeys(("draft", "quantized_checkpoint", "tool_parser", "chat_template"), "a")
+    lists = {key: [64] for key in ("prompt_buckets", "length_buckets", "batch_buckets")}
+    for feature, choices in documented(profile.name).items():
+        for choice in choices.values():
+            for name, value in choice.settings({**values, **texts, **lists}).items():
+                argument = release.flags.get(name) if profile.standalone else release.keys.get(name.replace("-", "_"))
+                # Triton has no API for chats.
+                assert argument or (not profile.standalone and feature in ("tool_parser", "chat_template")), name
+                assert argument is None or takes(argument, value, as_flag=profile.standalone), name
+
+
+def test_every_set_is_of_engines_of_the_catalog_and_every_feature_is_a_key() -> None:
+    names = [name for one in feature_sets() for name in one.engines]
+    assert sorted(names) == sorted(set(names) & engines().keys())
+    for one in feature_sets():
+        for feature in one.choices:
+            top, _, inner = feature.partition(".")
+            assert top in OpenAiFeatures.model_fields
+            assert not inner or inner in OpenAiFeatures.model_fields[top].annotation.__args__[0].model_fields  # type: ignore[union-attr]
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        ({"quantized_kv": "fp8", "extra_args": {"kv-cache-dtype": "auto"}}, "kv-cache-dtype: keys of the server set this too"),
+        ({"prefix_caching": True, "extra_args": {"no-enable-prefix-caching": True}}, "enable-prefix-caching"),
+        (
+            {
+                "neuron": {"fused_qkv": True},
+                "engine": INF2,
+                "extra_args": {"additional-config.override_neuron_config.fused_qkv": 0},
+            },
+            "additional-config.override_neuron_config.fused_qkv",
+        ),
+        ({"neuron": {"fused_qkv": True}, "engine": INF2, "extra_args": {"additional-config": "{}"}}, "additional-config"),
+        ({"speculation": {"method": "ngram", "tokens": 3, "draft": "a/b"}}, "ngram has no draft"),
+        ({"speculation": {"method": "eagle", "tokens": 3}}, "eagle needs one"),
+        ({"neuron": {"prompt_buckets": [2, 1]}}, "in rising order"),
+        ({"chat_template": "templates/chat.jinja"}, "neither the absolute path of a file nor Jinja"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_it_is_read(features: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        vllm(**{"name": features.pop("engine", CUDA), **features})
+
+
+def broken(spec: VllmServerSpec) -> list[Judgement]:
+    facts = vllm_facts(spec, place(SHAPES[spec.engine]), scheduler=True)
+    return [one for one in features_are_documented.judge(facts) if not one.holds]
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "key", "allowed", "fix"),
+    [
+        (TRN2, {"speculation": {"method": "ngram", "tokens": 3}}, "speculation", "eagle3", f"{CUDA}, {TRITON}"),
+        (TRN2, {"neuron": {"fused_qkv": True}}, "neuron.fused_qkv", "nothing", INF2),
+        (INF2, {"neuron": {"batch_buckets": [4]}}, "neuron.batch_buckets", "nothing", TRN2),
+        (INF2, {"quantized_weights": "fp8"}, "quantized_weights", "int8", TRN2),
+        (INF2, {"quantized_weights": "int8"}, "quantized_checkpoint", "", "give quantized_checkpoint"),
+        (CUDA, {"quantized_weights": "int8"}, "quantized_weights", "fp8", INF2),
+    ],
+)
+def test_a_feature_without_documents_is_refused(name: str, features: dict[str, Any], key: str, allowed: str, fix: str) -> None:
+    (judgement,) = broken(vllm(name, **features))
+    assert ".".join(map(str, judgement.path)) == key
+    assert judgement.allowed == allowed
+    assert fix in judgement.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "tuning", "key"),
+    [(INF2, {"length_buckets": [2048]}, "length_buckets"), (TRN2, {"batch_buckets": [2]}, "batch_buckets")],
+)
+def test_buckets_that_end_too_early_are_refused_at_their_key(name: str, tuning: dict[str, Any], key: str) -> None:
+    facts = vllm_facts(vllm(name, neuron=tuning), place(SHAPES[name]), scheduler=True)
+    (judgement,) = (one for one in flags_agree.judge(facts) if not one.holds)
+    assert judgement.path == ("neuron", key)
+
+
+def test_old_gpus_are_refused_or_left_open() -> None:
+    def judged(shape: str, **features: Any) -> list[Judgement]:
+        facts = vllm_facts(vllm(CUDA, **features), place(shape), scheduler=False)
+        return list(features_are_documented.judge(facts))
+
+    assert [one.holds for one in judged("g4dn.xlarge", quantized_weights="fp8")] == [True, True]
+    old = replace(instance_type("g4dn.xlarge"), compute_capability=(7, 0))
+    facts = vllm_facts(vllm(CUDA, quantized_weights="fp8"), replace(place("g4dn.xlarge"), instance_type=old), scheduler=False)
+    assert [one.holds for one in features_are_documented.judge(facts)] == [True, False]
+    assert [bool(one.unjudged) for one in judged("g5.xlarge", quantized_kv="fp8")] == [False, True]
+    assert [bool(one.unjudged) for one in judged("g6e.xlarge", quantized_kv="fp8")] == [False]
+
+
+def test_a_parser_of_a_plugin_is_left_open() -> None:
+    facts = vllm_facts(
+        vllm(CUDA, tool_parser="ours", extra_args={"tool-parser-plugin": "/x.py"}), place("g6e.xlarge"), scheduler=False
+    )
+    (judgement,) = tool_parser_is_known.judge(facts)
+    assert judgement.unjudged
+    assert judgement.path == ("tool_parser",)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------------------
+
+
+def use(name: str, **features: Any) -> Any:
+    return server_memory(vllm_facts(vllm(name, **features), place(SHAPES[name]), scheduler=True))
+
+
+@pytest.mark.parametrize(("name", "features"), [(CUDA, {}), (TRN2, {}), (INF2, {"quantized_checkpoint": "/int8"})])
+def test_quantized_weights_take_a_byte_but_embedding_and_output_layer(name: str, features: dict[str, Any]) -> None:
+    quantized = use(name, quantized_weights="int8" if features else "fp8", **features)
+    embeddings = 2 * 128256 * 4096
+    wanted = embeddings * 2 + (quantized.model.parameters - embeddings)
+    assert quantized.weights == -(-wanted // quantized.parts)
+    assert "(1.05 billion x 2 bytes + 6.98 billion x 1 bytes)" in quantized.working[0]
+
+
+@pytest.mark.parametrize("name", [CUDA, TRN2, INF2])
+def test_a_quantized_cache_takes_half(name: str) -> None:
+    assert use(name, quantized_kv="fp8").kv * 2 == use(name).kv
+
+
+def test_a_draft_takes_weights_and_a_cache_of_its_own() -> None:
+    plain = use(CUDA)
+    sized = use(CUDA, speculation={**SPECULATION, "draft_gib": 1.5})
+    assert sized.weights - plain.weights == int(1.5 * GIB)
+    assert sized.kv == plain.kv
+    small = use(CUDA, speculation={"method": "draft_model", "draft": "meta-llama/Llama-3.2-1B", "tokens": 3})
+    assert small.weights - plain.weights == small.settings.draft.weight_bytes()
+    assert small.kv_token - plain.kv_token == small.settings.draft.kv_bytes_per_token()
+    assert "Llama-3.2-1B" in small.working[1]
+    assert use(CUDA, speculation={"method": "ngram", "tokens": 3}) == plain
+
+
+@pytest.mark.parametrize(
+    ("speculation", "open_"),
+    [(SPECULATION, True), ({**SPECULATION, "draft_gib": 1}, False), ({"method": "ngram", "tokens": 3}, False)],
+)
+def test_a_draft_of_unknown_size_leaves_the_memory_open(speculation: dict[str, Any], open_: bool) -> None:
+    facts = vllm_facts(vllm(CUDA, speculation=speculation), place("g6e.xlarge"), scheduler=False)
+    assert any(one.unjudged and one.path == ("speculation",) for one in any_accelerator.memory(facts)) is open_
+
+
+def test_features_of_the_shipped_engines_break_no_other_rule() -> None:
+    for name in SHAPES:
+        features: dict[str, Any] = {"prefix_caching": True, "quantized_kv": "fp8", "tool_parser": "llama3_json"}
+        facts = vllm_facts(vllm(name, devices=1 if name == CUDA else 4, **features), place(SHAPES[name]), scheduler=True)
+        errors = [
+            one.message
+            for rule in server_rules()
+            for one in rule.judge(facts)
+            if not one.holds and (one.severity or rule.severity) == "error"
+        ]
+        assert errors == []
+
+
+def test_an_engine_without_documents_has_no_features() -> None:
+    assert EngineFeatures(quantized_kv="fp8").feature_settings("neuron-2.18-vllm-0.3", max_model_len=1, max_num_seqs=1) == {}
+    assert engine("neuron-2.18-vllm-0.3").retired

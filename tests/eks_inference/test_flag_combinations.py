@@ -1,0 +1,194 @@
+"""Flags that vLLM refuses together (SRV011): each row of the catalog on each release that has it, and known mistakes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eks_inference.catalog.combinations import Combination, Condition, combinations
+from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.vllm_arguments import vllm_releases
+from eks_inference.rules import Judgement
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.flags import flags, spelt_out
+from eks_inference.serving.rules.engine_flags import flags_have_their_values, stack_s_own_are_left_alone
+from eks_inference.serving.rules.flag_combinations import flags_go_together
+from vectors.gpu import gpu_server
+from vectors.serving import server
+
+PROFILES = [one for one in engines().values() if not one.retired]
+FACTS = (
+    "accelerator",
+    "compute_capability",
+    "image.has_ray",
+    "model.experts",
+    "model.heads_per_kv_head",
+    "model.kv_heads",
+    "model.multimodal",
+)
+OF_THE_SPEC = {"tensor-parallel-size": "tensor_parallel", "max-model-len": "max_model_len", "max-num-seqs": "max_num_seqs"}
+
+COMPARED = {
+    "data-parallel-size": 8,
+    "max-loras": 8,
+    "max-num-partial-prefills": 8,
+    "nnodes": 8,
+    "offload-group-size": 8,
+    "speculative-config.prompt_lookup_max": 8,
+}
+
+
+def on(profile: EngineProfile, extra_args: dict[str, Any], **changes: Any) -> ServingFacts:
+    """Returns a server of a profile, with flags as its kind renders them."""
+    extra_args = spelt_out(extra_args)
+    arguments = tuple(flags(extra_args, vllm_releases()[profile.vllm].several))
+    make = server if profile.neuron else gpu_server
+    return make(engine=profile, image=profile.image, extra_args=extra_args, arguments=arguments, **changes)
+
+
+def refused(subject: ServingFacts) -> list[str]:
+    return [one.message.partition(": ")[2] for one in flags_go_together.judge(subject) if not one.holds]
+
+
+def met(condition: Condition, subject: ServingFacts) -> Any:
+    """Returns a value of a flag for which a condition holds."""
+    model = subject.model
+    assert model is not None
+    against: Any = condition.against
+    compared = {name: getattr(subject, of) for name, of in OF_THE_SPEC.items()} | COMPARED
+    compared["model.heads_per_kv_head"] = model.heads // model.kv_heads
+    if isinstance(against, str):
+        against = compared[against]
+    elif condition.setting in COMPARED and condition.test in ("given", "more_than"):
+        return COMPARED[condition.setting]
+    values = {
+        "given": lambda: 1,
+        "is_in": lambda: against[0],
+        "is_not_in": lambda: not against[0] if isinstance(against[0], bool) else 3 if against[0] in (0, 1) else "other",
+        "is_not": lambda: against + 2,
+        "less_than": lambda: against - 1,
+        "no_less_than": lambda: against,
+        "more_than": lambda: against + 7,
+        "no_multiple_of": lambda: against + 1,
+        "no_divisor_of": lambda: against + 1,
+    }
+    return values[condition.test]()
+
+
+def example(combination: Combination, profile: EngineProfile) -> dict[str, Any]:
+    """Returns flags that a combination refuses."""
+    subject, found = on(profile, {}), {}
+    for one in combination.conditions:
+        absent = one.test == "given" and not one.against
+        if not absent and one.setting not in (*FACTS, *OF_THE_SPEC):
+            found.setdefault(one.setting, met(one, subject))
+    for one in combination.conditions:  # a setting that another is compared with
+        if one.against in COMPARED:
+            found.setdefault(one.against, COMPARED[one.against])
+    return found
+
+
+def possible(combination: Combination, profile: EngineProfile) -> bool:
+    declared = vllm_releases()[profile.vllm]
+    name = combination.flag
+    wants = {one.setting: one for one in combination.conditions}
+    chips = wants.get("accelerator")
+    fits = chips is None or (profile.accelerator in chips.against) == (chips.test == "is_in")
+    has_it = name in declared.flags or name.replace("-", "_") in declared.keys
+    return fits and has_it and profile.vllm in combination.releases
+
+
+PAIRS = [(one, profile) for one in combinations() for profile in PROFILES if possible(one, profile)]
+
+
+@pytest.mark.parametrize(("combination", "profile"), PAIRS, ids=lambda one: one.name)
+def test_each_row_is_refused_on_each_release_and_not_without_its_flag(combination: Combination, profile: EngineProfile) -> None:
+    given = example(combination, profile)
+    degree = 1 if any(one.setting in OF_THE_SPEC and one.against == (1,) for one in combination.conditions) else 8
+    # Some are refused only on older GPUs.
+    older = {"on": "g4dn.12xlarge"} if "compute_capability" in {one.setting for one in combination.conditions} else {}
+    subject = on(profile, given, tensor_parallel=degree, **older)
+    assert combination.says in refused(subject)
+    without = {name: value for name, value in given.items() if name.partition(".")[0] != combination.flag}
+    assert combination.says not in refused(on(profile, without, tensor_parallel=degree))
+
+
+def test_every_row_is_about_flags_of_an_engine_that_can_be_chosen() -> None:
+    assert {one.name for one in combinations()} == {one.name for one, _ in PAIRS}
+    for one, profile in PAIRS:
+        declared = vllm_releases()[profile.vllm]
+        absent = {each.setting for each in one.conditions if each.test == "given" and not each.against}
+        names = {each.setting.partition(".")[0] for each in one.conditions if each.setting not in {*FACTS, *absent}}
+        assert names <= {*declared.flags, *(key.replace("_", "-") for key in declared.keys)}, one.name
+
+
+CUDA = engines()["cuda-vllm-0.30"]
+TRITON = engines()["triton-26.08-vllm-0.27"]
+INF2 = engines()["neuron-2.28-vllm-0.13"]
+TRN2 = engines()["neuron-2.32-vllm-0.24"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "given", "says"),
+    [
+        (CUDA, {"enable-auto-tool-choice": True}, "needs a tool-call-parser"),
+        (CUDA, {"enable-auto-tool-choice": True, "tool-call-parser": "hermes"}, None),
+        (CUDA, {"no-enable-auto-tool-choice": True}, None),
+        (INF2, {"enable-auto-tool-choice": True}, "needs a tool-call-parser"),
+        (CUDA, {"enable-eplb": True, "tensor-parallel-size": 2}, "enable-eplb needs enable-expert-parallel"),
+        (TRN2, {"enable-eplb": True, "enable-expert-parallel": True}, "enable-eplb is for GPUs"),
+        (CUDA, {"enable-expert-parallel": True}, "needs a model of experts"),
+        (CUDA, {"decode-context-parallel-size": 2}, "tensor_parallel is a multiple of"),
+        (CUDA, {"decode-context-parallel-size": 1}, None),
+        (CUDA, {"max-num-batched-tokens": 100, "no-enable-chunked-prefill": True}, "at least max_model_len"),
+        (CUDA, {"max-num-batched-tokens": "64k", "enable-chunked-prefill": False}, None),
+        (CUDA, {"max-num-batched-tokens": 100}, "at least max_num_seqs"),
+        (TRITON, {"max-num-batched-tokens": 100}, "at least max_num_seqs"),
+        (CUDA, {"block-size": 17}, "a multiple of 16"),
+        (CUDA, {"block-size": 32}, None),
+        (TRN2, {"block-size": 17}, None),
+        (CUDA, {"distributed-executor-backend": "ray"}, "needs Ray"),
+        (CUDA, {"distributed-executor-backend": "mp"}, None),
+        (TRITON, {"speculative-config": {"method": "eagle", "num-speculative-tokens": 0}}, "is more than 0"),
+        (TRITON, {"otlp-traces-endpoint": None, "collect-detailed-traces": ["all"]}, "needs otlp-traces-endpoint"),
+        (CUDA, {"spec-model": "a/b", "speculative-config.model": "a/b"}, "exclude each other"),
+    ],
+)
+def test_mistakes_that_the_parser_does_not_see(profile: EngineProfile, given: dict[str, Any], says: str | None) -> None:
+    found = refused(on(profile, given, tensor_parallel=1, max_num_seqs=128))
+    assert any(says in one for one in found) if says else not found
+
+
+def test_what_a_combination_needs_to_know_and_does_not_is_left_open() -> None:
+    subject = replace(on(CUDA, {"distributed-executor-backend": "ray"}), image="registry.example/ours:1")
+    (left,) = flags_go_together.judge(subject)
+    assert left.unjudged
+    assert "image.has_ray is not known" in left.working[-1]
+    (left,) = flags_go_together.judge(replace(on(CUDA, {"enable-expert-parallel": True}), model=None))
+    assert left.unjudged
+
+
+def test_a_judgement_leads_to_the_flag_and_shows_the_values() -> None:
+    (judgement,) = flags_go_together.judge(on(CUDA, {"enable-log-outputs": True}))
+    assert judgement.path[-2:] == ("extra_args", "enable-log-outputs")
+    assert judgement.given == "enable-log-outputs true, enable-log-requests false"
+
+
+def lone(rule: Any, profile: EngineProfile, given: dict[str, Any]) -> Judgement:
+    (judgement,) = rule.judge(on(profile, given))
+    return judgement
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "holds"),
+    [("runner", "pooling", False), ("runner", "generate", True), ("convert", "embed", False), ("convert", "none", True)],
+)
+def test_a_server_of_texts_stays_one(flag: str, value: str, holds: bool) -> None:
+    assert lone(stack_s_own_are_left_alone, CUDA, {flag: value}).holds is holds
+
+
+def test_lists_hold_texts() -> None:
+    assert lone(flags_have_their_values, CUDA, {"allowed-origins": ["a"]}).holds
+    assert not lone(flags_have_their_values, CUDA, {"allowed-origins": ["a", None]}).holds
+    assert not lone(flags_have_their_values, CUDA, {"allowed-methods": "[1]"}).holds
+    assert lone(flags_have_their_values, TRITON, {"device-ids": [0, "1"]}).holds
