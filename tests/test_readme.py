@@ -45,6 +45,7 @@ def test_every_block_is_run_by_a_test():
         ("sh", "Deploy it"),
         ("sh", "Change it"),
         ("python", "In your own Pulumi program"),
+        ("yaml", "Get alerts"),
         ("yaml", "Escape hatches"),
         ("python", "Escape hatches"),
     }
@@ -128,6 +129,15 @@ def test_the_deployment_commands_name_what_exists():
     named = {word.partition(":")[2] for line in lines for word in line.split() if word.startswith("eks-inference:")}
     assert named <= set(CONFIG_SECRETS)
     assert (ROOT / "infra" / "requirements.txt").exists()
+
+
+def test_alerts_go_where_the_stack_file_says():
+    (block,) = (b.text for b in blocks() if (b.language, b.heading) == ("yaml", "Get alerts"))
+    graph = recorded_with(yaml.safe_load(block))
+    (prometheus,) = [one for one in graph.of_type("kubernetes:helm.sh/v3:Release") if one.name.endswith("-prometheus-release")]
+    assert "sns_configs" in prometheus.inputs["values"]["alertmanager"]["config"]["receivers"][1]
+    expected = graph.named("vllm-llama3-inf2-metrics-expectations").inputs["spec"]["groups"][0]["rules"]
+    assert {rule["record"]: rule["expr"] for rule in expected}["server:time_to_first_token_seconds:objective"] == "vector(2)"
 
 
 def hatch(number: int) -> Block:

@@ -46,8 +46,12 @@ from .observability.spec import CloudWatchSpec as CloudWatchSpec
 from .observability.spec import DcgmExporterSpec as DcgmExporterSpec
 from .observability.spec import FluentBitSpec as FluentBitSpec
 from .observability.spec import NeuronMonitorSpec as NeuronMonitorSpec
+from .observability.spec import Objectives as Objectives
 from .observability.spec import ObservabilitySpec as ObservabilitySpec
 from .observability.spec import PrometheusSpec as PrometheusSpec
+from .observability.spec import SlackReceiver as SlackReceiver
+from .observability.spec import SnsReceiver as SnsReceiver
+from .observability.spec import WebhookReceiver as WebhookReceiver
 from .placement import Placement as Placement
 from .placement import Taint as Taint
 from .platform import InferencePlatform as InferencePlatform

@@ -68,6 +68,7 @@ class InferencePlatform(Component):
         profile: str | None = None,
         hugging_face_token: pulumi.Input[str] | None = None,
         grafana_admin_password: pulumi.Input[str] | None = None,
+        alert_receiver_url: pulumi.Input[str] | None = None,
         open_webui_admin_password: pulumi.Input[str] | None = None,
         serving_api_key: pulumi.Input[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -94,7 +95,7 @@ class InferencePlatform(Component):
         self._spec, self._child = spec, pulumi.ResourceOptions(parent=self)
 
         control_plane = self._foundation(settings)
-        prometheus = self._observability(grafana_admin_password)
+        prometheus = self._observability(grafana_admin_password, alert_receiver_url)
         devices = self._accelerators(prometheus)
         dependencies = Dependencies(
             cluster=self.cluster,
@@ -161,7 +162,9 @@ class InferencePlatform(Component):
                     )
         return control_plane
 
-    def _observability(self, grafana_admin_password: pulumi.Input[str] | None) -> PrometheusStack | None:
+    def _observability(
+        self, grafana_admin_password: pulumi.Input[str] | None, alert_receiver_url: pulumi.Input[str] | None
+    ) -> PrometheusStack | None:
         """Creates CloudWatch, Fluent Bit and Prometheus; returns Prometheus."""
         wanted, name, child = self._spec.observability, self._spec.name, self._child
         if wanted.cloudwatch:
@@ -176,6 +179,8 @@ class InferencePlatform(Component):
                 f"{name}-prometheus",
                 wanted.prometheus,
                 grafana_admin_password=grafana_admin_password,
+                # A URL that stays in the configuration after its receiver is gone does no harm.
+                alert_receiver_url=alert_receiver_url if wanted.prometheus.receiver_has_url else None,
                 dashboards=self._spec.dashboards,
                 **self._on_core,
             )
@@ -292,8 +297,8 @@ class InferencePlatform(Component):
             if not region:
                 raise SpecError([Fault((), "this key is required and missing", allowed="an AWS region", config_key="aws:region")])
             spec = parse_stack(config.require("stack"))
-            token = config.get_secret("huggingFaceToken")
-            if token is None and (missing := list(_missing_token(spec))):
+            token, url = config.get_secret("huggingFaceToken"), config.get_secret("alertReceiverUrl")
+            if missing := list(_missing_secrets(spec, token=token is not None, url=url is not None)):
                 raise SpecError(missing)
             return cls(
                 spec,
@@ -301,6 +306,7 @@ class InferencePlatform(Component):
                 profile=aws.get("profile"),
                 hugging_face_token=token,
                 grafana_admin_password=config.get_secret("grafanaAdminPassword"),
+                alert_receiver_url=url,
                 open_webui_admin_password=config.get_secret("openWebUiAdminPassword"),
                 serving_api_key=config.get_secret("servingApiKey"),
                 opts=opts,
@@ -310,10 +316,20 @@ class InferencePlatform(Component):
             raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{faults}") from error
 
 
-def _missing_token(spec: StackSpec) -> Iterator[Fault]:
+def _missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fault]:
+    """Yields a fault for each secret that the stack needs and that is not given."""
     for name, server in spec.servers.items():
-        if isinstance(server.model, HubModel) and server.model.needs_token:
-            key = "eks-inference:huggingFaceToken"
-            message = f"this secret is required and missing: model {server.model.id} of server '{name}' is not public"
-            hint = f"accept the model's licence on the Hub, then run: pulumi config set --secret {key}"
-            yield Fault((), message, allowed="a Hugging Face token", hint=hint, config_key=key)
+        if not token and isinstance(server.model, HubModel) and server.model.needs_token:
+            message = f"model {server.model.id} of server '{name}' is not public"
+            hint = "accept the model's licence on the Hub, then run"
+            yield _missing("huggingFaceToken", message, allowed="a Hugging Face token", hint=hint)
+    prometheus = spec.observability.prometheus
+    if not url and prometheus and prometheus.receiver_has_url:
+        message = "observability.prometheus.receiver posts to a URL"
+        yield _missing("alertReceiverUrl", message, allowed="the URL of the receiver of alerts", hint="run")
+
+
+def _missing(secret: str, why: str, *, allowed: str, hint: str) -> Fault:
+    key = f"eks-inference:{secret}"
+    message, hint = f"this secret is required and missing: {why}", f"{hint}: pulumi config set --secret {key}"
+    return Fault((), message, allowed=allowed, hint=hint, config_key=key)

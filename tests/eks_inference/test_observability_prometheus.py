@@ -1,6 +1,6 @@
 """Prometheus and Grafana, and what makes Prometheus read a model server: specs, values of the chart, resources."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -12,9 +12,10 @@ from eks_inference.catalog import versions
 from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.handle import ExistingPrometheus, Metrics
+from eks_inference.observability.expectations_plan import expectations
+from eks_inference.observability.handle import ExistingPrometheus, Expected, Metrics
 from eks_inference.observability.prometheus import PrometheusStack, ServerMetrics
-from eks_inference.observability.spec import ObservabilitySpec, PrometheusSpec
+from eks_inference.observability.spec import Objectives, ObservabilitySpec, PrometheusSpec
 from eks_inference.placement import Taint
 from golden import assert_golden
 from handles import existing_cluster, placement, stack_settings
@@ -31,6 +32,7 @@ class Server:
     endpoint: str = "http://llama3-serve-svc.vllm.svc.cluster.local:8000/v1"
     model_id: str = "m"
     startup_seconds: int = 60
+    expected: Expected = field(default_factory=lambda: Expected("llama3", 1))
     ready: tuple[pulumi.Resource, ...] = ()
 
 
@@ -378,3 +380,26 @@ def test_a_teams_own_prometheus_finds_its_labels() -> None:
     assert graph.named("llama3-metrics-head").inputs["metadata"]["labels"] == {"release": "prometheus"}
     peers = graph.named("llama3-metrics-policy").inputs["spec"]["ingress"][0]["from"]
     assert peers == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "prom"}}}]
+
+
+def test_what_alerts_expect_of_a_server_is_recorded_under_its_name() -> None:
+    rule = the_server_metrics(existing=True).named("llama3-metrics-expectations").inputs
+    assert rule["kind"] == "PrometheusRule"
+    assert rule["metadata"] == {"name": "expectations", "namespace": "vllm", "labels": {"release": "prometheus"}}
+    (group,) = rule["spec"]["groups"]
+    assert group["rules"] == [
+        {"record": "server:pods:min", "expr": "vector(1)", "labels": {"namespace": "vllm", "server": "llama3"}}
+    ]
+    assert "labels" not in the_server_metrics().named("llama3-metrics-expectations").inputs["metadata"]
+
+
+def test_each_port_of_a_pair_is_a_server_of_its_own() -> None:
+    """As ``vllm_endpoints`` names them."""
+    expected = Expected("pair", 1, Objectives(time_to_first_token_seconds=2.5))
+    (group,) = expectations(expected, "di", ["pair-prefill", "pair-decode"])["groups"]
+    assert [(rule["record"], rule["expr"], rule["labels"]["server"]) for rule in group["rules"]] == [
+        ("server:pods:min", "vector(1)", "pair-prefill"),
+        ("server:pods:min", "vector(1)", "pair-decode"),
+        ("server:time_to_first_token_seconds:objective", "vector(2.5)", "pair-prefill"),
+        ("server:time_to_first_token_seconds:objective", "vector(2.5)", "pair-decode"),
+    ]

@@ -1,9 +1,7 @@
-"""Our rules and dashboards: metrics that somebody exports, expressions that are PromQL, alerts that fire when they should."""
+"""Our rules and dashboards: expressions that are PromQL, alerts that fire when they should."""
 
 import json
-import re
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,29 +19,6 @@ needs_promtool = pytest.mark.skipif(bool(TOOLS.missing()), reason=TOOLS.missing(
 ALERTS = [rule for group in plan.rules()["groups"] for rule in group["rules"] if "alert" in rule]
 RECORDED = [rule for group in plan.rules()["groups"] for rule in group["rules"] if "record" in rule]
 BOARDS = {name: json.loads(plan.dashboard(name)) for name in plan.DASHBOARDS}
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_BRACES = re.compile(r"\{[^}]*\}")
-_GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)")
-_RANGE = re.compile(r"\[[^\]]*\]")
-_NAME = re.compile(r"(?<![\w.])([a-zA-Z_][\w:]*)(?![\w:])(?!\s*\()")
-_WORDS = {"and", "or", "unless", "by", "on", "without", "bool", "offset", "Inf", "NaN"}
-
-
-def metric_names(expression: str) -> set[str]:
-    """Names of the metrics a PromQL expression asks for."""
-    text = expression
-    for noise in (_STRING, _BRACES, _GROUPING, _RANGE):
-        text = noise.sub(" ", text)
-    return {name for name in _NAME.findall(text) if name not in _WORDS}
-
-
-def documented() -> set[str]:
-    names: set[str] = set()
-    for exporter in tomllib.loads((ROOT / "tests" / "documented_metrics.toml").read_text()).values():
-        names |= {*exporter["gauges"], *exporter["counters"]}
-        names |= {f"{name}_{part}" for name in exporter["histograms"] for part in ("bucket", "sum", "count")}
-    return names | {f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:")}
 
 
 def rule_expressions() -> Iterator[tuple[str, str]]:
@@ -64,30 +39,9 @@ def promtool(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-# -- names ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_found_in_expressions() -> None:
-    expression = 'sum by (node, le) (rate(a:b_total{x="c_d"}[5m]) or e) / clamp_min(max_over_time(f[1h]), 0.001) >= 0'
-    assert metric_names(expression) == {"a:b_total", "e", "f"}
-
-
-@pytest.mark.parametrize(("where", "expression"), [*rule_expressions(), *panel_expressions()])
-def test_every_metric_is_one_that_somebody_exports(where: str, expression: str) -> None:
-    known = documented() | {rule["record"] for rule in RECORDED}
-    assert metric_names(expression), where
-    assert metric_names(expression) <= known, where
-
-
-@pytest.mark.parametrize(("where", "expression"), [*rule_expressions(), *panel_expressions()])
-def test_the_engines_metrics_are_asked_for_in_both_spellings(where: str, expression: str) -> None:
-    """But for the dashboards of servers that are not on Ray."""
-    names = metric_names(expression)
-    if where.startswith(("vllm: ", "triton: ")):
-        assert not any(name.startswith("ray_") for name in names), where
-        return
-    by_itself = {f"ray_{name.replace(':', '_')}" for name in names if name.startswith("vllm:")}
-    assert by_itself == {name for name in names if name.startswith("ray_vllm_")}, where
+def cases() -> Iterator[dict[str, Any]]:
+    for path in sorted((ROOT / "tests" / "promtool").glob("*.yaml")):
+        yield from yaml.safe_load(path.read_text())["tests"]
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------------------
@@ -99,10 +53,24 @@ def test_an_alert_says_what_is_wrong_how_bad_it_is_and_what_to_do(alert: dict[st
     assert set(alert["annotations"]) == {"summary", "description", "next"}
 
 
-def test_every_rule_has_a_case() -> None:
-    cases = "".join(path.read_text() for path in sorted((ROOT / "tests" / "promtool").glob("*.yaml")))
-    for name, _ in rule_expressions():
-        assert name in cases, name
+@pytest.mark.parametrize("name", [rule["record"] for rule in RECORDED])
+def test_every_series_that_is_recorded_has_a_case(name: str) -> None:
+    asked = [each for case in cases() for each in case.get("promql_expr_test", ())]
+    assert any(name in each["expr"] and each["exp_samples"] for each in asked)
+
+
+@pytest.mark.parametrize("name", [alert["alert"] for alert in ALERTS])
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(name: str) -> None:
+    silent = fires = False
+    for case in cases():
+        for each in case.get("alert_rule_test", ()):
+            if each["alertname"] == name:
+                fires, silent = fires or bool(each["exp_alerts"]), silent or not each["exp_alerts"]
+        for each in case.get("promql_expr_test", ()):
+            if f'ALERTS{{alertname="{name}", alertstate="firing"}}' in each["expr"]:
+                # Such a case names one of several nodes or servers.
+                fires = silent = True
+    assert (fires, silent) == (True, True)
 
 
 def test_the_rule_file_is_what_the_cluster_gets() -> None:

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from test_observability_rules import documented, metric_names, needs_promtool, promtool
+from test_observability_rules import needs_promtool, promtool
 
 from conftest import ROOT
 from eks_inference.catalog import versions
@@ -109,14 +109,6 @@ def test_what_autoscalers_stand_on_needs_no_word() -> None:
 
 
 # -- queries of KEDA ------------------------------------------------------------------------------------------------------------
-
-
-def test_every_metric_is_one_that_somebody_exports() -> None:
-    known = documented() | {rule["record"] for rule in recorded()}
-    asked = [query for query, _ in queries(keda(concurrent_requests=20)).values()]
-    for expression in (*asked, *(rule["expr"] for rule in recorded()), plan.QUEUE_COUNTER):
-        assert metric_names(expression), expression
-        assert metric_names(expression) <= known, expression
 
 
 def test_the_signals_and_what_a_pod_may_have_of_them() -> None:

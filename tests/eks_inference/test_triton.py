@@ -555,6 +555,14 @@ def test_prometheus_reads_the_port_of_metrics() -> None:
     assert not stands_on(graph, monitor, graph.named(f"{NAME}-deployment")), "an autoscaler may want them before a pod answers"
 
 
+def test_alerts_know_how_many_requests_a_pod_works_on() -> None:
+    """Four copies, of 32 sequences each: Triton hands on no gauge of those that wait."""
+    graph = served(tensor_parallel=1, max_num_seqs=32, where="g4dn.12xlarge", monitored=True)
+    (rule,) = [resource for resource in graph.resources if resource.inputs.get("kind") == "PrometheusRule"]
+    (group,) = rule.inputs["spec"]["groups"]
+    assert {each["record"]: each["expr"] for each in group["rules"]}["server:requests_per_pod:limit"] == "vector(128)"
+
+
 # -- refusals --------------------------------------------------------------------------------------------------------------------
 
 

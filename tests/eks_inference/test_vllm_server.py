@@ -914,6 +914,26 @@ def test_metrics_do_not_wait_for_the_model() -> None:
     assert not stands_on(graph, monitor, deployment(graph))
 
 
+@pytest.mark.parametrize(
+    ("keys", "recorded"),
+    [
+        ({"replicas": 2}, {"server:pods:min": "vector(2)"}),
+        ({"replicas": 0}, {"server:pods:min": "vector(0)"}),
+        ({"autoscaling": KEDA}, {"server:pods:min": "vector(1)"}),
+        (
+            {"objectives": {"time_to_first_token_seconds": 1.5}},
+            {"server:pods:min": "vector(1)", "server:time_to_first_token_seconds:objective": "vector(1.5)"},
+        ),
+    ],
+)
+def test_alerts_expect_what_the_spec_says(keys: dict[str, Any], recorded: dict[str, str]) -> None:
+    rule = metrics(**keys).named("llama2-metrics-expectations").inputs
+    assert rule["metadata"] == {"name": "expectations", "namespace": "llama2", "labels": {"release": "p"}}
+    (group,) = rule["spec"]["groups"]
+    assert {each["record"]: each["expr"] for each in group["rules"]} == recorded
+    assert all(each["labels"] == {"namespace": "llama2", "server": "llama2"} for each in group["rules"])
+
+
 # -- facts, names, faults -------------------------------------------------------------------------------------------------------
 
 

@@ -187,6 +187,15 @@ def test_a_secret_that_a_model_needs_is_asked_for(clone, capsys):
     assert "v1:abc" not in capsys.readouterr().out
 
 
+def test_the_url_of_a_receiver_is_asked_for(clone, capsys):
+    edit(clone, "prometheus: {}", "prometheus: {receiver: {kind: slack}}")
+    report = refused(capsys)
+    assert "eks-inference:alertReceiverUrl: this secret is required and missing" in report
+    assert "pulumi config set --secret eks-inference:alertReceiverUrl" in report
+    edit(clone, "config:\n  aws", "config:\n  eks-inference:alertReceiverUrl: {secure: v1:abc}\n  aws")
+    assert main(["preview", STACK]) == 0
+
+
 def test_a_misspelt_secret_key_is_reported(clone, capsys):
     edit(clone, "config:\n  aws", "config:\n  eks-inference:huggingFaceTokn: {secure: abc}\n  aws")
     report = refused(capsys)

@@ -60,7 +60,7 @@ def test_its_rules_are_verbatim() -> None:
     files = {name: file["groups"] for name, file in subject().rule_files.items()}
     objects = recorded(STACK).of_type("kubernetes:monitoring.coreos.com/v1:PrometheusRule")
     assert sorted(map(json.dumps, files.values())) == sorted(json.dumps(r.inputs["spec"]["groups"]) for r in objects)
-    assert len(files) == 2
+    assert len(files) == 3
 
 
 @pytest.mark.parametrize("stack", ["inf2-llama2", "inf2-llama3", "trn2-di", "trn2-di-pair"])

@@ -24,6 +24,6 @@ def covering_graphs() -> Mapping[str, Graph]:
 
 
 def recorded(example: Example, *, secrets: bool) -> Graph:
-    keys = [f"{PROJECT.name}:{key}" for key in (CONFIG_SECRETS if secrets else ["huggingFaceToken"])]
+    keys = [f"{PROJECT.name}:{key}" for key in (CONFIG_SECRETS if secrets else ["huggingFaceToken", "alertReceiverUrl"])]
     config = {"aws:region": example.region, "eks-inference:stack": json.dumps(example.stack), **dict.fromkeys(keys, "secret")}
     return record(PROJECT.main, project=PROJECT.name, stack=example.name, config=config, secret_keys=keys, root=PROJECT.root)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pulumi
 
-CONFIG_SECRETS = ("huggingFaceToken", "grafanaAdminPassword", "openWebUiAdminPassword", "servingApiKey")
+CONFIG_SECRETS = ("huggingFaceToken", "grafanaAdminPassword", "openWebUiAdminPassword", "servingApiKey", "alertReceiverUrl")
 """Configuration keys that may be set with ``pulumi config set --secret eks-inference:<key>``. They are separate from the stack
 object, because one encrypted value would hide the whole object from reviews and offline previews."""
 

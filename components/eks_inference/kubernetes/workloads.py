@@ -1,5 +1,6 @@
 """Renders the parts that workloads of several domains share. Pure; no pulumi."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +37,11 @@ def daemon_set(
             },
         },
     }
+
+
+def config_annotation(config: str) -> dict[str, str]:
+    """Returns the annotation by which a change of their configuration replaces pods that read it only when they start."""
+    return {"eks-inference/config": hashlib.sha256(config.encode()).hexdigest()[:16]}
 
 
 def job_pod(placement: Placement, user: int) -> dict[str, Any]:

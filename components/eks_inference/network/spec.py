@@ -19,6 +19,7 @@ Endpoint = Literal[
     "logs",
     "monitoring",
     "s3",
+    "sns",
     "sqs",
     "ssm",
     "sts",

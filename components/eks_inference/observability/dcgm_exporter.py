@@ -16,8 +16,9 @@ from eks_inference.observability.spec import DcgmExporterSpec
 class DcgmExporter(Component):
     """NVIDIA's DCGM exporter on every node with GPUs: GPU metrics on port 9400.
 
-    Creates a namespace, the DaemonSet ``dcgm-exporter``, a NetworkPolicy and, with ``metrics``, a PodMonitor that adds the labels
-    ``node`` and ``instance_type``. Without ``metrics``, any pod of the cluster may read it.
+    Creates a namespace, the DaemonSet ``dcgm-exporter``, the ConfigMap with its counters (``assets/gpu-counters.csv``), a
+    NetworkPolicy and, with ``metrics``, a PodMonitor that adds the labels ``node`` and ``instance_type``. Without ``metrics``,
+    any pod of the cluster may read it.
 
     The namespace's Pod Security is "privileged": the exporter reads the assignment of GPUs to pods from a kubelet socket, and
     runs as root with SYS_ADMIN, which GPU profiling counters require. It requests no GPU from the plugin, because that would take
@@ -42,6 +43,7 @@ class DcgmExporter(Component):
             port=plan.PORT,
             endpoints=plan.ENDPOINTS,
             egress=[],
+            files={plan.COUNTERS_FILE: plan.counters()},
             plugin=plugin,
             metrics=metrics,
             parent=self,

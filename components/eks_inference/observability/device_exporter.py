@@ -21,14 +21,15 @@ def device_exporter(
     port: int,
     endpoints: Sequence[Mapping[str, Any]],
     egress: Sequence[Rule],
+    files: Mapping[str, str] | None = None,
     plugin: NeuronPlugin | NvidiaDevicePlugin,
     metrics: Metrics | None,
     parent: pulumi.Resource,
 ) -> Sequence[pulumi.Resource]:
     """Creates a privileged namespace, a NetworkPolicy, the exporter's DaemonSet and, with ``metrics``, a PodMonitor.
 
-    All have the DaemonSet's name and namespace. Without ``metrics``, any pod of the cluster may read ``port``. Returns the
-    resources to depend on.
+    ``files`` are in a ConfigMap. All have the DaemonSet's name and namespace. Without ``metrics``, any pod of the cluster may
+    read ``port``. Returns the resources to depend on.
     """
     cluster = plugin.cluster
     app, space, labels = (daemon_set["metadata"][key] for key in ("name", "namespace", "labels"))
@@ -39,9 +40,17 @@ def device_exporter(
         **network_policy(app, space, selector={}, ingress=[allow_from(readers, tcp=[port])], egress=egress),
         opts=in_namespace(cluster, parent, own_namespace),
     )
-    exporter = k8s.apps.v1.DaemonSet(
-        f"{name}-daemonset", **daemon_set, opts=on_cluster(cluster, parent, own_namespace, policy, *plugin.ready)
-    )
+    before = [own_namespace, policy, *plugin.ready]
+    if files:
+        before.append(
+            k8s.core.v1.ConfigMap(
+                f"{name}-files",
+                metadata={"name": app, "namespace": space},
+                data=files,
+                opts=on_cluster(cluster, parent, own_namespace),
+            )
+        )
+    exporter = k8s.apps.v1.DaemonSet(f"{name}-daemonset", **daemon_set, opts=on_cluster(cluster, parent, *before))
     if metrics is None:
         return (exporter,)
     monitor = k8s.apiextensions.CustomResource(

@@ -5,7 +5,6 @@ a stand-in for CloudWatch); public repositories that run aws-for-fluent-bit 3.4.
 Kubernetes documentation, "Logging Architecture"; the source system's values of the chart aws-for-fluent-bit.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -145,5 +144,4 @@ def daemon_set(spec: FluentBitSpec, config: str, image: str) -> dict[str, Any]:
         ],
     }
     # Fluent Bit reads the file only at start, so a changed file must change the pod.
-    annotations = {"eks-inference/config": hashlib.sha256(config.encode()).hexdigest()[:16]}
-    return workloads.daemon_set(NAME, spec.namespace, pod, annotations=annotations, max_unavailable="20%")
+    return workloads.daemon_set(NAME, spec.namespace, pod, annotations=workloads.config_annotation(config), max_unavailable="20%")

@@ -8,6 +8,7 @@ import pulumi
 
 from eks_inference.cluster.handle import Cluster
 from eks_inference.component import Handle
+from eks_inference.observability.spec import Objectives
 
 
 class Metrics(Protocol):
@@ -49,9 +50,24 @@ class ExistingPrometheus(Handle):
     """URL for queries inside the cluster, e.g. ``http://prometheus-operated.prom.svc:9090``; autoscalers need it."""
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What alerts expect of a server."""
+
+    server: str
+    """Its name, the label ``server`` of its metrics."""
+    pods: int
+    """Fewest pods that should run. Without any, nobody misses its metrics."""
+    objectives: Objectives = field(default_factory=Objectives)
+    requests_per_pod: int | None = None
+    """Requests that a pod works on at once; None where the engine itself counts those that wait."""
+
+
 class RayPods(Protocol):
     """A Ray server that has its namespace to itself: ``RayServeVllm``."""
 
+    @property
+    def expected(self) -> Expected: ...
     @property
     def namespace(self) -> str: ...
     @property
@@ -66,6 +82,8 @@ class VllmPods(Protocol):
     It has its namespace to itself.
     """
 
+    @property
+    def expected(self) -> Expected: ...
     @property
     def metrics_job(self) -> str:
         """The exporter, as dashboards name it: ``vllm``, or ``triton`` if Triton embeds vLLM."""

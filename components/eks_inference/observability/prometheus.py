@@ -5,18 +5,23 @@ from collections.abc import Mapping, Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_inference.aws import iam
 from eks_inference.cluster.addon import EBS_CSI_DRIVER, require_addon
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import chart_release, in_namespace, namespace_object, on_cluster
 from eks_inference.cluster.plan import STORAGE_CLASS
+from eks_inference.cluster.pod_identity import pod_identity
 from eks_inference.component import Component
+from eks_inference.faults import SpecError
 from eks_inference.kubernetes.network_policy import allow_from, namespace, network_policy, pods
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.kubernetes.workloads import APP_LABEL
+from eks_inference.observability import alertmanager_plan
 from eks_inference.observability import prometheus_plan as plan
-from eks_inference.observability.handle import Metrics, RayPods, VllmPods
-from eks_inference.observability.spec import PrometheusSpec
+from eks_inference.observability.expectations_plan import expectations
+from eks_inference.observability.handle import Expected, Metrics, RayPods, VllmPods
+from eks_inference.observability.spec import PrometheusSpec, Receiver, SnsReceiver
 from eks_inference.placement import Placement
 
 
@@ -37,8 +42,13 @@ class PrometheusStack(Component):
     start. Without it, the chart generates a password and keeps it in the key ``admin-password`` of the Secret
     ``kube-prometheus-stack-grafana``.
 
+    With ``spec.receiver``, Alertmanager sends alerts to it. ``alert_receiver_url`` is the URL of a receiver of kind slack or
+    webhook, or the Secret in ``<namespace>`` that holds it. For an SNS topic, Alertmanager gets a role through EKS Pod Identity.
+
     Helm installs the CustomResourceDefinitions once and neither updates nor deletes them. Before a chart upgrade, apply the new
     ones by hand (kube-prometheus-stack, UPGRADE.md), or set ``crds.upgradeJob.enabled`` in ``values``.
+
+    Raises ``SpecError`` when a receiver lacks its URL, or a URL its receiver.
     """
 
     grafana_service_name = plan.GRAFANA_SERVICE
@@ -52,9 +62,12 @@ class PrometheusStack(Component):
         cluster: Cluster,
         placement: Placement,
         grafana_admin_password: SecretRef | pulumi.Input[str] | None = None,
+        alert_receiver_url: SecretRef | pulumi.Input[str] | None = None,
         dashboards: Sequence[str] = plan.DASHBOARDS,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        if faults := alertmanager_plan.url_faults(spec, given=alert_receiver_url is not None):
+            raise SpecError(faults)
         require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
         super().__init__("eks-inference:index:PrometheusStack", name, spec.model_dump(mode="json", exclude_none=True), opts)
         self.cluster = cluster
@@ -85,6 +98,9 @@ class PrometheusStack(Component):
             namespace=spec.namespace,
             opts=inside,
         )
+        url, url_secret = secret_object(
+            f"{name}-receiver-secret", alert_receiver_url, alertmanager_plan.URL_SECRET, namespace=spec.namespace, opts=inside
+        )
         boards = [
             k8s.core.v1.ConfigMap(
                 f"{name}-dashboard-{dashboard}",
@@ -103,7 +119,10 @@ class PrometheusStack(Component):
                 placement,
                 cluster.settings,
                 cluster=cluster.name,
-                grafana_password=(password.name, password.key) if password else None,
+                grafana_password=password,
+                receiver=alertmanager_plan.receiver_values(spec.receiver, region=cluster.settings.region, url=url)
+                if spec.receiver
+                else None,
             ),
             # The release waits for up to two volumes, six images, and node exporters on nodes that may still be starting.
             timeout_seconds=900,
@@ -113,6 +132,8 @@ class PrometheusStack(Component):
                 self,
                 *(own_namespace, nodes_namespace, policy),
                 *secrets,
+                *url_secret,
+                *self._publisher(name, spec.receiver),
                 *boards,
                 *cluster.ready,
                 *placement.ready,
@@ -121,6 +142,20 @@ class PrometheusStack(Component):
         custom_resources = self._rules_and_monitors(name, spec, on_cluster(cluster, self, release))
         self.ready: Sequence[pulumi.Resource] = (release, *custom_resources)
         self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
+
+    def _publisher(self, name: str, receiver: Receiver | None) -> list[pulumi.Resource]:
+        """Creates the role by which Alertmanager publishes to an SNS topic; nothing for other receivers."""
+        if not isinstance(receiver, SnsReceiver):
+            return []
+        return pod_identity(
+            f"{name}-alerts",
+            cluster=self.cluster,
+            namespace=self.namespace,
+            service_account=alertmanager_plan.SERVICE_ACCOUNT,
+            description=f"Alertmanager of the EKS cluster {self.cluster.name}",
+            policies={"publish": iam.policy_json(alertmanager_plan.publisher(receiver))},
+            parent=self,
+        )
 
     def _rules_and_monitors(self, name: str, spec: PrometheusSpec, opts: pulumi.ResourceOptions) -> tuple[pulumi.Resource, ...]:
         """Creates the library's recording and alerting rules, and PodMonitors for KubeRay operators and Karpenter."""
@@ -148,6 +183,8 @@ class PrometheusStack(Component):
 
 class ServerMetrics(Component):
     """Makes Prometheus scrape a model server on Ray: PodMonitors for its head (with the autoscaler) and its workers.
+
+    A PrometheusRule records what alerts expect of the server (``Expected``).
 
     They are in the server's namespace, which has no other Ray pods, and add the labels ``server`` (the server's name),
     ``ray_io_cluster`` and ``ray_io_node_type``. An additional NetworkPolicy admits Prometheus.
@@ -177,7 +214,8 @@ class ServerMetrics(Component):
             )
             for role, endpoints in plan.ray_endpoints().items()
         ]
-        self.ready: Sequence[pulumi.Resource] = (policy, *monitors)
+        rules = _expectations(name, server.expected, server.namespace, metrics=metrics, after=server.ready, parent=self)
+        self.ready: Sequence[pulumi.Resource] = (policy, *monitors, rules)
         self.register_outputs({"namespace": server.namespace})
 
 
@@ -190,6 +228,8 @@ class VllmMetrics(Component):
 
     vLLM serves /metrics at its API port, without a key even if the API needs one: its own metrics (``vllm:...``) and those of the
     HTTP server (``http_...``). Triton has a separate port for its counters (``nv_...``) and those of vLLM.
+
+    A PrometheusRule records what alerts expect of the server (``Expected``).
 
     They do not wait for the model, so that Prometheus also sees a server that never becomes ready.
     """
@@ -209,7 +249,17 @@ class VllmMetrics(Component):
             ),
             opts=on_cluster(metrics.cluster, self, *metrics.ready, *server.foundation),
         )
-        self.ready: Sequence[pulumi.Resource] = (policy, monitor)
+        rules = _expectations(
+            name,
+            server.expected,
+            server.namespace,
+            # As ``vllm_endpoints`` labels them.
+            ports=[*ports] if len(ports) > 1 else (),
+            metrics=metrics,
+            after=server.foundation,
+            parent=self,
+        )
+        self.ready: Sequence[pulumi.Resource] = (policy, monitor, rules)
         self.register_outputs({"namespace": server.namespace})
 
 
@@ -247,6 +297,29 @@ class RouterMetrics(Component):
         )
         self.ready: Sequence[pulumi.Resource] = (policy, monitor)
         self.register_outputs({"namespace": namespace})
+
+
+def _expectations(
+    name: str,
+    expected: Expected,
+    space: str,
+    *,
+    ports: Sequence[str] = (),
+    metrics: Metrics,
+    after: Sequence[pulumi.Resource],
+    parent: pulumi.Resource,
+) -> pulumi.Resource:
+    """Creates the PrometheusRule with what alerts expect of a server, or of each of its ``ports`` as a server."""
+    servers = [f"{expected.server}-{port}" for port in ports] or [expected.server]
+    labels = metrics.monitor_labels
+    return k8s.apiextensions.CustomResource(
+        f"{name}-expectations",
+        **plan.PROMETHEUS_RULE,
+        # The API server drops an empty map, and every later preview would show it as new.
+        metadata={"name": "expectations", "namespace": space, **({"labels": dict(labels)} if labels else {})},
+        spec=expectations(expected, space, servers),
+        opts=on_cluster(metrics.cluster, parent, *metrics.ready, *after),
+    )
 
 
 def _let_in(

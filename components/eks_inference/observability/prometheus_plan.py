@@ -12,6 +12,7 @@ import yaml
 
 from eks_inference import merge
 from eks_inference.cluster.plan import STORAGE_CLASS
+from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.observability.spec import PrometheusSpec
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
@@ -78,16 +79,17 @@ def chart_values(
     settings: StackSettings,
     *,
     cluster: str,
-    grafana_password: tuple[Any, str] | None,
+    grafana_password: SecretRef | None,
+    receiver: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns chart values; the user's override ours. ``grafana_password`` is a Secret's name (possibly an output) and key."""
+    """Returns chart values; the user's stand beside ours. ``receiver`` are those of ``alertmanager_plan``."""
     here = placement.scheduling()
     interval = f"{spec.scrape_interval_seconds}s"
     values: dict[str, Any] = {
         # The definitions are in the chart's crds folder, which Helm installs once and never updates or deletes.
         "crds": {"enabled": True},
         "defaultRules": {
-            "rules": {**dict.fromkeys(_RULES_OUT_OF_REACH, False), "alertmanager": spec.alertmanager},
+            "rules": {**dict.fromkeys(_RULES_OUT_OF_REACH, False), "alertmanager": spec.has_alertmanager},
         },
         **{part: {"enabled": False} for part in _OUT_OF_REACH},
         "prometheus": {
@@ -119,7 +121,7 @@ def chart_values(
             "admissionWebhooks": {"patch": {**here, "resources": _resources("10m", "32Mi", "64Mi")}},
         },
         "alertmanager": {
-            "enabled": spec.alertmanager,
+            "enabled": spec.has_alertmanager,
             "alertmanagerSpec": {
                 **here,
                 "storage": {"volumeClaimTemplate": {"spec": _claim(1)}},
@@ -135,12 +137,14 @@ def chart_values(
             "resources": _resources("50m", "32Mi", "128Mi"),
         },
     }
+    if receiver:
+        values = merge.merged(values, {"alertmanager": receiver})
     for path, image in _IMAGES.items():
         values = merge.merged(values, _image(path, image, settings))
     return merge.beside(values, spec.values)
 
 
-def _grafana(spec: PrometheusSpec, password: tuple[Any, str] | None) -> dict[str, Any]:
+def _grafana(spec: PrometheusSpec, password: SecretRef | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "grafana.ini": {"analytics": {"check_for_updates": False, "reporting_enabled": False}, "users": {"allow_sign_up": False}},
         "resources": _resources("100m", "256Mi", "512Mi"),
@@ -149,15 +153,14 @@ def _grafana(spec: PrometheusSpec, password: tuple[Any, str] | None) -> dict[str
         "sidecar": {
             "resources": _resources("50m", "128Mi", "256Mi"),
             "dashboards": {"searchNamespace": spec.namespace, "resource": "configmap"},
-            "datasources": {"searchNamespace": spec.namespace, "alertmanager": {"enabled": spec.alertmanager}},
+            "datasources": {"searchNamespace": spec.namespace, "alertmanager": {"enabled": spec.has_alertmanager}},
         },
         # This init container runs as root, which "restricted" forbids; fsGroup already sets the ownership of EBS volumes.
         "initChownData": {"enabled": False},
         "testFramework": {"enabled": False},
     }
     if password is not None:
-        name, key = password
-        values["admin"] = {"existingSecret": name, "passwordKey": key}
+        values["admin"] = {"existingSecret": password.name, "passwordKey": password.key}
         # The user name is not secret, so the Secret holds only the password. With a name set through env, the chart does not pass
         # it to the sidecars, which need it to make Grafana reload their content.
         values["env"] = {"GF_SECURITY_ADMIN_USER": GRAFANA_USER}

@@ -1,12 +1,12 @@
 """Settings of metrics and logs."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
 from eks_inference.cluster.spec import AddonVersion
-from eks_inference.spec import Form, Namespace, Spec, VolumeGib
+from eks_inference.spec import Form, KmsKeyArn, Namespace, Spec, VolumeGib
 
 
 class CloudWatchSpec(Spec):
@@ -30,6 +30,42 @@ class CloudWatchSpec(Spec):
     )
 
 
+TopicArn = Annotated[
+    str,
+    Form(
+        r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}",
+        "the ARN of a standard SNS topic (arn:aws:sns:<region>:<account>:<name>)",
+    ),
+]
+
+
+class SnsReceiver(Spec):
+    """An SNS topic, whose subscribers get each group of alerts as a text. Alertmanager has a role that may publish to it."""
+
+    kind: Literal["sns"] = Field(description="An SNS topic.")
+    topic_arn: TopicArn = Field(description="The topic, which exists already; in the region of the stack.")
+    kms_key_arn: KmsKeyArn | None = Field(
+        default=None,
+        description="The customer-managed key that encrypts the topic, if any. Its policy must let the account use it.",
+    )
+
+
+class SlackReceiver(Spec):
+    """A Slack channel, through an incoming webhook: its URL names the channel and is the secret alertReceiverUrl."""
+
+    kind: Literal["slack"] = Field(description="A Slack channel.")
+
+
+class WebhookReceiver(Spec):
+    """An HTTP endpoint that takes Alertmanager's JSON. Its URL is the secret alertReceiverUrl."""
+
+    kind: Literal["webhook"] = Field(description="An HTTP endpoint.")
+
+
+Receiver = Annotated[SnsReceiver | SlackReceiver | WebhookReceiver, Field(discriminator="kind")]
+"""Where alerts go, selected by ``kind``."""
+
+
 class PrometheusSpec(Spec):
     """Prometheus, Grafana and exporters, from the chart kube-prometheus-stack, with this library's dashboards and rules."""
 
@@ -49,10 +85,13 @@ class PrometheusSpec(Spec):
         ge=10,
         description="Volume of Prometheus (gp3). When it is 85 percent full, Prometheus deletes the oldest metrics early.",
     )
+    receiver: Receiver | None = Field(
+        default=None,
+        description="Who gets alerts of severity critical and warning, through Alertmanager. Default: nobody; alerts only show "
+        "in Prometheus and Grafana, as in the source systems.",
+    )
     alertmanager: bool = Field(
-        default=False,
-        description="Install Alertmanager, which forwards alerts to the receivers in values. Without it, alerts only show in "
-        "Prometheus and Grafana, as in the source systems.",
+        default=False, description="Install Alertmanager also without a receiver: for receivers in values.alertmanager.config."
     )
     grafana_volume_gib: VolumeGib | None = Field(
         default=None,
@@ -64,6 +103,28 @@ class PrometheusSpec(Spec):
         default_factory=dict,
         description="Values of the kube-prometheus-stack chart, beside ours; only what is below image or resources replaces "
         "ours.",
+    )
+
+    @property
+    def has_alertmanager(self) -> bool:
+        return self.alertmanager or self.receiver is not None
+
+    @property
+    def receiver_has_url(self) -> bool:
+        """Whether the receiver is one with a URL, which is a secret."""
+        return isinstance(self.receiver, SlackReceiver | WebhookReceiver)
+
+
+class Objectives(Spec):
+    """What a server is to achieve. An alert tells where it does not; nothing scales by it."""
+
+    time_to_first_token_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        # The last bucket of vLLM's histogram (vllm/v1/metrics/loggers.py): the alert could not fire for more.
+        lt=2560,
+        description="Alert FirstTokenLate when 5 of 100 requests have waited longer for their first token, for 10 minutes. "
+        "A few times the value of an idle server. Default: no alert.",
     )
 
 

@@ -14,7 +14,7 @@ from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.pod_security import Level
 from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
-from eks_inference.observability.handle import Metrics
+from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
@@ -175,6 +175,7 @@ class ReplicatedServer(Component):
         self.metrics_job: str = spec.kind
         self.metrics_ports = {metrics: ports[metrics]}
         self.metric_names = spec.profile.metric_names
+        self.expected = Expected(name, spec.fewest, spec.objectives)
         self.forwards: Mapping[str, Sequence[int]] = {name: [port for key, port in ports.items() if key != METRICS_PORT]}
         self.startup_seconds = deployment.cold_start_seconds(spec, placement)
         self.hardware = deployment.hardware(spec, placement.instance_type)

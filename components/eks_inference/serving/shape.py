@@ -11,6 +11,7 @@ from eks_inference.catalog.models import chat_template
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.merge import merged
+from eks_inference.observability.spec import Objectives
 from eks_inference.pools.spec import InstanceTypeName, LabelKey, LabelValue
 from eks_inference.scaling.spec import AutoscalerSpec
 from eks_inference.serving.features import OpenAiFeatures, set_twice
@@ -96,6 +97,9 @@ class ServerSpec(Spec):
     )
     metrics_namespaces: tuple[ResourceName, ...] = Field(
         default=("monitoring",), description="Namespaces whose pods may read metrics: those of Prometheus."
+    )
+    objectives: Objectives = Field(
+        default_factory=Objectives, description="What the server is to achieve; alerts tell where it does not. Default: nothing."
     )
     extra_args: ExtraArgs = Field(
         default_factory=dict,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from eks_inference.images.spec import InClusterImage
 from eks_inference.network.spec import Endpoint
+from eks_inference.observability.spec import SlackReceiver, SnsReceiver
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.spec import KarpenterPoolSpec
 from eks_inference.rules import Judgement, Path, rule
@@ -19,7 +20,7 @@ _OF_FILE_SYSTEMS: Mapping[str, Endpoint] = {"efs": "elasticfilesystem", "fsx_lus
     "A network without internet has an endpoint for each service that the stack's parts call.",
     fix="add the endpoints to network.endpoints, or give the network a NAT gateway",
     source="Karpenter 1.14, Getting started, Private Clusters (its list names sts too, for roles of service accounts, which are "
-    "not used here); Amazon CloudWatch and CloudWatch Logs user guides, interface VPC endpoints",
+    "not used here); Amazon CloudWatch and CloudWatch Logs user guides and SNS developer guide, interface VPC endpoints",
 )
 def services_have_endpoints(stack: StackFacts) -> Iterator[Judgement]:
     if stack.spec.network.nat != "none":
@@ -48,6 +49,9 @@ def _calls(spec: StackSpec) -> dict[str, tuple[Endpoint, ...]]:
         calls["Fluent Bit"] = ("logs",)
     if spec.observability.cloudwatch:
         calls["CloudWatch Observability"] = ("logs", "monitoring")
+    prometheus = spec.observability.prometheus
+    if prometheus and isinstance(prometheus.receiver, SnsReceiver):
+        calls["Alertmanager"] = ("sns",)
     for kind in spec.file_systems:
         calls[f"the driver of {kind}"] = (_OF_FILE_SYSTEMS[kind],)
     return calls
@@ -55,14 +59,15 @@ def _calls(spec: StackSpec) -> dict[str, tuple[Endpoint, ...]]:
 
 @rule(
     "NET005",
-    "In a network without internet, models, tokenizers and packages come from within its reach.",
-    fix="take the model from S3 or a volume; set HF_ENDPOINT to a mirror of the Hub in extra_env; name an image that is built",
+    "In a network without internet, models, tokenizers, packages and receivers of alerts are within its reach.",
+    fix="take the model from S3 or a volume; set HF_ENDPOINT to a mirror of the Hub in extra_env; name an image that is built; "
+    "send alerts to an SNS topic",
     source="Hugging Face Hub documentation, HF_ENDPOINT; serving/ray_serve/assets/Dockerfile installs packages",
 )
-def downloads_are_in_reach(stack: StackFacts) -> Iterator[Judgement]:
+def what_is_wanted_is_in_reach(stack: StackFacts) -> Iterator[Judgement]:
     if stack.spec.network.nat != "none":
         return
-    for path, source, reached in _downloads(stack.spec):
+    for path, source, reached in _wanted_outside(stack.spec):
         yield Judgement(
             holds=reached,
             path=path,
@@ -72,8 +77,8 @@ def downloads_are_in_reach(stack: StackFacts) -> Iterator[Judgement]:
         )
 
 
-def _downloads(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
-    """Yields what parts download from the internet: the key that says so, the source, and whether a mirror stands in for it."""
+def _wanted_outside(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
+    """Yields what parts want of the internet: the key that says so, what it is, and whether a mirror stands in for it."""
     for name, server in spec.servers.items():
         hub = isinstance(server.model, HubModel)
         source = "is on the Hub" if hub else f"comes from {server.model.kind}"
@@ -85,3 +90,5 @@ def _downloads(spec: StackSpec) -> Iterator[tuple[Path, str, bool]]:
         yield ("load_test",), "the tokenizer is on the Hub", "HF_ENDPOINT" in spec.load_test.extra_env
     if spec.clients.triton and spec.tested_by_triton_client:
         yield ("clients", "triton"), "the tokenizer is on the Hub", False
+    if spec.observability.prometheus and isinstance(spec.observability.prometheus.receiver, SlackReceiver):
+        yield ("observability", "prometheus", "receiver"), "Slack is on the internet", False

@@ -22,6 +22,7 @@ _MODULES = (
     "eks_inference.serving.rules.servers",
     "eks_inference.stack.isolated_rules",
     "eks_inference.stack.karpenter_rules",
+    "eks_inference.stack.observability_rules",
     "eks_inference.stack.rules",
     "eks_inference.storage.rules",
 )

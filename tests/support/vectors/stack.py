@@ -36,6 +36,13 @@ def asked(replicas: int) -> StackFacts:
     return spec(servers={"opt": {**model, **sizes}}, load_test={})
 
 
+def watched(prometheus: dict[str, Any] | None, **server: Any) -> StackFacts:
+    """Returns a stack with one server, and with or without Prometheus."""
+    model = {"kind": "vllm", "model": {"id": "facebook/opt-350m"}, "engine": "cuda-vllm-0.30", "pool": "gpu"}
+    sizes = {"tensor_parallel": 1, "max_num_seqs": 32, "max_model_len": 2048}
+    return spec(servers={"opt": {**model, **sizes, **server}}, observability={"prometheus": prometheus})
+
+
 def endpoint(**access: Any) -> StackFacts:
     return spec(cluster={"endpoint": {"public": True, "private": False, **access}})
 
@@ -75,7 +82,15 @@ def isolated(*endpoints: str, **sections: Any) -> StackFacts:
     return spec(network=network, pools=pools, servers={"opt": {**server, **sizes}})
 
 
+OBJECTIVE = {"objectives": {"time_to_first_token_seconds": 2}}
+
 VECTORS = {
+    "OBS010": Vector(
+        lambda: watched({"receiver": {"kind": "slack"}}),
+        lambda: watched({"alertmanager": True}),
+        "alerts show in Prometheus and Grafana only, and notify nobody",
+    ),
+    "OBS012": Vector(lambda: watched({}, **OBJECTIVE), lambda: watched(None, **OBJECTIVE), "nothing in this stack collects"),
     "NET004": Vector(
         lambda: isolated("eks", "sqs", "ssm"), lambda: isolated("eks", "ssm"), "Karpenter would wait in vain for an answer of sqs"
     ),

@@ -25,6 +25,11 @@ def scaled(**autoscaling: Any) -> TritonFacts:
 
 
 VECTORS = {
+    "OBS011": Vector(
+        lambda: triton(objectives={"time_to_first_token_seconds": 9.9}),
+        lambda: triton(objectives={"time_to_first_token_seconds": 10}),
+        "the alert never fires",
+    ),
     "TRI001": Vector(
         lambda: triton(extra_args={"trust-remote-code": True}),
         lambda: triton(extra_args={"trust-remote-cod": True}),

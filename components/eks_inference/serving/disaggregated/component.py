@@ -12,7 +12,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import in_namespace, on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
-from eks_inference.observability.handle import Metrics
+from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
@@ -98,6 +98,7 @@ class DisaggregatedPair(Component):
         self.metrics_job = "vllm"
         self.metrics_ports: Mapping[str, int] = {role: each.port for role, each in servers(spec).items()}
         self.metric_names = spec.profile.metric_names
+        self.expected = Expected(name, 1, spec.objectives)
 
         self._namespace, inside = component.own_namespace(
             name, self.namespace, cluster, self, workloads.POD_SECURITY, delete_before_replace=True

@@ -10,7 +10,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
-from eks_inference.observability.handle import Metrics
+from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import ServerMetrics
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
@@ -144,6 +144,8 @@ class RayServeVllm(Component):
         self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = cold_start_seconds(plan.startup(spec, worker), plan.startup_timeout_seconds(spec, worker))
         self.hardware = plan.hardware(spec.worker)
+        # The head always runs, with any number of workers.
+        self.expected = Expected(name, 1, spec.objectives)
         self.forwards: Mapping[str, Sequence[int]] = {
             self.serve_service_name: [plan.HEAD_PORTS["serve"]],
             self.head_service_name: [plan.HEAD_PORTS["dashboard"]],

@@ -1,5 +1,7 @@
 """The component of a Triton server with the vLLM back end."""
 
+from dataclasses import replace
+
 import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
@@ -76,6 +78,8 @@ class TritonServer(ReplicatedServer):
         )
         self.spec = spec
         self.model_id = spec.served_name
+        # Triton hands on no gauge of vLLM: what waits inside of it shows only as more requests under way than it works on.
+        self.expected = replace(self.expected, requests_per_pod=facts.serving.max_num_seqs * facts.serving.copies)
         self.endpoint = f"http://{self.host}:{plan.PORTS['http']}"
         self.grpc_endpoint = f"{self.host}:{plan.PORTS['grpc']}"
         repository, repository_url = self._repository(name, spec, placement.instance_type)

@@ -1,4 +1,4 @@
-"""Rules for Triton servers with the vLLM back end. Ids TRI…"""
+"""Rules for Triton servers with the vLLM back end. Ids TRI…, OBS…"""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -11,6 +11,7 @@ from eks_inference.serving.triton.facts import TritonFacts
 from eks_inference.serving.triton.plan import triton_release
 
 _BACK_END = "triton-inference-server/vllm_backend"
+_LONGEST_FIRST_TOKEN_S = 10
 
 
 @rule(
@@ -147,6 +148,26 @@ def metric_is_a_mean(server: TritonFacts) -> Iterator[Judgement]:
         given=scaling.metric,
         allowed="vllm_time_to_first_token_ms, triton_queue_ms_per_request",
     )
+
+
+@rule(
+    "OBS011",
+    "The objective for the first token lies within the histogram that Triton exports.",
+    fix=f"lower the objective below {_LONGEST_FIRST_TOKEN_S:g} seconds, or leave it out",
+    source=f"{_BACK_END}, src/utils/metrics.py: the last bucket of vllm:time_to_first_token_seconds; Prometheus documentation, "
+    "histogram_quantile: what lies above the last bucket counts as its bound",
+)
+def objective_is_measured(server: TritonFacts) -> Iterator[Judgement]:
+    seconds = server.spec.objectives.time_to_first_token_seconds
+    if seconds is not None:
+        yield Judgement(
+            holds=seconds < _LONGEST_FIRST_TOKEN_S,
+            path=server.at("objectives", "time_to_first_token_seconds"),
+            working=(f"objective {seconds:g} s; the last bucket ends at {_LONGEST_FIRST_TOKEN_S:g} s",),
+            message="the alert never fires: no first token counts as later than the last bucket",
+            given=f"{seconds:g}",
+            allowed=f"less than {_LONGEST_FIRST_TOKEN_S:g}",
+        )
 
 
 @rule(

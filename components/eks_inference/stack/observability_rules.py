@@ -1,0 +1,52 @@
+"""Rules about who hears of what goes wrong. Ids OBS…"""
+
+from collections.abc import Iterator
+
+from eks_inference.rules import Judgement, rule
+from eks_inference.stack.facts import StackFacts
+
+
+@rule(
+    "OBS010",
+    "Alerts about servers reach somebody.",
+    severity="warning",
+    fix="set observability.prometheus.receiver: an SNS topic, a Slack channel or a webhook",
+    source="Prometheus documentation, Alerting overview: Prometheus evaluates alerts, and only Alertmanager notifies",
+)
+def alerts_reach_somebody(stack: StackFacts) -> Iterator[Judgement]:
+    prometheus = stack.spec.observability.prometheus
+    if not (prometheus and stack.spec.servers):
+        return
+    # What these values say is not judged: that they are there shows that somebody thought of it.
+    by_values = prometheus.alertmanager and "alertmanager" in prometheus.values
+    holds = prometheus.receiver is not None or by_values
+    given = prometheus.receiver.kind if prometheus.receiver else "values.alertmanager" if by_values else "none"
+    yield Judgement(
+        holds=holds,
+        path=("observability", "prometheus", "receiver"),
+        working=(f"receiver: {given}",),
+        message="alerts show in Prometheus and Grafana only, and notify nobody",
+        given=given,
+        allowed="sns, slack, webhook",
+    )
+
+
+@rule(
+    "OBS012",
+    "Something watches the objectives of servers.",
+    severity="warning",
+    fix="add observability.prometheus, or leave the objectives out",
+    source="the alert FirstTokenLate of observability/assets/rules.yaml, which Prometheus evaluates",
+)
+def objectives_are_watched(stack: StackFacts) -> Iterator[Judgement]:
+    watched = stack.spec.observability.prometheus is not None
+    for name, server in stack.spec.servers.items():
+        seconds = server.objectives.time_to_first_token_seconds
+        if seconds is not None:
+            yield Judgement(
+                holds=watched,
+                path=("servers", name, "objectives"),
+                working=(f"first token within {seconds:g} s; prometheus: {'on' if watched else 'off'}",),
+                message="nothing in this stack collects the metrics that tell whether the objective is met",
+                given=f"{seconds:g} s",
+            )
