@@ -42,7 +42,7 @@ from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
-from eks_inference.storage.component import FileSystemDriver
+from eks_inference.storage.component import FileSystemDriver, shared_store
 
 
 class _OnCorePool(TypedDict):
@@ -206,7 +206,7 @@ class InferencePlatform(Component):
         return {"scheduler": scheduler, "gpu_plugin": gpu_plugin, "efa": efa}
 
     def _operators(self) -> dict[str, Any]:
-        """Creates the operators and CSI drivers that servers need."""
+        """Creates the operators, CSI drivers and shared stores that servers need."""
         spec, name, child = self._spec, self._spec.name, self._child
         ray = groups = None
         if "kuberay" in spec.operators:
@@ -218,7 +218,18 @@ class InferencePlatform(Component):
             kind: FileSystemDriver(f"{name}-{kind.replace('_', '-')}-driver", kind, cluster=self.cluster, opts=child)
             for kind in spec.file_systems
         }
-        return {"ray_operator": ray, "leader_worker_sets": groups, "file_system_drivers": drivers}
+        stores = {
+            store: shared_store(
+                f"{name}-{store}-store",
+                wanted,
+                cluster=self.cluster,
+                network=self.network,
+                driver=drivers[wanted.file_system],
+                opts=child,
+            )
+            for store, wanted in spec.stores.items()
+        }
+        return {"ray_operator": ray, "leader_worker_sets": groups, "file_system_drivers": drivers, "stores": stores}
 
     def _scaling(self, prometheus: PrometheusStack) -> dict[str, Backend]:
         """Creates the backends that server autoscalers need; returns them by kind of autoscaler."""

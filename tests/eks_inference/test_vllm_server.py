@@ -1049,7 +1049,7 @@ def test_one_of_them_is_measured_as_the_source_system_was() -> None:
 
 
 def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
-    together, longer, options, features, built, own, stored, faster, shared = (
+    together, longer, options, features, built, own, stored, stored_once, faster, shared = (
         yaml.safe_load(each.text) for each in blocks(GUIDE) if each.language == "yaml"
     )
 
@@ -1093,6 +1093,13 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
     kept = {name: container(pod_of(each))["args"][0].startswith("/store/") for name, each in servers_of(graph).items()}
     assert kept == {"llama2-a": True, "llama2-b": False, "llama2-c": False}
 
+    graph = recorded_with(stored_once, STACK)
+    assert [each.name for each in graph.of_type("aws:efs/fileSystem:FileSystem")] == ["inf2-llama2-models-store-file-system"]
+    volumes = [each.inputs["spec"]["csi"]["volumeHandle"] for each in of_kind(graph, "PersistentVolume")]
+    assert len(volumes) == 3
+    assert len({*volumes}) == 1
+    assert all(container(pod_of(each))["args"][0].startswith("/store/") for each in servers_of(graph).values())
+
     template = recorded_with(faster, STACK).named("inf2-llama2-neuron-template").inputs
     disk = template["blockDeviceMappings"][0]["ebs"]
     assert (disk["throughput"], disk["iops"]) == (1000, 16000)
@@ -1103,6 +1110,13 @@ def test_the_settings_of_the_stacks_page_do_what_it_says() -> None:
     entries = [entry for each in servers_of(graph).values() for entry in container(pod_of(each))["env"]]
     caches = {entry["value"] for entry in entries if "CACHE" in entry["name"]}
     assert len(caches) == 2, "one place, and one key below it"
+
+
+def test_a_store_that_the_stack_has_not_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"llama2-a\.shared_store: there is no store of this name"):
+        recorded_with({"stores": {"models": {}}, "servers": {"llama2-a": {"shared_store": "modles"}}}, STACK)
+    with pytest.raises(ProgramError, match="a server has one of them"):
+        recorded_with({"stores": {"models": {}}, "servers": {"llama2-a": {"shared_store": "models", "store": {}}}}, STACK)
 
 
 def test_the_commands_of_the_stacks_page_name_what_exists() -> None:

@@ -53,6 +53,8 @@ class ServingFacts:
     cpu_millis: int = 0
     memory_mib: int = 0
     """CPU and memory that one pod requests."""
+    disk_gib: int | None = None
+    """Disk that one pod may fill with a model it downloads; None if it downloads none or has no limit."""
     scheduler: bool = False
     """Whether the Neuron scheduler extension is installed."""
     startup_timeout_s: int = 0

@@ -19,7 +19,7 @@ def _rising(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
-Buckets = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), AfterValidator(_rising)]
+Buckets = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=64), AfterValidator(_rising)]
 """Sizes for which graphs are compiled, the smallest first."""
 
 
@@ -55,8 +55,8 @@ class Speculation(Spec):
     draft_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Size of the draft's weights, which rules add to those of the model. Default: that of a draft in the "
-        "catalog; of others it is unknown, and the memory is not judged.",
+        description="Size of the weights of a draft that is not in the catalog, which rules add to those of the model. Without "
+        "it, the memory is not judged.",
     )
 
     @model_validator(mode="after")

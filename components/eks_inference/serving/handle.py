@@ -17,6 +17,7 @@ from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.kuberay.handle import RayOperator
 from eks_inference.serving.leader_worker_sets.handle import LeaderWorkerSets
 from eks_inference.storage.component import FileSystemDriver
+from eks_inference.storage.handle import Store
 from eks_inference.storage.spec import FileSystem
 
 
@@ -77,6 +78,8 @@ class Dependencies:
     ray_operator: RayOperator | None = None
     leader_worker_sets: LeaderWorkerSets | None = None
     file_system_drivers: Mapping[FileSystem, FileSystemDriver] = field(default_factory=dict)
+    stores: Mapping[str, Store] = field(default_factory=dict)
+    """File systems that several servers use, by their name in the stack."""
     hugging_face_token: pulumi.Input[str] | None = None
     api_key: pulumi.Input[str] | None = None
 

@@ -269,8 +269,7 @@ def _with_features(settings: MemorySettings, features: EngineFeatures | None) ->
         settings = replace(settings, quantized_bytes=_QUANTIZED_BYTES[features.quantized_weights])
     if features.speculation and features.speculation.draft:
         draft, size = find_model(features.speculation.draft), features.speculation.draft_gib
-        known = draft.weight_bytes() if draft else 0
-        settings = replace(settings, draft_bytes=known if size is None else int(size * GIB), draft=draft)
+        settings = replace(settings, draft_bytes=draft.weight_bytes() if draft else int((size or 0) * GIB), draft=draft)
     return settings
 
 

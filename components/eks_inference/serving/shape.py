@@ -154,6 +154,11 @@ class ServerSpec(Spec):
         return frozenset()
 
     @property
+    def stores_of_the_stack(self) -> frozenset[str]:
+        """File systems of the stack that the server shares with others, by name."""
+        return frozenset()
+
+    @property
     def helpers(self) -> tuple[Helper, ...]:
         """The pods of the server that hold no model."""
         return ()

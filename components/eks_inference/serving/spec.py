@@ -32,17 +32,21 @@ ExtraArgs = Annotated[Mapping[Argument, JsonValue], BeforeValidator(spelt_out)]
 _SERVED_NAME = Field(pattern=r"^[\w.-]+(/[\w.-]+)*$", description="Name of the model in requests.")
 
 
+_PART = r"[\w.-]*[\w-][\w.-]*"
+"""Part of a path that is more than dots: folders of the store have such names."""
+
+
 class HubModel(Spec):
     """A model on the Hugging Face Hub. Every start downloads it."""
 
     kind: Literal["hugging_face"] = Field(default="hugging_face", description="From the Hugging Face Hub.")
     id: str = Field(
-        pattern=r"^[\w.-]+/[\w.-]+$",
+        pattern=rf"^{_PART}/{_PART}$",
         description="Repository on the Hugging Face Hub, e.g. NousResearch/Meta-Llama-3-8B-Instruct.",
     )
     revision: str | None = Field(
         default=None,
-        pattern=r"^[\w./-]+$",
+        pattern=rf"^{_PART}(/{_PART})*$",
         description="Commit, tag or branch of the repository. Default: the main branch, which may change between two starts.",
     )
     gated: bool | None = Field(

@@ -52,6 +52,13 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
         if server.renamed_from in spec.servers:
             path, given = ("servers", name, "renamed_from"), f"{server.renamed_from}"
             yield Fault(path, "this server is still in the stack", given, hint="a server that is renamed leaves its old name")
+        twins = [other for other, one in spec.servers.items() if one.renamed_from and one.renamed_from == server.renamed_from]
+        if twins[1:] and name == twins[1]:
+            path, hint = ("servers", name, "renamed_from"), f"'{twins[0]}' has this former name, too"
+            yield Fault(path, "only one server can have had this name", f"{server.renamed_from}", hint=hint)
+        for store in server.stores_of_the_stack - spec.stores.keys():
+            path, known = ("servers", name, "shared_store"), ", ".join(spec.stores) or "a name among the stack's stores"
+            yield Fault(path, "there is no store of this name", store, known, hint=did_you_mean(store, spec.stores))
         if isinstance(server.image, InClusterImage) and isinstance(core, ManagedPoolSpec):
             given, needed = root_volume_gib(core), images_plan.smallest_root_volume_gib(server.image)
             if given < needed:

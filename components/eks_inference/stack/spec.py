@@ -21,7 +21,7 @@ from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
 from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec
-from eks_inference.storage.spec import FileSystem
+from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 from eks_inference.validation import schema_of
 
 
@@ -52,6 +52,11 @@ class StackSpec(SharedSettings):
         default_factory=lambda: KubeRayOperatorSpec(), description="The KubeRay operator, installed when a server needs it."
     )
     scaling: ScalingSpec = Field(default_factory=lambda: ScalingSpec(), description="Controllers that server autoscalers need.")
+    stores: dict[ResourceName, EfsStoreSpec] = Field(
+        default_factory=dict,
+        max_length=MOST_ENTRIES,
+        description="File systems that several servers use (shared_store), by name.",
+    )
     servers: dict[ResourceName, AnyServerSpec] = Field(
         default_factory=dict, max_length=MOST_ENTRIES, description="Model servers by name."
     )
@@ -73,8 +78,9 @@ class StackSpec(SharedSettings):
 
     @property
     def file_systems(self) -> tuple[FileSystem, ...]:
-        """File systems whose CSI drivers servers need."""
-        return tuple(sorted({kind for server in self.servers.values() for kind in server.file_systems}))
+        """File systems whose CSI drivers servers and stores need."""
+        found: set[FileSystem] = {store.file_system for store in self.stores.values()}
+        return tuple(sorted(found.union(*(server.file_systems for server in self.servers.values()))))
 
     @property
     def uses_efa(self) -> bool:

@@ -81,6 +81,8 @@ def gpu(**changes: Any) -> ServingFacts:
     return server(**settings | changes)
 
 
+DRAFT = {"method": "draft_model", "tokens": 3}
+
 VECTORS = {
     # A probe of two minutes, as in the source system for Triton.
     "SRV001": Vector(
@@ -124,5 +126,15 @@ VECTORS = {
         lambda: gpu(arguments=("--tool-call-parser=hermes",)),
         lambda: gpu(arguments=("--tool-call-parser=hermess",)),
         "vLLM 0.30.0 has no parser 'hermess' for tool calls",
+    ),
+    "SRV014": Vector(
+        lambda: gpu(features=OpenAiFeatures.model_validate({"speculation": {"method": "ngram", "tokens": 3}})),
+        lambda: gpu(features=OpenAiFeatures.model_validate({"speculation": {**DRAFT, "draft": "facebook/opt-350m"}})),
+        "has another vocabulary than",
+    ),
+    "SRV015": Vector(
+        lambda: gpu(disk_gib=100),
+        lambda: gpu(disk_gib=10),
+        "and may write 10: it is evicted",
     ),
 }

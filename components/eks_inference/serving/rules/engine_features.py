@@ -1,8 +1,10 @@
 """Rules about features of engines that a user turns on by a key of the server. Ids SRV…"""
 
+import math
 from collections.abc import Iterator
 
 from eks_inference.catalog.features import Choice, documented, engines_with
+from eks_inference.catalog.models import find_model
 from eks_inference.catalog.tables import nearest
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.rules import Judgement, Path, not_judged, rule
@@ -41,6 +43,16 @@ def features_are_documented(server: ServingFacts) -> Iterator[Judgement]:
 
 
 def _has_what_it_needs(server: ServingFacts, feature: str, value: str, choice: Choice) -> Iterator[Judgement]:
+    if feature == "quantized_weights" and not choice.flags and server.model is not None:
+        # Nothing converts the weights: the repository itself would have to be quantized, and those of the catalog are not.
+        yield Judgement(
+            holds=False,
+            path=_path(server, feature),
+            working=(f"{server.engine.name} loads {value} as saved; {server.model_id} is published in {server.model.dtype}",),
+            message=f"{server.model_id} is published in {server.model.dtype}: engine {server.engine.name} does not convert it",
+            given=value,
+            fix=f"name a repository whose weights are in {value}, or leave it out",
+        )
     if choice.needs:
         given = getattr(server.features, choice.needs)
         yield Judgement(
@@ -76,6 +88,69 @@ def _has_what_it_needs(server: ServingFacts, feature: str, value: str, choice: C
 
 def _path(server: ServingFacts, feature: str) -> Path:
     return (*server.path, *feature.split("."))
+
+
+@rule(
+    "SRV014",
+    "What a feature names can be loaded.",
+    fix="name a draft with the vocabulary of the model, or leave it out",
+    source="vLLM, SpeculativeConfig.verify_equal_vocab_size_if_draft_model; it resolves files and repositories when it starts",
+)
+def what_features_name_is_there(server: ServingFacts) -> Iterator[Judgement]:
+    features = server.features
+    if features is None:
+        return
+    for feature in ("chat_template", "quantized_checkpoint"):
+        if getattr(features, feature, None):
+            yield not_judged(
+                "value",
+                feature,
+                server.at(feature),
+                why="vLLM reads it when it starts",
+                fix="see that the image or a volume has the file, and that a template can be parsed",
+            )
+    speculation, path = features.speculation, (*server.path, "speculation", "draft")
+    if speculation is None or speculation.draft is None:
+        return
+    draft = find_model(speculation.draft)
+    if draft is None:
+        why = "the catalog has no such model: vLLM looks for it when it starts"
+        yield not_judged("draft", speculation.draft, path, why=why, fix="see that it exists and was made for this model")
+    elif server.model is not None:
+        yield Judgement(
+            holds=draft.vocabulary == server.model.vocabulary,
+            path=path,
+            working=(f"vocabularies: {server.model.name} {server.model.vocabulary}, {draft.name} {draft.vocabulary}",),
+            message=f"the draft {draft.name} has another vocabulary than {server.model.name}: the server does not start",
+            given=f"{draft.vocabulary}",
+            allowed=f"{server.model.vocabulary}",
+        )
+
+
+@rule(
+    "SRV015",
+    "The disk of a pod holds the model that it downloads.",
+    fix="raise disk_gib, and root_volume_gib of the pool if needed; or keep the model in a store",
+    source="Kubernetes: a pod that writes more than its limit of ephemeral storage is evicted; weights from the catalog",
+)
+def disk_of_a_pod_holds_the_model(server: ServingFacts) -> Iterator[Judgement]:
+    if server.disk_gib is None or not server.devices:
+        return
+    if server.model is None:
+        yield server.unknown_model("disk of a pod")
+        return
+    speculation = server.features.speculation if server.features else None
+    draft = find_model(speculation.draft) if speculation and speculation.draft else None
+    weights = (server.model.weight_bytes() + (draft.weight_bytes() if draft else 0)) / 1024**3
+    names = " and ".join(one.name for one in (server.model, draft) if one)
+    yield Judgement(
+        holds=weights <= server.disk_gib,
+        path=server.at("disk_gib"),
+        working=(f"weights of {names}: {weights:.1f} GiB; disk_gib: {server.disk_gib}",),
+        message=f"a pod downloads {weights:.0f} GiB and may write {server.disk_gib}: it is evicted, again and again",
+        given=f"{server.disk_gib}",
+        allowed=f"at least {math.ceil(weights)}, and what it compiles and writes",
+    )
 
 
 @rule(

@@ -51,6 +51,7 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
 PROTECTED_VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "CUDA_VISIBLE_DEVICES": "the device plugin assigns the GPUs of a pod",
+        "HF_HUB_OFFLINE": "pods that download a model need the Hub, and others do not ask it",
         "HF_TOKEN": "a token in a variable can be read in the pod's manifest; use the secret huggingFaceToken",
         "HUGGING_FACE_HUB_TOKEN": "a token in a variable can be read in the pod's manifest; use the secret huggingFaceToken",
         "LD_LIBRARY_PATH": "the image's own libraries would not be found",

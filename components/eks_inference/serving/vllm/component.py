@@ -33,7 +33,7 @@ class VllmServer(ReplicatedServer):
     load (``startup_seconds``). A change replaces one pod after the other; each pod has three minutes to finish its requests. With
     ``autoscaling`` in the spec, the Deployment does not set the number of pods.
 
-    ``store`` is the file system that ``spec.store`` asks for, e.g. ``SharedStore(...)``.
+    ``store`` is the file system that ``spec.store`` or ``spec.shared_store`` asks for, e.g. ``SharedStore(...)``.
 
     Raises ``SpecError`` for an invalid name, a missing or superfluous ``store`` or ``image``, and a spec that the serving rules
     refuse.
@@ -53,7 +53,7 @@ class VllmServer(ReplicatedServer):
         api_key: Secret = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        if (spec.store is None) != (store is None):
+        if (spec.kept_in is None) != (store is None):
             raise SpecError([Fault(("store",), "the spec and the argument store go together", hint="give both, or neither")])
         super().__init__(
             "eks-inference:index:VllmServer",
@@ -69,7 +69,7 @@ class VllmServer(ReplicatedServer):
         )
         self.port = plan.port(spec)
         self.endpoint = f"http://{self.host}:{self.port}/v1"
-        kept = self._store_claim(name, spec, store)
+        kept = self._store_claim(name, store)
         script = k8s.core.v1.ConfigMap(
             f"{name}-drain",
             metadata={"name": plan.script_config_map(name), "namespace": self.namespace},
@@ -92,8 +92,8 @@ class VllmServer(ReplicatedServer):
         )
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
-    def _store_claim(self, name: str, spec: VllmServerSpec, store: Store | None) -> list[pulumi.Resource]:
-        if spec.store is None or store is None:
+    def _store_claim(self, name: str, store: Store | None) -> list[pulumi.Resource]:
+        if store is None:
             return []
         claim = plan.claim_name(name)
         return [store_claim(claim, store, namespace=self.namespace, cluster=self._cluster, parent=self, opts=self._inside)]

@@ -3,7 +3,7 @@
 from eks_inference.placement import Placement
 from eks_inference.rules import Path
 from eks_inference.serving.facts import ServingFacts, replicated_facts
-from eks_inference.serving.spec import NoCompileCache
+from eks_inference.serving.spec import HubModel, NoCompileCache
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.spec import VllmServerSpec
 
@@ -20,7 +20,8 @@ def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool
         max_model_len=spec.max_model_len,
         arguments=tuple(plan.arguments(spec)),
         environment=plan.environment(spec, placement.instance_type),
-        compile_cache=not isinstance(spec.cache, NoCompileCache),
+        compile_cache=bool(spec.sharding) or not isinstance(spec.cache, NoCompileCache),
+        disk_gib=spec.disk_gib if isinstance(spec.model, HubModel) and spec.kept_in is None else None,
         container_port=plan.port(spec),
         service_port=plan.port(spec),
     )

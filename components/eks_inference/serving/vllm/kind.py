@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def _facts(name: str, spec: VllmServerSpec, site: Site) -> Iterator[object]:
-    if spec.store and site.zone_ids:
+    if spec.kept_in and site.zone_ids:
         yield store_facts(
-            spec.store,
+            spec.kept_in,
             network_zone_ids=site.zone_ids,
             pools={spec.pool: site.pool_zones(site.pools[spec.pool])},
-            path=(*site.path, "store"),
+            path=(*site.path, "store" if spec.store else "shared_store"),
         )
     yield serving_facts(spec, site.placement, scheduler=site.scheduler, path=site.path)
 
@@ -31,7 +31,7 @@ def _build(name: str, spec: VllmServerSpec, on: "Dependencies", site: "ServerSit
     from eks_inference.serving.vllm.component import VllmServer
     from eks_inference.storage.component import shared_store
 
-    store = None
+    store = on.stores[spec.shared_store] if spec.shared_store else None
     if spec.store:
         with faults_under("store"):
             driver = on.file_system_drivers[spec.store.file_system]

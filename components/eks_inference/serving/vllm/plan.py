@@ -64,7 +64,7 @@ def environment(spec: VllmServerSpec, shape: InstanceType) -> dict[str, str]:
 
 
 def _model_folder(spec: VllmServerSpec) -> str | None:
-    return model_folder(spec, f"{_STORE if spec.store else _SCRATCH}/models")
+    return model_folder(spec, f"{_STORE if spec.kept_in else _SCRATCH}/models")
 
 
 def claim_name(name: str) -> str:
@@ -118,12 +118,12 @@ def engine(name: str, spec: VllmServerSpec, shape: InstanceType) -> Engine:
         mounts=[
             {"name": "drain", "mountPath": _SCRIPT_FOLDER, "readOnly": True},
             {"name": "scratch", "mountPath": _SCRATCH},
-            *([{"name": "store", "mountPath": _STORE}] if spec.store else []),
+            *([{"name": "store", "mountPath": _STORE}] if spec.kept_in else []),
         ],
         volumes=[
             {"name": "drain", "configMap": {"name": script_config_map(name)}},
             {"name": "scratch", "emptyDir": {}},
-            *([{"name": "store", "persistentVolumeClaim": {"claimName": claim_name(name)}}] if spec.store else []),
+            *([{"name": "store", "persistentVolumeClaim": {"claimName": claim_name(name)}}] if spec.kept_in else []),
         ],
         annotations={"eks-inference/drain-script-sha256": digest},
     )

@@ -9,6 +9,7 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import HubModel
+from eks_inference.spec import ResourceName
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
@@ -44,6 +45,11 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
             "Hub. Reads are billed by size. Default: none; each pod downloads to its node."
         ),
     )
+    shared_store: ResourceName | None = Field(
+        default=None,
+        description="In place of store: one of the stack's stores, which several servers use. A model is then downloaded once "
+        "for all of them, and servers with equal settings load one artifact.",
+    )
     port: int | None = Field(
         default=None, ge=1024, le=65535, description="Port of API and metrics. Default: the engine profile's."
     )
@@ -53,21 +59,33 @@ class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
         return self.most
 
     @property
+    def kept_in(self) -> EfsStoreSpec | None:
+        """The file system that keeps the model, its own or one of the stack."""
+        return EfsStoreSpec() if self.shared_store else self.store
+
+    @property
+    def stores_of_the_stack(self) -> frozenset[str]:
+        return frozenset({self.shared_store} if self.shared_store else ())
+
+    @property
     def stores_model(self) -> bool:
-        return self.store is not None or super().stores_model
+        return self.kept_in is not None or super().stores_model
 
     @property
     def sharding(self) -> Mapping[str, JsonValue]:
-        return self.profile.generation.sharding or {} if self.store else {}
+        return self.profile.generation.sharding or {} if self.kept_in else {}
 
     @property
     def file_systems(self) -> frozenset[FileSystem]:
-        return frozenset({self.store.file_system} if self.store else ())
+        return frozenset({self.kept_in.file_system} if self.kept_in else ())
 
     @model_validator(mode="after")
     def _store_holds_a_model_of_the_hub(self) -> Self:
-        if self.store and not isinstance(self.model, HubModel):
-            raise ValueError("store: it keeps models of the Hugging Face Hub; leave it out for models in S3 or on a volume")
+        if self.store and self.shared_store:
+            raise ValueError("store, shared_store: a server has one of them; leave the other out")
+        if self.kept_in and not isinstance(self.model, HubModel):
+            given = "store" if self.store else "shared_store"
+            raise ValueError(f"{given}: it keeps models of the Hugging Face Hub; leave it out for models in S3 or on a volume")
         return self
 
     @field_validator("image")
