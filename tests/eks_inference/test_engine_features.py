@@ -17,7 +17,6 @@ from eks_inference.serving.features import EngineFeatures, OpenAiFeatures
 from eks_inference.serving.flag_values import takes
 from eks_inference.serving.flags import flag
 from eks_inference.serving.memory import GIB, server_memory
-from eks_inference.serving.ray_serve import plan as ray_plan
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules import any_accelerator
@@ -30,6 +29,7 @@ from eks_inference.serving.triton.spec import TritonServerSpec
 from eks_inference.serving.vllm import plan as vllm_plan
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from servers import environment_of
 
 CUDA, INF2, TRN2, TRITON = "cuda-vllm-0.30", "neuron-2.28-vllm-0.13", "neuron-2.32-vllm-0.24", "triton-26.08-vllm-0.27"
 SHAPES = {CUDA: "g6e.xlarge", INF2: "inf2.48xlarge", TRN2: "trn2.48xlarge"}
@@ -169,7 +169,7 @@ def test_features_reach_the_pods_of_every_kind() -> None:
     spec = vllm(INF2, quantized_kv="fp8")
     assert flag(vllm_plan.arguments(spec), "additional-config") == '{"override_neuron_config": {"kv_cache_quant": true}}'
     assert vllm_plan.environment(spec, instance_type("inf2.48xlarge"))["XLA_HANDLE_SPECIAL_SCALAR"] == "1"
-    environment = ray_plan.environment(ray(quantized_kv="fp8", tool_parser="pythonic"))
+    environment = environment_of(ray(quantized_kv="fp8", tool_parser="pythonic"))
     assert "--tool-call-parser=pythonic" in json.loads(environment["ENGINE_ARGS"])
     assert environment["XLA_HANDLE_SPECIAL_SCALAR"] == "1"
     settings = triton_plan.engine_settings(

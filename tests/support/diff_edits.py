@@ -12,6 +12,7 @@ from stackgraph.diff.graphs import StackDiff, inputs_of
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.saved import read_graph
+from stackgraph.graph.values import mapped
 
 
 def meaning(graph: Graph) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def applied(diff: StackDiff) -> dict[str, Any]:
             found[after.urn] = _meaning(after, normal(inputs_of(after)), after.options)
             continue
         inputs = _changed(pairs.translated(inputs_of(before)), (*change.properties, *change.ignored))
-        options = {key: value for key, value in before.options.items() if key != "aliases"}
+        options = {key: mapped(value, pairs.urn) for key, value in before.options.items() if key != "aliases"}
         waits = after if change.dependencies else _translated(before, pairs)
         new = Resource(after.urn, after.type, after.name, after.parent, waits.custom, waits.remote, waits.provider)
         new = Resource(**{**vars(new), "dependencies": waits.dependencies, "property_dependencies": waits.property_dependencies})

@@ -47,7 +47,7 @@ def device_exporter(
                 f"{name}-files",
                 metadata={"name": app, "namespace": space},
                 data=files,
-                opts=on_cluster(cluster, parent, own_namespace),
+                opts=in_namespace(cluster, parent, own_namespace),
             )
         )
     exporter = k8s.apps.v1.DaemonSet(f"{name}-daemonset", **daemon_set, opts=on_cluster(cluster, parent, *before))
