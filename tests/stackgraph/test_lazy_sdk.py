@@ -123,8 +123,8 @@ def output_of(program: str, *, lazy: bool = True) -> str:
 
 @cache
 def outputs_of_whole_sdks() -> dict[str, str]:
-    """What each program prints; one process runs all, since loading all SDKs takes seconds."""
-    programs = (PROGRAM, STACK, NAMES)
+    """What each program prints; one process runs all, since loading all SDKs takes seconds. The names before others add any."""
+    programs = (NAMES, PROGRAM, STACK)
     printed = output_of("\nprint('====')\n".join(map(dedent, programs)), lazy=False)
     return dict(zip(programs, printed.split("====\n"), strict=True))
 
