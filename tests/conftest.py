@@ -46,9 +46,8 @@ def pytest_sessionfinish() -> None:
 
 
 def record_once(program: Callable[[], Any] | Path, **how: Any) -> Graph:
-    """Records a program as ``record`` does. The repository's program, also as a copy, runs once for each configuration."""
-    copied = isinstance(program, Path) and program.is_file() and program.read_bytes() == PROJECT.main.read_bytes()
-    if not copied or how.get("digest"):
+    """Records a program as ``record`` does. This clone's program, which no test changes, runs once for each configuration."""
+    if program != PROJECT.main or how.get("root") != ROOT or how.get("digest"):
         return _record(program, **how)
     key = (how["stack"], *map(frozenset, (how["config"].items(), how.get("secret_keys", ()))), how.get("strict", False))
     if key not in _recorded:

@@ -29,8 +29,6 @@ from eks_inference_tools.program import program as programs_of_stack
 from mutations import cases
 from stackgraph.recorder.recording import record
 
-pytestmark = pytest.mark.usefixtures("recorded_once")
-
 STACK = "inf2-llama3"
 SERVER = "vllm-llama3-inf2"
 FILE = f"stacks/Pulumi.{STACK}.yaml"
@@ -73,14 +71,14 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_every_shipped_stack_can_run(stack: str, monkeypatch, capsys):
+def test_every_shipped_stack_can_run(stack: str, monkeypatch, recorded_once, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, stack)
     assert code == 0, said
     assert f"{stack}: can run: 0 errors" in said
 
 
-def test_without_a_name_all_stacks_are_judged(monkeypatch, capsys):
+def test_without_a_name_all_stacks_are_judged(monkeypatch, recorded_once, capsys):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys)
     assert code == 0
