@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conftest import PROJECT, recorded
+from conftest import PROJECT
 from eks_inference.faults import SpecError
 from eks_inference.stack.reading import parse_stack
 from stackgraph.diff.graphs import StackDiff, compare
@@ -15,21 +15,26 @@ HOLDS_DATA = ("aws:efs/fileSystem:FileSystem", "aws:fsx/lustreFileSystem:LustreF
 HOLDS_DEVICES = ("-deployment", "-rayservice", "-servers")
 
 
-def renamed(stack: str, *, told: bool) -> StackDiff:
-    """What changes when every server of a stack is called ``<name>-x``. Clients that name a server follow."""
+def renamed(stack: str, *, told: bool, **keys: Any) -> StackDiff:
+    """What changes when every server of a stack is called ``<name>-x``. Clients that name a server follow.
+
+    ``keys`` are set before and after.
+    """
     spec = json.loads(PROJECT.config(PROJECT.stack_file(stack)).values["eks-inference:stack"])
+    for server in spec["servers"].values():
+        server.update(keys)
     old = dict.fromkeys(spec["servers"])
     names = {name: {"renamed_from": name} if told else {} for name in old}
     new = {f"{name}-x": {**spec["servers"][name], **names[name]} for name in old}
     section: dict[str, Any] = {"servers": {**old, **new}}
     if measured := spec.get("load_test", {}).get("servers"):
         section["load_test"] = {"servers": [f"{name}-x" for name in measured]}
-    return compare(recorded(stack), recorded_with(section, stack))
+    return compare(recorded_with({"servers": spec["servers"]}, stack), recorded_with(section, stack))
 
 
-@pytest.mark.parametrize("stack", PROJECT.stacks())
-def test_a_renamed_server_keeps_its_resources(stack: str) -> None:
-    diff = renamed(stack, told=True)
+@pytest.mark.parametrize(("stack", "keys"), [*((stack, {}) for stack in PROJECT.stacks()), ("inf2-llama2", {"store": {}})])
+def test_a_renamed_server_keeps_its_resources(stack: str, keys: dict[str, Any]) -> None:
+    diff = renamed(stack, told=True, **keys)
     clients = ("smoke-test", "image-build")
     lost = [one.resource.name for one in diff.changes if one.kind == "delete" and one.counts]
     assert [name for name in lost if not any(part in name for part in clients)] == []

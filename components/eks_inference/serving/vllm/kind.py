@@ -27,6 +27,7 @@ def _facts(name: str, spec: VllmServerSpec, site: Site) -> Iterator[object]:
 
 def _build(name: str, spec: VllmServerSpec, on: "Dependencies", site: "ServerSite", opts: "pulumi.ResourceOptions") -> "Server":
     from eks_inference.faults import faults_under
+    from eks_inference.serving.component import formerly
     from eks_inference.serving.vllm.component import VllmServer
     from eks_inference.storage.component import shared_store
 
@@ -34,7 +35,14 @@ def _build(name: str, spec: VllmServerSpec, on: "Dependencies", site: "ServerSit
     if spec.store:
         with faults_under("store"):
             driver = on.file_system_drivers[spec.store.file_system]
-            store = shared_store(f"{name}-store", spec.store, cluster=on.cluster, network=on.network, driver=driver, opts=opts)
+            store = shared_store(
+                f"{name}-store",
+                spec.store,
+                cluster=on.cluster,
+                network=on.network,
+                driver=driver,
+                opts=formerly(opts, spec, "-store"),
+            )
     return VllmServer(
         name,
         spec,
