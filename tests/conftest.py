@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from mutations import cases
 from stackgraph.graph.document import Graph
 from stackgraph.recorder import recording
 from stackgraph.recorder.project import find_project
@@ -25,7 +26,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Support of Kubernetes versions ends with time; what tests show must not change with it.
 os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime(2026, 9, 1, tzinfo=UTC).timestamp()))
 # On a busy machine any example may take long.
-hypothesis.settings.register_profile("without deadline", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("without deadline", deadline=None, max_examples=cases(20))
 hypothesis.settings.load_profile("without deadline")
 PROJECT = find_project(ROOT)
 STACKS = PROJECT.stacks()

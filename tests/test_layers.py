@@ -40,11 +40,16 @@ Edge = tuple[str, str]
 """The importing module and what it imports."""
 
 
-def imports(text: str) -> Iterator[str]:
+@cache
+def imports(text: str) -> Set[str]:
     """Every module, or name in a module, that a module's text imports: also inside functions and for type checkers only.
 
     A text that reads like a module's name counts too: ``import_module`` takes it.
     """
+    return frozenset(_imports(text))
+
+
+def _imports(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

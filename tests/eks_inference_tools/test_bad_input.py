@@ -278,7 +278,7 @@ def test_a_misspelt_option_names_the_nearest():
     assert "Traceback" not in done.stderr
 
 
-# The shape is judged before any resource exists: 500 mistakes cost seconds, and none needs a program run. The commands
+# The shape is judged before any resource exists: hundreds of mistakes cost seconds, and none needs a program run. The commands
 # share the reading of a stack file, so two of three need only a sample.
 COMMANDS = ("check", "preview", "verify")
 REPORTED = re.compile(r"^(?:error: )?stacks/Pulumi\.[\w-]+\.yaml:\d+: eks-inference:stack\.?([^:\s]*): \S", re.MULTILINE)
@@ -287,7 +287,7 @@ REPORTED = re.compile(r"^(?:error: )?stacks/Pulumi\.[\w-]+\.yaml:\d+: eks-infere
 @pytest.mark.parametrize("stack", STACKS)
 def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack, clone, capsys):
     chance = random.Random(stack)
-    for case in range(cases(500) // len(STACKS)):
+    for case in range(cases(200) // len(STACKS)):
         mutation = mutate(shipped_object(stack), chance)
         write(clone, stack, mutation.stack)
         for command in COMMANDS if case % 10 == 0 else COMMANDS[:1]:
@@ -301,7 +301,7 @@ def test_each_mistake_is_reported_by_every_command_at_the_key_that_has_it(stack,
 @pytest.mark.parametrize("stack", STACKS)
 def test_another_value_is_harmless_or_reported_with_its_place(stack, clone, capsys):
     chance = random.Random(stack)
-    for _ in range(cases(40) // len(STACKS)):
+    for _ in range(cases(15) // len(STACKS)):
         mutation = change_value(shipped_object(stack), chance)
         write(clone, stack, mutation.stack)
         command = chance.choice(COMMANDS[:2])

@@ -211,7 +211,7 @@ def test_projects_have_comments_of_their_own(api, job):
 comments = st.lists(st.tuples(st.sampled_from([BODY, f"{MARKER}\nold", "<!-- x -->", "text"]), st.sampled_from([BOT, "a", None])))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(comments)
 def test_whatever_is_there_one_comment_is_left_then_none(api, github, existing):
     api.comments[PULL] = []
@@ -448,7 +448,6 @@ def test_there_are_enough_hostile_artifacts():
 fragments = st.lists(st.sampled_from(SPEECH), min_size=1, max_size=4).map("".join)
 
 
-@settings(max_examples=25, deadline=None)
 @given(fragments, st.sampled_from([LONGEST_BODY, 3000]))
 def test_whatever_a_document_says_is_inert(text, limit):
     read = {"project": COMMAND, "tool": COMMAND, "link": f"{LINKS}/blob/{SHA}", "facts": "Facts", "findings": "Findings"}

@@ -867,7 +867,7 @@ EVERYTHING = [
 ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_no_rule_stumbles_over_odd_values(data: st.DataObject):
     """Resources of all vectors, each with something odd somewhere in it: what is not known is never a crash."""

@@ -565,7 +565,7 @@ ODD = st.sampled_from([None, "", "x", "3", [], {}, [1], {"mean": "x"}, True, -1,
 
 
 @pytest.mark.parametrize("name", [*REAL, "genai-perf-24.07-form.json"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False), st.lists(ODD, min_size=1, max_size=3))
 def test_no_file_breaks_the_report(name: str, tmp_path: Path, chance: random.Random, others: list[Any]):
     found = document(name)
@@ -617,7 +617,6 @@ def shape(value: Any) -> Any:
 
 @given(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=200), st.integers(1, 10**7))
 @example("x" * 200, 10**7)
-@settings(max_examples=30)
 def test_no_line_of_the_table_is_too_long(label: str, chips: int):
     runs = [replace(run, label=label, chips=chips, model=label[:90]) for run in runs_of("guidellm-0.8.1.json")]
     lines = render_table(compare([runs], published(), any_model=True)).splitlines()

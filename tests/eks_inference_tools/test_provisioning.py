@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import recorded
@@ -224,7 +224,6 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(ASKED, max_size=8), st.lists(LIMITS, min_size=2, max_size=2))
 def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str, Any]], limits: list[dict[str, str]]) -> None:
     kinds = kinds_of(pool("default", "m5", limits=limits[0]), pool("inf2", "inf2", taints=[NEURON_TAINT], limits=limits[1]))

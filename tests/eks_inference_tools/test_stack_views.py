@@ -36,7 +36,7 @@ def test_facts_lead_to_their_resources() -> None:
 
 
 @given(odd=odd_graphs(), width=st.integers(20, 160))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_graph_can_be_shown(odd: Graph, width: int) -> None:
     tree, page = render_tree(odd, EKS, width=width), render_html(odd, EKS)
     assert PLANTED not in tree + page

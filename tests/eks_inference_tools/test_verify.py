@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import STACKS, recorded
@@ -248,7 +248,6 @@ def test_each_helm_release_that_is_gone_or_failed_is_noticed(stack):
             only(troubled(graph, broken), subject)
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_several_objects_that_are_gone_are_noticed_together(data):
     """Nothing masks anything else, except that a part of something that is gone is not asked for any more."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, STACKS
@@ -21,7 +21,6 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(a
 VALUES = st.recursive(SCALARS, lambda part: st.lists(part, max_size=3) | st.dictionaries(TEXTS, part, max_size=3), max_leaves=9)
 
 
-@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_what_a_dumper_writes_is_read_back(value):
     # In quotes: a text that PyYAML leaves without them is another one in YAML 1.1 than for the CLI.

@@ -141,7 +141,7 @@ def test_a_value_that_would_be_markup_is_text_on_the_page_and_in_the_comment():
 
 
 @given(before=odd_graphs(), after=odd_graphs())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]))])

@@ -335,7 +335,7 @@ def test_hostile_texts_stay_texts() -> None:
 
 
 @given(odd_graphs())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_any_graph_becomes_a_page_without_its_secrets(graph: Graph) -> None:
     page = render_html(graph)
     assert_is_a_page(page)
@@ -379,7 +379,6 @@ yaml_texts = st.sampled_from(
         max_leaves=20,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_any_value_is_written_as_yaml_that_loads_as_it(value: Any) -> None:
     shown = written(render_values({"value": value}, lambda reference: ""))
     assert with_json_read(yaml.safe_load(shown)["value"]) == with_json_read(plain(value))
@@ -435,7 +434,6 @@ def drawings(draw: st.DrawFn) -> tuple[Layers, dict[str, Box]]:
 
 
 @given(drawings())
-@settings(max_examples=60, deadline=None)
 def test_boxes_never_overlap_and_all_are_within_the_drawing(drawing: tuple[Layers, dict[str, Box]]) -> None:
     svg = Document(render_diagram(*drawing, "a drawing"))
     width, height = next((float(a["width"] or 0), float(a["height"] or 0)) for tag, a in svg.elements if tag == "svg")

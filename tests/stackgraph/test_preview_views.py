@@ -253,7 +253,7 @@ def test_views_need_neither_pulumi_nor_the_rest_of_the_library() -> None:
 
 
 @given(odd=odd_graphs(), width=st.integers(20, 160))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_graph_can_be_drawn(odd: Graph, width: int) -> None:
     tree, manifests, diagram = render_tree(odd, width=width), render_manifests(odd), render_mermaid(odd)
     assert PLANTED not in tree + manifests + diagram

@@ -35,8 +35,8 @@ class Mutation:
 
 
 def cases(sample: int) -> int:
-    """How many cases to generate: a sample, or as many as the environment variable ``BAD_INPUT_CASES`` says."""
-    return int(os.environ.get("BAD_INPUT_CASES", sample))
+    """How many cases to generate: a sample, or as many as the environment variable ``CASES`` says."""
+    return int(os.environ.get("CASES", sample))
 
 
 _NINE = ", ".join(["*l{0}"] * 9)
