@@ -12,15 +12,15 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.catalog.vllm_arguments import vllm_releases
 from eks_inference.faults import SpecError
 from eks_inference.placement import Placement
-from eks_inference.rules import Judgement
-from eks_inference.serving.features import EngineFeatures, OpenAiFeatures
+from eks_inference.rules import Judgement, left_open
+from eks_inference.serving.features import EngineFeatures, NeuronTuning, OpenAiFeatures
 from eks_inference.serving.flag_values import takes
 from eks_inference.serving.flags import flag
 from eks_inference.serving.memory import GIB, server_memory
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules import any_accelerator
-from eks_inference.serving.rules.engine_features import features_are_documented, tool_parser_is_known
+from eks_inference.serving.rules.engine_features import features_are_documented, tool_parser_is_known, what_features_name_is_there
 from eks_inference.serving.rules.neuron import flags_agree
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan as triton_plan
@@ -30,6 +30,7 @@ from eks_inference.serving.vllm import plan as vllm_plan
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from servers import environment_of
+from vectors.serving import gpu, trn2
 
 CUDA, INF2, TRN2, TRITON = "cuda-vllm-0.30", "neuron-2.28-vllm-0.13", "neuron-2.32-vllm-0.24", "triton-26.08-vllm-0.27"
 SHAPES = {CUDA: "g6e.xlarge", INF2: "inf2.48xlarge", TRN2: "trn2.48xlarge"}
@@ -359,3 +360,33 @@ def test_features_of_the_shipped_engines_break_no_other_rule() -> None:
 def test_an_engine_without_documents_has_no_features() -> None:
     assert EngineFeatures(quantized_kv="fp8").feature_settings("neuron-2.18-vllm-0.3", max_model_len=1, max_num_seqs=1) == {}
     assert engine("neuron-2.18-vllm-0.3").retired
+
+
+@pytest.mark.parametrize(
+    ("features", "of"),
+    [
+        ({"chat_template": "/templates/mine.jinja"}, "chat_template"),
+        ({"quantized_checkpoint": "/weights/int8"}, "quantized_checkpoint"),
+        ({"speculation": {"method": "draft_model", "tokens": 3, "draft": "x/y", "draft_gib": 1}}, "x/y"),
+    ],
+)
+def test_what_only_vllm_can_find_is_left_open(features: Any, of: str) -> None:
+    facts = gpu(features=OpenAiFeatures.model_validate(features))
+    assert [one.of for one in left_open(what_features_name_is_there.judge(facts))] == [of]
+
+
+def test_weights_that_nobody_converts_have_to_be_published_so() -> None:
+    facts = trn2(engine=engine("neuron-2.32-vllm-0.24"), features=OpenAiFeatures(quantized_weights="fp8"))
+    assert any("does not convert it" in one.message for one in features_are_documented.judge(facts) if not one.holds)
+
+
+def test_a_bucket_is_a_graph_to_compile() -> None:
+    with pytest.raises(SpecError, match="65 buckets are 65 graphs to compile"):
+        NeuronTuning(prompt_buckets=tuple(range(1, 66)))
+
+
+def test_a_draft_of_the_catalog_has_its_size_there() -> None:
+    small = {"method": "draft_model", "tokens": 3, "draft": "NousResearch/Llama-2-13b-chat-hf", "draft_gib": 0.01}
+    use = server_memory(gpu(features=OpenAiFeatures.model_validate({"speculation": small})))
+    assert use is not None
+    assert use.settings.draft_bytes > 20 * 2**30

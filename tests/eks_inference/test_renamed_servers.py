@@ -54,3 +54,11 @@ def test_a_server_that_is_still_there_was_not_renamed() -> None:
     spec["servers"]["triton-server"]["renamed_from"] = "triton-server"
     with pytest.raises(SpecError, match=r"servers\.triton-server\.renamed_from: this server is still in the stack"):
         parse_stack(json.dumps(spec))
+
+
+def test_only_one_server_can_have_had_a_name() -> None:
+    spec = json.loads(PROJECT.config(PROJECT.stack_file("inf2-llama2")).values["eks-inference:stack"])
+    for server in spec["servers"].values():
+        server["renamed_from"] = "llama2"
+    with pytest.raises(SpecError, match=r"servers\.llama2-b\.renamed_from: only one server can have had this name"):
+        parse_stack(json.dumps(spec))

@@ -13,13 +13,19 @@ Method = Literal["draft_model", "eagle", "eagle3", "ngram"]
 """What proposes the tokens that the model then verifies."""
 
 
+_MOST_BUCKETS = 64
+"""Each is a graph to compile for minutes."""
+
+
 def _rising(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if len(sizes) > _MOST_BUCKETS:
+        raise ValueError(f"{len(sizes)} buckets are {len(sizes)} graphs to compile; at most {_MOST_BUCKETS}")
     if list(sizes) != sorted({*sizes}):
         raise ValueError("buckets are in rising order, each once")
     return sizes
 
 
-Buckets = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=64), AfterValidator(_rising)]
+Buckets = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), AfterValidator(_rising)]
 """Sizes for which graphs are compiled, the smallest first."""
 
 

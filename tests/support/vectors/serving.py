@@ -128,13 +128,13 @@ VECTORS = {
         "vLLM 0.30.0 has no parser 'hermess' for tool calls",
     ),
     "SRV014": Vector(
-        lambda: gpu(features=OpenAiFeatures.model_validate({"speculation": {"method": "ngram", "tokens": 3}})),
         lambda: gpu(features=OpenAiFeatures.model_validate({"speculation": {**DRAFT, "draft": "facebook/opt-350m"}})),
+        lambda: gpu(features=OpenAiFeatures.model_validate({"speculation": {**DRAFT, "draft": "Qwen/Qwen3-8B"}})),
         "has another vocabulary than",
     ),
     "SRV015": Vector(
-        lambda: gpu(disk_gib=100),
-        lambda: gpu(disk_gib=10),
-        "and may write 10: it is evicted",
+        lambda: server(disk_gib=100),
+        lambda: server(disk_gib=20),
+        "and may write 20: it is evicted",
     ),
 }
