@@ -9,6 +9,7 @@ from eks_inference.accelerators.efa.component import EfaPlugin
 from eks_inference.accelerators.neuron.component import NeuronPlugin, NeuronScheduler
 from eks_inference.accelerators.nvidia.component import NvidiaDevicePlugin
 from eks_inference.aws import naming
+from eks_inference.catalog.models import is_gated
 from eks_inference.clients.component import OpenWebUI, SmokeTest
 from eks_inference.clients.triton_client import TritonClient
 from eks_inference.cluster.component import ClusterAddons, EksCluster
@@ -32,6 +33,7 @@ from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
 from eks_inference.server_assembly import deploy_server
+from eks_inference.serving.features import EngineFeatures
 from eks_inference.serving.handle import Dependencies, Server
 from eks_inference.serving.kuberay.component import KubeRayOperator
 from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetController
@@ -333,6 +335,11 @@ def _missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fau
         if not token and isinstance(server.model, HubModel) and server.model.needs_token:
             message = f"model {server.model.id} of server '{name}' is not public"
             hint = "accept the model's licence on the Hub, then run"
+            yield _missing("huggingFaceToken", message, allowed="a Hugging Face token", hint=hint)
+        speculation = server.speculation if isinstance(server, EngineFeatures) else None
+        if not token and speculation and speculation.draft and is_gated(speculation.draft):
+            message = f"draft {speculation.draft} of server '{name}' is not public"
+            hint = "accept the licence of the draft on the Hub, then run"
             yield _missing("huggingFaceToken", message, allowed="a Hugging Face token", hint=hint)
     prometheus = spec.observability.prometheus
     if not url and prometheus and prometheus.receiver_has_url:

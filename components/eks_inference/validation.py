@@ -210,7 +210,14 @@ def _resolve(place: Schema, data: Any, schema: Schema) -> Schema:
     return _resolve(options[0] | {k: v for k, v in place.items() if k not in ("anyOf", "oneOf", "default")}, data, schema)
 
 
-_BOUNDS = {"minimum": "at least", "maximum": "at most", "minLength": "length at least", "maxLength": "length at most"}
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "minLength": "length at least",
+    "maxLength": "length at most",
+}
 
 
 def _choices(place: Schema) -> list[str]:

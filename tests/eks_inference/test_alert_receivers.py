@@ -111,10 +111,18 @@ def test_a_receiver_brings_alertmanager() -> None:
     assert "config" not in alertmanager(the_stack(None, alertmanager=True)), "of the user, in values"
 
 
-def test_values_cannot_turn_alerts_away_from_the_receiver() -> None:
-    values = {"alertmanager": {"config": {"route": {"receiver": "other"}}}}
-    with pytest.raises(ProgramError, match=r"values\.alertmanager\.config\.route\.receiver: the stack relies on its own value"):
-        the_stack(SNS, values=values)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"config": {"route": {"receiver": "other"}}},
+        {"serviceAccount": {"name": "other"}},
+        {"serviceAccount": {"create": False}},
+        {"alertmanagerSpec": {"useExistingSecret": True, "configSecret": "other"}},
+    ],
+)
+def test_values_cannot_turn_alerts_away_from_the_receiver(values: dict[str, Any]) -> None:
+    with pytest.raises(ProgramError, match=r"values\.alertmanager\..*: the stack relies on its own value"):
+        the_stack(SNS, values={"alertmanager": values})
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ from eks_inference.serving.vllm import plan as vllm_plan
 from eks_inference.serving.vllm.facts import serving_facts as vllm_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from servers import environment_of
+from stackgraph.problems import ProgramError
+from variants import recorded_with
 from vectors.serving import gpu, trn2
 
 CUDA, INF2, TRN2, TRITON = "cuda-vllm-0.30", "neuron-2.28-vllm-0.13", "neuron-2.32-vllm-0.24", "triton-26.08-vllm-0.27"
@@ -390,3 +392,10 @@ def test_a_draft_of_the_catalog_has_its_size_there() -> None:
     use = server_memory(gpu(features=OpenAiFeatures.model_validate({"speculation": small})))
     assert use is not None
     assert use.settings.draft_bytes > 20 * 2**30
+
+
+def test_a_gated_draft_asks_for_the_token() -> None:
+    draft = {"method": "draft_model", "tokens": 3, "draft": "meta-llama/Llama-3.2-1B-Instruct"}
+    server = {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}, "dtype": None, "speculation": draft}
+    with pytest.raises(ProgramError, match=r"draft meta-llama/Llama-3\.2-1B-Instruct of server 'llama2-a' is not public"):
+        recorded_with({"servers": {"llama2-a": {key: value for key, value in server.items() if value}}}, "inf2-llama2")

@@ -13,7 +13,7 @@ from eks_inference.observability.prometheus_plan import RELEASE
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SlackReceiver, SnsReceiver
 
 SERVICE_ACCOUNT = f"{RELEASE}-alertmanager"
-"""The chart's name for Alertmanager's service account."""
+"""Name of Alertmanager's service account, the chart's own."""
 
 URL_SECRET = SecretRef("alert-receiver", "url")
 """Where the URL of a receiver is kept, which is a secret: whoever knows it may post."""
@@ -48,8 +48,13 @@ def receiver_values(receiver: Receiver, *, region: str, url: SecretRef | None) -
     """
     route = {"receiver": _NOBODY, "routes": [{"receiver": _RECEIVER, "matchers": ['severity =~ "critical|warning"']}]}
     receivers = [{"name": _NOBODY}, {"name": _RECEIVER, **_notification(receiver, region, url)}]
-    mounted = {"alertmanagerSpec": {"secrets": [url.name]}} if url else {}
-    return {"config": {"route": route, "receivers": receivers}, **mounted}
+    mounted = {"secrets": [url.name]} if url else {}
+    return {
+        "config": {"route": route, "receivers": receivers},
+        "alertmanagerSpec": {"useExistingSecret": False, **mounted},
+        # The role is for an account of this name.
+        "serviceAccount": {"create": True, "name": SERVICE_ACCOUNT},
+    }
 
 
 def _notification(receiver: Receiver, region: str, url: SecretRef | None) -> dict[str, Any]:
