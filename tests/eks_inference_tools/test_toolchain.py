@@ -508,8 +508,8 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     wait_for(lambda: hanging.exists() and bool(hanging.read_text()))
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
+    assert err.endswith("ended; finished programs are kept\n"), err
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("ended; finished programs are kept\n")
     assert not is_running(int(hanging.read_text()))
     assert not (user_cache("tools") / "unfinished").exists()
     made = cached()
