@@ -332,14 +332,12 @@ class InferencePlatform(Component):
 def _missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fault]:
     """Yields a fault for each secret that the stack needs and that is not given."""
     for name, server in spec.servers.items():
-        if not token and isinstance(server.model, HubModel) and server.model.needs_token:
-            message = f"model {server.model.id} of server '{name}' is not public"
-            hint = "accept the model's licence on the Hub, then run"
-            yield _missing("huggingFaceToken", message, allowed="a Hugging Face token", hint=hint)
         speculation = server.speculation if isinstance(server, EngineFeatures) else None
-        if not token and speculation and speculation.draft and is_gated(speculation.draft):
-            message = f"draft {speculation.draft} of server '{name}' is not public"
-            hint = "accept the licence of the draft on the Hub, then run"
+        gated = [("model", server.model.id)] if isinstance(server.model, HubModel) and server.model.needs_token else []
+        gated += [("draft", speculation.draft)] if speculation and speculation.draft and is_gated(speculation.draft) else []
+        for what, repository in () if token else gated:
+            message = f"{what} {repository} of server '{name}' is not public"
+            hint = f"accept the {what}'s licence on the Hub, then run"
             yield _missing("huggingFaceToken", message, allowed="a Hugging Face token", hint=hint)
     prometheus = spec.observability.prometheus
     if not url and prometheus and prometheus.receiver_has_url:
