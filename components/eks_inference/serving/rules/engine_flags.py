@@ -37,6 +37,7 @@ PROTECTED_FLAGS: Mapping[str, str] = MappingProxyType(
         "host": "probes and the Service reach a pod at its own address, not at one of its choice",
         "model": "model.id says which model is served; everything else follows it",
         "runner": "no API of texts would listen",
+        "nnodes": "a copy of the model is in one pod; nothing starts the others that it would wait for",
         "ssl-ca-certs": "probes, metrics and clients speak HTTP to the pod",
         "ssl-certfile": "probes, metrics and clients speak HTTP to the pod",
         "ssl-keyfile": "probes, metrics and clients speak HTTP to the pod",
