@@ -20,7 +20,12 @@ from eks_inference.serving.memory import GIB, server_memory
 from eks_inference.serving.ray_serve.facts import serving_facts as ray_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules import any_accelerator
-from eks_inference.serving.rules.engine_features import features_are_documented, tool_parser_is_known, what_features_name_is_there
+from eks_inference.serving.rules.engine_features import (
+    disk_of_a_pod_holds_the_model,
+    features_are_documented,
+    tool_parser_is_known,
+    what_features_name_is_there,
+)
 from eks_inference.serving.rules.neuron import flags_agree
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.triton import plan as triton_plan
@@ -399,3 +404,8 @@ def test_a_gated_draft_asks_for_the_token() -> None:
     server = {"model": {"id": "NousResearch/Meta-Llama-3-8B-Instruct"}, "dtype": None, "speculation": draft}
     with pytest.raises(ProgramError, match=r"draft meta-llama/Llama-3\.2-1B-Instruct of server 'llama2-a' is not public"):
         recorded_with({"servers": {"llama2-a": {key: value for key, value in server.items() if value}}}, "inf2-llama2")
+
+
+@pytest.mark.parametrize(("snapshot", "left"), [(True, ["facebook/opt-350m"]), (False, [])])
+def test_weights_in_other_files_are_left_open_where_safetensors_are_wanted(snapshot: bool, left: list[str]) -> None:
+    assert [one.of for one in left_open(disk_of_a_pod_holds_the_model.judge(gpu(snapshot=snapshot)))] == left

@@ -34,6 +34,8 @@ class Model(Row):
     chat_template: str = ""
     """Template for them, as vLLM takes it on the command line: Jinja in one line, with escapes."""
     gated: tuple[str, ...] = ()
+    safetensors: bool = True
+    """Whether the repository is known to have its weights as safetensors."""
     """Repositories that need an accepted licence, and therefore a token (Hub documentation, "Gated models")."""
     tied_embeddings: bool = False
     """Whether the output layer shares its weights with the input embedding."""

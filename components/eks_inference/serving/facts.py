@@ -55,6 +55,8 @@ class ServingFacts:
     """CPU and memory that one pod requests."""
     disk_gib: int | None = None
     """Disk that one pod may fill with a model it downloads; None if it downloads none or has no limit."""
+    snapshot: bool = False
+    """Whether the files of the model are downloaded before the engine starts: only safetensors are."""
     scheduler: bool = False
     """Whether the Neuron scheduler extension is installed."""
     startup_timeout_s: int = 0

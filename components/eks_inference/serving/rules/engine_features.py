@@ -134,6 +134,11 @@ def what_features_name_is_there(server: ServingFacts) -> Iterator[Judgement]:
     source="Kubernetes: a pod that writes more than its limit of ephemeral storage is evicted; weights from the catalog",
 )
 def disk_of_a_pod_holds_the_model(server: ServingFacts) -> Iterator[Judgement]:
+    if server.snapshot and server.model is not None and not server.model.safetensors:
+        why = "the repository had its weights as .bin only, and what is downloaded beforehand are safetensors"
+        yield not_judged(
+            "files", server.model_id, (*server.path, "model", "id"), why=why, fix="look at the repository on the Hub"
+        )
     if server.disk_gib is None or not server.devices:
         return
     if server.model is None:

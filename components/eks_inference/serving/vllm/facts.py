@@ -21,6 +21,7 @@ def serving_facts(spec: VllmServerSpec, placement: Placement, *, scheduler: bool
         arguments=tuple(plan.arguments(spec)),
         environment=plan.environment(spec, placement.instance_type),
         compile_cache=bool(spec.sharding) or not isinstance(spec.cache, NoCompileCache),
+        snapshot=spec.stores_model,
         disk_gib=spec.disk_gib if isinstance(spec.model, HubModel) and spec.kept_in is None else None,
         container_port=plan.port(spec),
         service_port=plan.port(spec),
