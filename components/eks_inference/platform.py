@@ -332,9 +332,9 @@ class InferencePlatform(Component):
 def _missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fault]:
     """Yields a fault for each secret that the stack needs and that is not given."""
     for name, server in spec.servers.items():
-        speculation = server.speculation if isinstance(server, EngineFeatures) else None
+        draft = server.draft if isinstance(server, EngineFeatures) else None
         gated = [("model", server.model.id)] if isinstance(server.model, HubModel) and server.model.needs_token else []
-        gated += [("draft", speculation.draft)] if speculation and speculation.draft and is_gated(speculation.draft) else []
+        gated += [("draft", draft)] if draft and is_gated(draft) else []
         for what, repository in () if token else gated:
             message = f"{what} {repository} of server '{name}' is not public"
             hint = f"accept the {what}'s licence on the Hub, then run"

@@ -135,6 +135,11 @@ class EngineFeatures(Spec):
     speculation: Speculation | None = Field(default=None, description="Speculative decoding. Default: none.")
 
     @property
+    def draft(self) -> str | None:
+        """The draft model of speculative decoding, a repository or a folder; None if there is none."""
+        return self.speculation.draft if self.speculation else None
+
+    @property
     def chosen(self) -> Mapping[str, str]:
         """The features that the user decided, with their values as the catalog calls them."""
         return dict(self._chosen())
@@ -154,7 +159,7 @@ class EngineFeatures(Spec):
         speculation = self.speculation
         return {
             "quantized_checkpoint": self.quantized_checkpoint,
-            "draft": speculation.draft if speculation else None,
+            "draft": self.draft,
             "tokens": speculation.tokens if speculation else None,
         }
 

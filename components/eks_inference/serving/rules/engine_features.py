@@ -109,13 +109,12 @@ def what_features_name_is_there(server: ServingFacts) -> Iterator[Judgement]:
                 why="vLLM reads it when it starts",
                 fix="see that the image or a volume has the file, and that a template can be parsed",
             )
-    speculation, path = features.speculation, (*server.path, "speculation", "draft")
-    if speculation is None or speculation.draft is None:
+    if features.draft is None:
         return
-    draft = find_model(speculation.draft)
+    draft, path = find_model(features.draft), (*server.path, "speculation", "draft")
     if draft is None:
         why = "the catalog has no such model: vLLM looks for it when it starts"
-        yield not_judged("draft", speculation.draft, path, why=why, fix="see that it exists and was made for this model")
+        yield not_judged("draft", features.draft, path, why=why, fix="see that it exists and was made for this model")
     elif server.model is not None:
         yield Judgement(
             holds=draft.vocabulary == server.model.vocabulary,
@@ -144,8 +143,7 @@ def disk_of_a_pod_holds_the_model(server: ServingFacts) -> Iterator[Judgement]:
     if server.model is None:
         yield server.unknown_model("disk of a pod")
         return
-    speculation = server.features.speculation if server.features else None
-    draft = find_model(speculation.draft) if speculation and speculation.draft else None
+    draft = find_model(server.features.draft) if server.features and server.features.draft else None
     weights = (server.model.weight_bytes() + (draft.weight_bytes() if draft else 0)) / 1024**3
     names = " and ".join(one.name for one in (server.model, draft) if one)
     yield Judgement(
