@@ -19,6 +19,7 @@ from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
+from eks_inference.outputs import rendered
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 from eks_inference.spec import Given
@@ -214,7 +215,7 @@ class ClusterAddons(Component):
             description=f"EBS CSI driver of the EKS cluster {self.name}",
             parent=self,
             managed_policies={"policy": iam.managed_policy_arn(plan.EBS_CSI_POLICY, settings.partition)},
-            policies={"key": iam.policy_json(plan.ebs_csi_key_policy(key))} if key else {},
+            policies={"key": rendered(iam.policy_json, plan.ebs_csi_key_policy(key))} if key else {},
             role_name=f"{name}-ebs-csi",
         )
         storage_driver = eks_addon(

@@ -92,7 +92,8 @@ def image_of_the_cluster_version(pool: PoolFacts) -> Iterator[Judgement]:
 )
 def group_or_reservation(pool: PoolFacts) -> Iterator[Judgement]:
     if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved:
-        group = pool.spec.placement.name if isinstance(pool.spec.placement, ExistingPlacementGroup) else ""
+        named = pool.spec.placement.name if isinstance(pool.spec.placement, ExistingPlacementGroup) else ""
+        group = named if isinstance(named, str) else "one of the same program"
         yield Judgement(
             holds=not group,
             path=pool.at("placement"),
