@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.late import is_output
 from eks_inference.placement import Placement
 from eks_inference.pools.disks import has_local_disks, root_volume_gib
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
