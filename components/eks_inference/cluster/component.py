@@ -62,7 +62,12 @@ class EksCluster(Component):
         # Without the default groups this is the group that EKS creates (pulumi-eks, nodejs/eks/cluster/cluster.ts).
         self.security_group_id = self.control_plane.cluster_security_group_id
         self.provider = kubernetes_provider(
-            f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
+            f"{name}-k8s",
+            self.endpoint,
+            self.certificate_authority,
+            name=name,
+            settings=settings,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         self.ready: tuple[pulumi.Resource, ...] = tuple(
             eks_addon(
