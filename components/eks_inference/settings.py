@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 from eks_inference.catalog.zones import regions
 from eks_inference.faults import Fault, did_you_mean
 from eks_inference.late import Late
+from eks_inference.program_config import aws_setting
 from eks_inference.spec import MOST_ENTRIES, KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 
 # distribution/reference, grammar: domain, port and path of a repository.
@@ -35,13 +36,6 @@ def region_fault(region: str, *, in_catalog: bool = False) -> Fault | None:
         return None
     message = "the catalog has no zones for this region" if _REGION.fullmatch(region) else "no AWS region has this name"
     return Fault(("region",), message, region, ", ".join(regions()), did_you_mean(region, regions()))
-
-
-def configured(key: str) -> str | None:
-    """Returns the value of ``aws:<key>`` of the running program, which its default AWS provider has as well."""
-    import pulumi  # not for readers of stack files
-
-    return pulumi.Config("aws").get(key)
 
 
 def _named_like_a_region(region: str) -> str:
@@ -90,12 +84,12 @@ class StackSettings(SharedSettings):
     """Settings that all components of a stack share. A component reads them from its handle (``cluster.settings``)."""
 
     region: Annotated[str, AfterValidator(_named_like_a_region)] = Field(
-        default_factory=lambda: configured("region") or "",
+        default_factory=lambda: aws_setting("region") or "",
         validate_default=True,
         description="AWS region, e.g. us-west-2. Default: aws:region of the running program.",
     )
     profile: str | None = Field(
-        default_factory=partial(configured, "profile"),
+        default_factory=partial(aws_setting, "profile"),
         description="AWS profile that kubectl and the kubeconfig use. Default: aws:profile of the running program.",
     )
 
