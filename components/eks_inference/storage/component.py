@@ -59,8 +59,8 @@ class SharedStore(Component):
     of the spec, or else in ``zone_id``, the zone of the pool that mounts it.
 
     The stack's KMS key, if any, encrypts it, except Lustre scratch storage, which only has a key of the service. Without
-    ``protect`` or ``retain`` in the stack, deleting the stack deletes the file system and its data without a backup: models can be
-    downloaded and compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
+    ``protect`` or ``retain`` in the stack, deleting the stack deletes the file system and its data without a backup: models can
+    be downloaded and compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
 
     Raises ``SpecError`` when the driver is for another kind of file system, when its zone has no private subnet,
     or for Lustre with ``retain``: its interfaces would keep subnets and security group from being deleted.
