@@ -44,7 +44,7 @@ def test_name_spec_and_options_come_by_position_and_what_it_stands_on_by_name(co
 
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.__name__)
 def test_every_spec_may_be_a_mapping(component: type):
-    if (expected := component.__init__.__annotations__.get("spec")) is not None:
+    if (expected := inspect.get_annotations(component.__init__, eval_str=True).get("spec")) is not None:
         assert get_args(expected)[-1] == get_args(Given)[-1]
 
 

@@ -28,13 +28,11 @@ gpus = KarpenterPool(
 plugin = NvidiaDevicePlugin("nvidia", {}, cluster=cluster)
 place = gpus.placement()
 labels = {"app": "embedder"}
-container: Any = {"name": "main", "image": "ghcr.io/team/embedder:1.0.0", "resources": place.resources()}
+container = {"name": "main", "image": "ghcr.io/team/embedder:1.0.0", "resources": place.resources()}
+pods: Any = {"metadata": {"labels": labels}, "spec": {"containers": [container], **place.scheduling()}}
 k8s.apps.v1.Deployment(
     "embedder",
     metadata={"name": "embedder", "namespace": "default"},
-    spec={
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **place.scheduling()}},
-    },
+    spec={"selector": {"matchLabels": labels}, "template": pods},
     opts=pulumi.ResourceOptions(provider=cluster.provider, depends_on=[*place.ready, *plugin.ready]),
 )
