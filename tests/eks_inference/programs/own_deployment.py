@@ -29,10 +29,11 @@ plugin = NvidiaDevicePlugin("nvidia", {}, cluster=cluster)
 place = gpus.placement()
 labels = {"app": "embedder"}
 container = {"name": "main", "image": "ghcr.io/team/embedder:1.0.0", "resources": place.resources()}
-pods: Any = {"metadata": {"labels": labels}, "spec": {"containers": [container], **place.scheduling()}}
+pods = {"metadata": {"labels": labels}, "spec": {"containers": [container], **place.scheduling()}}
+spec: Any = {"selector": {"matchLabels": labels}, "template": pods}
 k8s.apps.v1.Deployment(
     "embedder",
     metadata={"name": "embedder", "namespace": "default"},
-    spec={"selector": {"matchLabels": labels}, "template": pods},
+    spec=spec,
     opts=pulumi.ResourceOptions(provider=cluster.provider, depends_on=[*place.ready, *plugin.ready]),
 )
