@@ -202,7 +202,7 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
         """The compile cache after defaults."""
         if self.compile_cache is not None:
             return self.compile_cache
-        return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache(kind="none")
+        return S3CompileCache() if self.profile.generation.compile_cache == "s3" else NoCompileCache()
 
     @property
     def engine_flags(self) -> list[str]:

@@ -93,7 +93,7 @@ class TritonServer(ReplicatedServer):
             name,
             spec,
             plan.engine(name, spec, placement.instance_type, tools_image=tools_image, repository_url=repository_url),
-            storage=pod_storage(name, spec.model, NoCompileCache(kind="none"), downloader_image=tools_image),
+            storage=pod_storage(name, spec.model, NoCompileCache(), downloader_image=tools_image),
             hugging_face_token=hugging_face_token,
             after=[*repository, *(plugin.ready if plugin else ())],
         )

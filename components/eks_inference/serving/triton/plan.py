@@ -310,7 +310,7 @@ def prefetch(name: str, spec: TritonServerSpec, placement: Placement, *, image: 
 
 def role_policy(spec: TritonServerSpec, settings: StackSettings, repository_bucket: str | None) -> iam.Document:
     """Returns the IAM policy of the pods: they may read the model repository and the model's folder."""
-    model = storage_plan.role_policy(spec.model, NoCompileCache(kind="none"), settings, None)["Statement"]
+    model = storage_plan.role_policy(spec.model, NoCompileCache(), settings, None)["Statement"]
     repository: list[iam.Statement] = []
     if isinstance(spec.repository, S3Repository) and repository_bucket:
         repository = read_folder("Repository", settings.partition, repository_bucket, spec.repository.prefix)
