@@ -6,13 +6,13 @@ outputs its inputs will find. Outputs of what is created or replaced are unknown
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from stackgraph.diff.comparing import differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.order import in_order
 from stackgraph.state.exported import Deployed, Held
 from stackgraph.state.known import hidden, settled
 from stackgraph.state.written import given
@@ -39,21 +39,6 @@ def plan(deployed: Deployed, head: Graph) -> Plan:
     return _Planner(deployed, head).plan()
 
 
-def in_order(graph: Graph) -> tuple[str, ...]:
-    """The URNs of a graph, each after all that it stands on; otherwise by URN."""
-    needs = {
-        resource.urn: sorted(
-            {resource.parent, resource.provider}.union(resource.dependencies, *resource.property_dependencies.values())
-            & graph.by_urn.keys() - {resource.urn}
-        )
-        for resource in graph.resources
-    }
-    try:
-        return tuple(TopologicalSorter(needs).static_order())
-    except CycleError:
-        return tuple(needs)
-
-
 class _Planner:
     def __init__(self, deployed: Deployed, head: Graph) -> None:
         self.deployed, self.head, self.base = deployed, head, deployed.graph
@@ -77,7 +62,11 @@ class _Planner:
         self.uncompared += count
         changes = sorted((*self.changes.values(), *deleted), key=lambda change: change.urn)
         found = tuple(differences(opened(self.base.outputs), opened(outputs)))
-        diff = StackDiff(self.head.stack, self.base, self.head, tuple(changes), found)
+        # Both sides as they were compared: with the same spelling, and without what is inside remote components.
+        before = tuple(change.before for change in changes if change.before)
+        after = tuple(change.after for change in changes if change.after)
+        base, head = replace(self.base, resources=before), replace(self.head, resources=after, outputs=outputs)
+        diff = StackDiff(self.head.stack, base, head, tuple(changes), found)
         return Plan(diff, order, self.pairs, inside, self.uncompared)
 
     def _inside_remote(self, urn: str) -> bool:

@@ -10,15 +10,16 @@ from typing import Literal
 
 from stackgraph.diff.graphs import ResourceChange, inputs_of, would_replace
 from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_read
+from stackgraph.graph.order import in_order
 from stackgraph.graph.values import at
 from stackgraph.state.exported import Deployed
-from stackgraph.state.planning import Plan, in_order
+from stackgraph.state.planning import Plan
 
 Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read"]
 
 # The names that a user may give instead of the one that the provider makes up. Who gave one, and keeps it, has the old resource
 # deleted first (pulumi-terraform-bridge, nameRequiresDeleteBeforeReplace).
-_NAMES = ("name", "bucket", "clusterIdentifier", "identifier", "domainName", "nodeGroupName", "clusterName", "replicationGroupId")
+_NAMES = ("name", "bucket", "clusterIdentifier", "identifier", "nodeGroupName")
 
 
 @dataclass(frozen=True)
