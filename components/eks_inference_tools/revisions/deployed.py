@@ -23,9 +23,7 @@ def compare(
     base = deployed.graph
     loaded = load(stack or base.stack, program, debug=debug)
     pairs = (("project", base.project, loaded.project.name), ("stack", base.stack, loaded.stack))
-    wrong = [
-        Problem(f"of another {what}", str(file), 0, what, given, allowed) for what, given, allowed in pairs if given != allowed
-    ]
+    wrong = [Problem(f"of another {what}", str(file), 0, what, has, wants) for what, has, wants in pairs if has != wants]
     if wrong:
         raise ProblemsFound(wrong)
     report, notes = stack_report(deployed, Recorded(loaded.record()), domain)

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stackgraph.diff.comparing import differences, opened
+from stackgraph.diff.comparing import PropertyChange, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.order import in_order
+from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
-from stackgraph.state.known import hidden, settled
+from stackgraph.state.known import hidden, settled, unknown
 from stackgraph.state.written import given
 
 _OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
@@ -116,10 +117,24 @@ class _Planner:
         change = compared(before, after, self.base, self.head, Pairing(self.pairs.old_of))
         if held.pending_replacement:
             change = replace(change, kind="replace", because=(*change.because, "an earlier update deleted it"))
-        provider = self.changes.get(resource.provider)
-        if provider is not None and provider.kind == "replace" and change.kind != "replace":
-            change = replace(change, kind="replace", because=(f"provider {provider.resource.name}",), unsure=())
+        if change.kind != "replace" and (because := self._pulled_along(resource)):
+            change = replace(change, kind="replace", because=because, unsure=())
+        if change.kind in ("same", "dependencies", "move") and self._unconfigured(resource.provider):
+            # The engine asks no provider whose configuration is unknown, and calls it an update (``DiffUnavailableError``).
+            shown = PropertyChange(("provider",), self.pairs.urn(held.resource.provider), resource.provider)
+            change = replace(change, kind="update", options=(shown,))
         return change
+
+    def _pulled_along(self, resource: Resource) -> tuple[str, ...]:
+        """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""
+        named = {"provider": [resource.provider], "deletedWith": [resource.options.get("deletedWith", "")]}
+        named["replaceWith"] = list(resource.options.get("replaceWith", ()))
+        found = ((key, self.changes.get(urn)) for key, urns in named.items() for urn in urns)
+        return tuple(f"{key} {change.resource.name}" for key, change in found if change and change.kind == "replace")
+
+    def _unconfigured(self, provider: str) -> bool:
+        change = self.changes.get(provider)
+        return change is not None and any(unknown(leaf) for leaf in leaves(change.resource.inputs))
 
     def _kept(self, resource: Resource, key: str) -> bool:
         """Whether everything that an input depends on stays the resource that it is."""

@@ -99,8 +99,9 @@ class _Steps:
         elif change.kind == "create":
             yield Step("create", urn)
         else:
-            # Options alone are written to the state without a step of their own.
-            yield Step("update" if change.properties and change.resource.type != STACK_TYPE else "same", urn)
+            # Other options alone are written to the state without a step of their own.
+            asked = change.properties or any(one.path == ("provider",) for one in change.options)
+            yield Step("update" if asked and change.resource.type != STACK_TYPE else "same", urn)
 
     def _pulled_along(self, root: str) -> Sequence[str]:
         """The resources that have to go before ``root`` does: those that a change of its outputs would replace."""

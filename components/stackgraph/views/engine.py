@@ -6,7 +6,7 @@ Keys: ``PreviewDigest`` and ``PreviewStep`` of pulumi/pulumi, ``pkg/display/json
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_read
@@ -18,11 +18,8 @@ UNKNOWN_VALUE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """What the engine writes for a value that only a deployment knows (``plugin.UnknownStringValue``)."""
 
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
-_MARKS = {
-    "asset": "c44067f5952c0a294b673a41bacd8c17",
-    "archive": "0def7320c3a5731c473e5ecbe6d01bc7",
-    "resource": "5cf8f73096256a8f31e491e813e4eb8e",
-}
+_MARKS = {"asset": "c44067f5952c0a294b673a41bacd8c17", "archive": "0def7320c3a5731c473e5ecbe6d01bc7"}
+_REFERENCE = "5cf8f73096256a8f31e491e813e4eb8e"
 
 # Options that a state has, by their name there.
 _OPTIONS = {
@@ -33,7 +30,7 @@ _OPTIONS = {
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
-def render_engine_json(graph: Graph, config: Mapping[str, str], secret_keys: Sequence[str]) -> str:
+def render_engine_json(graph: Graph, config: Mapping[str, str], secret_keys: Collection[str]) -> str:
     """The document. ``config`` is the stack's configuration; the values of ``secret_keys`` are not shown."""
     shown = [graph.by_urn[urn] for urn in in_order(graph) if not graph.by_urn[urn].is_default_provider]
     steps = [_step(resource) for resource in shown]
@@ -78,10 +75,12 @@ def _state(resource: Resource, provider: Mapping[str, str]) -> dict[str, Any]:
 
 def _written(value: Any) -> Any:
     """A value of a graph as a state has it."""
-    if isinstance(value, Mapping) and len(value) == 1 and (mark := next((_MARKS[key] for key in value if key in _MARKS), "")):
-        inner = next(iter(value.values()))
-        if isinstance(inner, Mapping):
-            return {_SIGNATURE: mark, **_written(inner)}
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((key, inner),) = value.items()
+        if key in _MARKS and isinstance(inner, Mapping):
+            return {_SIGNATURE: _MARKS[key], **_written(inner)}
+        if key == "resource" and isinstance(inner, str) and inner.startswith("urn:pulumi:"):
+            return {_SIGNATURE: _REFERENCE, "urn": inner, "id": "", "packageVersion": ""}
     if isinstance(value, Mapping):
         return {key: _written(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
