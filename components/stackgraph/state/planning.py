@@ -121,8 +121,8 @@ class _Planner:
             change = replace(change, kind="replace", because=because, unsure=())
         if change.kind in ("same", "dependencies", "move") and self._unconfigured(resource.provider):
             # The engine asks no provider whose configuration is unknown, and calls it an update (``DiffUnavailableError``).
-            shown = PropertyChange(("provider",), self.pairs.urn(held.resource.provider), resource.provider)
-            change = replace(change, kind="update", options=(shown,))
+            moved = PropertyChange(("provider",), self.pairs.urn(held.resource.provider), resource.provider)
+            change = replace(change, kind="update", options=(moved,))
         return change
 
     def _pulled_along(self, resource: Resource) -> tuple[str, ...]:
