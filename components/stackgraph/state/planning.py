@@ -16,6 +16,7 @@ from stackgraph.graph.order import in_order
 from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
 from stackgraph.state.known import hidden, settled, unknown
+from stackgraph.state.normalized import normalized
 from stackgraph.state.written import given
 
 _OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
@@ -96,7 +97,7 @@ class _Planner:
 
     def _compared(self, held: Held, resource: Resource, inputs: Any) -> ResourceChange:
         options = settled(resource.options, self._known)
-        old = given(resource.type, held.resource.inputs, inputs)
+        old, inputs = given(resource.type, held.resource.inputs, inputs), normalized(resource.type, inputs)
         shown: dict[str, Any] = {}
         for key, value in inputs.items():
             shown[key], count = hidden(value, old.get(key), self._kept(resource, key))
