@@ -1,7 +1,7 @@
 """Gives inputs of Kubernetes objects the form in which the provider keeps them in a state.
 
-The provider reads an object of a built-in kind into the Go types of its API and writes it again, which leaves out what has the zero
-value of a field that is ``omitempty`` and no pointer. Of a Secret, ``stringData`` becomes ``data``. Other inputs stay as they are.
+The provider reads an object of a built-in kind into the Go types of its API and writes it again. This leaves out a zero value of
+a field that is ``omitempty`` and no pointer. Of a Secret, ``stringData`` becomes ``data``. Other inputs stay as they are.
 
 Sources: pulumi-kubernetes v4 ``provider/pkg/provider/provider.go`` (normalizeInputs), ``provider/pkg/clients/unstructured.go``;
 k8s.io/api v0.36.2, ``types.go`` of all groups.
