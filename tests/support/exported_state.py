@@ -12,6 +12,7 @@ from stackgraph.graph.tokens import SECRET, UNKNOWN
 from stackgraph.graph.values import leaves, mapped
 from stackgraph.state.exported import ASSET_MARK, RESOURCE_MARK, SECRET_MARK, SIGNATURE
 from stackgraph.state.known import _TOKEN
+from stackgraph.state.normalized import normalized
 
 CIPHERTEXT = {SIGNATURE: SECRET_MARK, "ciphertext": "v1:c2VjcmV0"}
 
@@ -43,7 +44,7 @@ def _state(resource: Resource, graph: Graph, used: set[str]) -> dict[str, Any]:
         "custom": resource.custom,
         "type": resource.type,
         "parent": resource.parent,
-        "inputs": _stored(resource.inputs) | {"__defaults": []},
+        "inputs": _stored(normalized(resource.type, resource.inputs)) | {"__defaults": []},
         "outputs": outputs,
         "dependencies": list(resource.dependencies),
         "propertyDependencies": {key: list(urns) for key, urns in resource.property_dependencies.items()},
