@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stackgraph.diff import replacements
+from stackgraph.diff.clusters import PROVIDER, another_cluster
 from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, path_text
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 
@@ -48,4 +49,6 @@ def because(
 
 def replacing(resource: Resource, old: Any, new: Any, head: Graph) -> Iterator[Path]:
     provider = head.by_urn.get(resource.provider)
-    return replacements.replacing(resource.type, old, new, provider.inputs if provider else {})
+    yield from replacements.replacing(resource.type, old, new, provider.inputs if provider else {})
+    if resource.type == PROVIDER:
+        yield from another_cluster(old, new)
