@@ -165,6 +165,7 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     properties = [change for change in found if change not in ignored]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
+    reasons = reasons or _other_provider(before, after, base, head, pairs)
     refused = tuple(path_text(path) for path in replacements.refused(after.type, old, new))
     dependencies = _dependencies(before, base, pairs) != _dependencies(after, head, _IDENTITY)
     kind: Kind = "dependencies" if dependencies else "same"
@@ -186,6 +187,17 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
         tuple(ignored),
         () if reasons else unsure(after, old, new, properties),
     )
+
+
+def _other_provider(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> tuple[str, ...]:
+    """Why a resource whose provider is another resource now is replaced: that one works elsewhere (``providerChanged`` of the
+    engine's step_generator.go).
+    """
+    old, new = base.by_urn.get(before.provider), head.by_urn.get(after.provider)
+    if old is None or new is None or pairs.urn(old.urn) == new.urn:
+        return ()
+    moved = any(replacing(new, pairs.translated(inputs_of(old)), inputs_of(new), head))
+    return (f"provider {new.name}",) if moved else ()
 
 
 def _options(resource: Resource, pairs: Pairing) -> Any:

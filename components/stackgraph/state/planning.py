@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stackgraph.diff.causes import replacing
 from stackgraph.diff.comparing import PropertyChange, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
@@ -118,7 +119,7 @@ class _Planner:
         change = compared(before, after, self.base, self.head, Pairing(self.pairs.old_of))
         if held.pending_replacement:
             change = replace(change, kind="replace", because=(*change.because, "an earlier update deleted it"))
-        if change.kind != "replace" and (because := self._pulled_along(resource)):
+        if change.kind != "replace" and (because := self._pulled_along(held, resource)):
             change = replace(change, kind="replace", because=because, unsure=())
         if change.kind in ("same", "dependencies", "move") and self._unconfigured(resource.provider):
             # The engine asks no provider whose configuration is unknown, and calls it an update (``DiffUnavailableError``).
@@ -126,8 +127,13 @@ class _Planner:
             change = replace(change, kind="update", options=(moved,))
         return change
 
-    def _pulled_along(self, resource: Resource) -> tuple[str, ...]:
+    def _pulled_along(self, held: Held, resource: Resource) -> tuple[str, ...]:
         """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""
+        old, new = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
+        if old and new and self.pairs.urn(old.urn) != new.urn:
+            inputs = opened(settled(new.inputs, self._known))
+            if any(replacing(new, opened(given(new.type, old.inputs, inputs)), inputs, self.head)):
+                return (f"provider {new.name}",)
         named = {"provider": [resource.provider], "deletedWith": [resource.options.get("deletedWith", "")]}
         named["replaceWith"] = list(resource.options.get("replaceWith", ()))
         found = ((key, self.changes.get(urn)) for key, urns in named.items() for urn in urns)
