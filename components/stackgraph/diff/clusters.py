@@ -50,4 +50,6 @@ def _parsed(config: Any) -> Mapping[str, Any]:
             config = yaml.safe_load(config)
         except yaml.YAMLError:
             return {}
+    elif isinstance(config, Mapping):
+        config = config.get("", config)  # a text that is JSON, after ``opened``
     return config if isinstance(config, Mapping) else {}
