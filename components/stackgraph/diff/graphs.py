@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from stackgraph.diff import replacements
-from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, identical, opened, path_text
+from stackgraph.diff.causes import because, replacing, unsure
+from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
@@ -28,8 +29,8 @@ class ResourceChange:
 
     ``properties`` are changes of inputs, ``options`` changes of resource options. ``dependencies`` is True if the dependencies
     differ. ``because`` names what causes a replacement: paths, or other replaced resources. ``refused`` are the paths that the
-    service does not update. ``ignored`` are changes excluded by ``ignoreChanges``. ``certain`` is False if the type is not in the
-    table of replacements, so that a replacement is possible.
+    service does not update. ``ignored`` are changes excluded by ``ignoreChanges``. ``unsure`` names the paths that may replace
+    the resource: all that change if the tables do not know its type.
     """
 
     kind: Kind
@@ -41,7 +42,12 @@ class ResourceChange:
     because: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     ignored: tuple[PropertyChange, ...] = ()
-    certain: bool = True
+    unsure: tuple[str, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the tables say that the resource is replaced, or that it is not."""
+        return not self.unsure
 
     @property
     def resource(self) -> Resource:
@@ -88,6 +94,11 @@ class StackDiff:
         return [change for change in self.changes if change.kind == kind and change.counts]
 
     @property
+    def unsure(self) -> list[ResourceChange]:
+        """The changes that may be replacements."""
+        return [change for change in self.changes if change.counts and change.unsure]
+
+    @property
     def counts(self) -> Mapping[Kind, int]:
         return {kind: len(self.of_kind(kind)) for kind in KINDS}
 
@@ -120,7 +131,7 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     after = head or Graph(present.project, present.stack, ())
     pairs = pairing(before, after)
     changes = [
-        _compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
+        compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
         if resource.urn in pairs.old_of
         else ResourceChange("create", None, resource)
         for resource in after.resources
@@ -142,7 +153,8 @@ def _sealed(value: Any) -> Sealed:
     return Sealed(hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest())
 
 
-def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> ResourceChange:
+def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> ResourceChange:
+    """The change of one resource that both graphs have, without what follows from changes of others."""
     old = new = inputs_of(after)
     if pairs.names or not identical(before.inputs, after.inputs):
         old = pairs.translated(inputs_of(before))
@@ -152,11 +164,12 @@ def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs
     ignored = [c for c in found if any(len(c.path) >= len(p) and replacements.covers(p, c.path) for p in patterns)]
     properties = [change for change in found if change not in ignored]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
-    because = _because(before, after, old, new, properties, head) if after.custom or after.remote else ()
+    reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
+    reasons = reasons or _other_provider(before, after, base, head, pairs)
     refused = tuple(path_text(path) for path in replacements.refused(after.type, old, new))
     dependencies = _dependencies(before, base, pairs) != _dependencies(after, head, _IDENTITY)
     kind: Kind = "dependencies" if dependencies else "same"
-    if because:
+    if reasons:
         kind = "replace"
     elif properties or options:
         kind = "update"
@@ -169,35 +182,22 @@ def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs
         tuple(properties),
         tuple(options),
         dependencies,
-        because,
+        reasons,
         refused,
         tuple(ignored),
-        is_component(after) or replacements.is_known(after.type) or after.type == STACK_TYPE or not properties,
+        () if reasons else unsure(after, old, new, properties),
     )
 
 
-def _because(
-    before: Resource, after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange], head: Graph
-) -> tuple[str, ...]:
-    """The reasons for a replacement: changed paths of the table, then those that the resource's own options name."""
-    if is_read(after):
+def _other_provider(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> tuple[str, ...]:
+    """Why a resource whose provider is another resource now is replaced: that one works elsewhere (``providerChanged`` of the
+    engine's step_generator.go).
+    """
+    old, new = base.by_urn.get(before.provider), head.by_urn.get(after.provider)
+    if old is None or new is None or pairs.urn(old.urn) == new.urn:
         return ()
-    if after.type != before.type and properties:
-        return ("type",)
-    changed = [change.path for change in properties]
-    paths = [*_replacing(after, old, new, head)]
-    for text in after.options.get("replaceOnChanges", ()):
-        pattern = replacements.pattern_of(text)
-        paths += [path for path in changed if text == "*" or replacements.covers(pattern, path)]
-    found = [path_text(path) for path in paths if any(replacements.covers(path, one) for one in changed)]
-    if not alike(before.options.get("replacementTrigger"), after.options.get("replacementTrigger")):
-        found.append("replacementTrigger")
-    return tuple(dict.fromkeys(found))
-
-
-def _replacing(resource: Resource, old: Any, new: Any, head: Graph) -> Iterator[Path]:
-    provider = head.by_urn.get(resource.provider)
-    return replacements.replacing(resource.type, old, new, provider.inputs if provider else {})
+    moved = any(replacing(new, pairs.translated(inputs_of(old)), inputs_of(new), head))
+    return (f"provider {new.name}",) if moved else ()
 
 
 def _options(resource: Resource, pairs: Pairing) -> Any:
@@ -235,16 +235,21 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
             change = found[urn]
             if origin is None or change.before is None or change.kind == "replace" or is_read(change.resource):
                 continue
-            if reasons := _reasons(change.resource, origin, head):
-                found[urn] = replace(change, kind="replace", because=reasons)
+            sure, maybe = _reasons(change.resource, origin, head)
+            if sure:
+                found[urn] = replace(change, kind="replace", because=sure, unsure=())
                 waiting.append(urn)
+            elif maybe:
+                # The engine shows an update of inputs that are unknown until then.
+                kind = "update" if change.kind in ("same", "dependencies") else change.kind
+                found[urn] = replace(change, kind=kind, unsure=tuple(dict.fromkeys((*change.unsure, *maybe))))
     return list(found.values())
 
 
-def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[str, ...]:
-    """Why replacing ``origin`` replaces a resource that uses it."""
+def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Why replacing ``origin`` replaces a resource that uses it, and why it may replace it."""
     if resource.provider == origin.urn:
-        return (f"provider {origin.name}",)
+        return ((f"provider {origin.name}",), ())
 
     def outdated(leaf: Any) -> Any:
         refers = isinstance(leaf, str) and (f"<{origin.name}." in leaf or leaf == UNKNOWN)
@@ -252,5 +257,7 @@ def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[str, ..
 
     inputs = inputs_of(resource)
     uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
-    paths = _replacing(resource, inputs, inputs | {key: mapped(inputs[key], outdated) for key in uses}, head)
-    return tuple(f"{path_text(path)} of {origin.name}" for path in paths)
+    anew = inputs | {key: mapped(inputs[key], outdated) for key in uses}
+    sure = [path_text(path) for path in replacing(resource, inputs, anew, head)]
+    maybe = unsure(resource, inputs, anew, list(differences(inputs, anew)))
+    return tuple(f"{path} of {origin.name}" for path in sure), tuple(f"{path} of {origin.name}" for path in maybe)

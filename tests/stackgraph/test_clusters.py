@@ -1,0 +1,65 @@
+"""A provider of Kubernetes objects that turns to another cluster, and resources that turn to another provider."""
+
+import json
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+import pytest
+
+from stackgraph.diff.clusters import another_cluster
+from stackgraph.diff.graphs import compare
+from stackgraph.graph.document import Graph
+from stackgraph.recorder.recording import record
+
+
+def kubeconfig(server: str = "https://one", user: str = "aws", **more: Any) -> str:
+    clusters = [{"name": "c", "cluster": {"server": server}}, {"name": "d", "cluster": {"server": "https://other"}}]
+    contexts = [{"name": name, "context": {"cluster": name, "user": user}} for name in ("c", "d")]
+    return json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "c", **more})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "paths"),
+    [
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig()}, []),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig(user="another")}, []),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig("https://two")}, [("kubeconfig",)]),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": "<cluster.kubeconfig>"}, [("kubeconfig",)]),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig("<cluster.endpoint>")}, [("kubeconfig",)]),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig(), "context": "d"}, [("context",)]),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig(), "cluster": "d"}, [("cluster",)]),
+        ({"kubeconfig": kubeconfig()}, {"kubeconfig": kubeconfig(), "context": "c"}, []),
+        ({"kubeconfig": "clusters: []"}, {"kubeconfig": "{:"}, []),
+        (
+            {"kubeconfig": kubeconfig(), "clusterIdentifier": "a"},
+            {"kubeconfig": kubeconfig("https://two"), "clusterIdentifier": "a"},
+            [],
+        ),
+    ],
+)
+def test_which_settings_turn_to_another_cluster(old: Any, new: Any, paths: list[Any]) -> None:
+    assert list(another_cluster(old, new)) == paths
+
+
+def graph(provider: str, server: str, alias: str | None = None) -> Graph:
+    def program() -> None:
+        aliases = [pulumi.Alias(name=alias)] if alias else None
+        cluster = k8s.Provider(provider, kubeconfig=kubeconfig(server), opts=pulumi.ResourceOptions(aliases=aliases))
+        k8s.core.v1.ConfigMap("settings", metadata={"name": "s"}, opts=pulumi.ResourceOptions(provider=cluster))
+
+    return record(program)
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "because"),
+    [
+        (graph("one", "https://two"), "replace", ("provider one",)),
+        (graph("two", "https://two"), "replace", ("provider two",)),
+        (graph("two", "https://one"), "dependencies", ()),
+        (graph("two", "https://one", alias="one"), "same", ()),
+    ],
+)
+def test_objects_of_another_cluster_are_made_anew(after: Graph, kind: str, because: tuple[str, ...]) -> None:
+    (change,) = (one for one in compare(graph("one", "https://one"), after).changes if one.resource.name == "settings")
+    assert (change.kind, change.because) == (kind, because)
