@@ -59,13 +59,11 @@ def test_the_tests_of_a_team_run_as_the_page_shows_them(team):
     assert done.returncode == 0, done.stdout
     assert "7 passed" in done.stdout
     # And they fail when the program breaks.
-    (team / "__main__.py").write_text(
-        PROGRAM.replace("protect=True", "protect=False").replace('hash_key="key"', 'hash_key="name"')
-    )
+    (team / "__main__.py").write_text(PROGRAM.replace("protect=True", "protect=False").replace("shop-{name}", "{name}"))
     broken = pytest_of(team)
     assert broken.returncode == 1
     assert "2 failed" in broken.stdout, broken.stdout
-    assert "± replace aws:dynamodb/table:Table uploads-objects because of hashKey" in broken.stdout
+    assert "± replace aws:s3/bucket:Bucket uploads-bucket because of bucket" in broken.stdout
     assert "no 'protect': aws:dynamodb/table:Table 'uploads-objects' has options nothing" in broken.stdout
 
 
@@ -125,9 +123,9 @@ def test_what_is_not_there_is_told_with_what_is(graph, question, said):
 
 
 def test_a_key_that_is_not_there_is_told_with_those_that_are(graph):
-    with pytest.raises(KeyError, match="no 'tokn': acme:index:Thing 'user' has .*'token'; did you mean 'token'"):
+    with pytest.raises(KeyError, match=r"no 'tokn': acme:index:Thing 'user' has .*'token'; did you mean 'token'"):
         graph.one(name="user").inputs["tokn"]
-    with pytest.raises(KeyError, match="no 'kye': at 'list' acme.* has 'key'"):
+    with pytest.raises(KeyError, match=r"no 'kye': at 'list' acme.* has 'key'"):
         graph.one(name="user").inputs["list"][0]["kye"]
     with pytest.raises(KeyError, match="stack test exports 'size'; did you mean 'size'"):
         graph.outputs["sizes"]
