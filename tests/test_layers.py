@@ -26,7 +26,7 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 DOMAINS = (
     *("faults", "catalog", "validation", "spec", "merge", "rules", "settings", "wiring", "placement", "component", "aws"),
     *("kubernetes", "network", "cluster", "pools", "storage", "images", "accelerators", "observability", "scaling", "serving"),
-    *("loadtest", "clients", "stack", "server_assembly", "platform"),
+    *("loadtest", "clients", "stack", "server_assembly", "platform", "plugin", "__main__"),
 )
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.
