@@ -24,7 +24,7 @@ NAME = "eks-inference"
 
 class InferenceStackArgs(TypedDict):
     stack: dict[str, Any]
-    """What stands under `eks-inference:stack` in a stack file. Values must be known during a preview, and none may be a secret."""
+    """What stands under `eks-inference:stack` in a stack file. Its values must be known in a preview, and no secrets."""
     region: NotRequired[str]
     """The AWS region. Absent: `aws:region` of the stack's configuration, which it must equal where both are given."""
     profile: NotRequired[str]
