@@ -3,7 +3,7 @@
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import (
     TYPE_CHECKING,
@@ -26,7 +26,7 @@ from pulumi.runtime import get_root_resource
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
 from eks_inference.placement import Placement
-from eks_inference.spec import Spec
+from eks_inference.spec import Spec, one_of
 from eks_inference.wiring import Home, home_of, joined, strangers
 
 
@@ -151,7 +151,7 @@ def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str,
     if len(given) > len(in_order):
         others = ", ".join(f"{name}=…" for name in parameters if name not in in_order)
         shown = ", ".join(map(_shown, given[len(in_order) :]))
-        yield Fault((), f"only {' and '.join(in_order)} come by position", given=shown, hint=f"pass by name: {others}")
+        yield Fault((), f"only {', '.join(in_order)} come by position", given=shown, hint=f"pass by name: {others}")
     arguments = dict(zip(in_order, given, strict=False)) | dict(named)
     for name, value in arguments.items():
         if name in parameters:
@@ -167,6 +167,9 @@ def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str,
 
 
 def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iterator[Fault]:
+    if isinstance(value, Mapping) and (spec := _given_as_mapping(expected)) is not None:
+        yield from _spec_faults(spec, value)
+        return
     if _fits(value, expected):
         return
     if isinstance(origin := get_origin(expected), type) and isinstance(value, origin) and not isinstance(value, str):
@@ -179,17 +182,24 @@ def _type_faults(path: tuple[str | int, ...], value: Any, expected: Any) -> Iter
     if Placement in members and callable(getattr(value, "placement", None)):
         hint = "a placement is one instance type of a pool: pass pool.placement(), or pool.placement('<instance type>')"
     elif isinstance(value, Mapping) and specs:
-        spec = min(specs, key=lambda one: len(_spec_faults(one, value)))
-        hint = f"pass {spec.__name__}(…) with these fields"
-        yield from (replace(fault, path=(*path, *fault.path)) for fault in _spec_faults(spec, value))
+        hint = f"pass {specs[0].__name__}(…) with these fields"
     elif lacking := [one for each in members if _is_protocol(each) for one in _lacking(value, each)]:
         hint = f"it lacks {', '.join(dict.fromkeys(lacking))}"
     yield Fault(path, "the argument has a wrong type", given=_shown(value), allowed=_named(expected), hint=hint)
 
 
-def _spec_faults(spec: type[Spec], fields: Mapping[str, Any]) -> Sequence[Fault]:
+def _given_as_mapping(expected: Any) -> Any:
+    """The spec, or the union of specs, that may be a mapping (``Given``). None for other annotations."""
+    if get_origin(expected) is not Union or get_origin(get_args(expected)[-1]) is not Mapping:
+        return None
+    spec, *_ = get_args(expected)
+    return spec if all(isinstance(one, type) and issubclass(one, Spec) for one in _members(spec)) else None
+
+
+def _spec_faults(spec: Any, fields: Mapping[str, Any]) -> Sequence[Fault]:
+    """The faults of a mapping, with the paths of its own keys: those of rules about a component have the same."""
     try:
-        spec.model_validate(fields)
+        one_of(spec, fields)
     except SpecError as error:
         return error.faults
     return ()
@@ -264,6 +274,8 @@ def _named(expected: Any) -> str:
         return ", ".join(dict.fromkeys(_named(one) for one in _members(expected) if one is not types.NoneType))
     if isinstance(expected, ForwardRef):
         return pulumi.Output.__name__
+    if origin is Mapping and arguments[-1] is Any:
+        return "a mapping"
     name = getattr(expected, "__name__", str(expected))
     return f"{name} of {_named(arguments[-1])}" if arguments else name
 

@@ -40,6 +40,7 @@ from eks_inference.serving.leader_worker_sets.component import LeaderWorkerSetCo
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.settings import StackSettings
+from eks_inference.spec import Given
 from eks_inference.stack.check import check_spec
 from eks_inference.stack.outputs import stack_outputs
 from eks_inference.stack.reading import parse_stack
@@ -64,7 +65,8 @@ class InferencePlatform(Component):
 
     def __init__(
         self,
-        spec: StackSpec,
+        spec: Given[StackSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         region: str,
         profile: str | None = None,
@@ -73,7 +75,6 @@ class InferencePlatform(Component):
         alert_receiver_url: pulumi.Input[str] | None = None,
         open_webui_admin_password: pulumi.Input[str] | None = None,
         serving_api_key: pulumi.Input[str] | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
 
@@ -84,6 +85,7 @@ class InferencePlatform(Component):
         Raises ``SpecError`` before anything is registered when a rule finds that the stack cannot run. Logs warnings of rules
         and what they could not judge.
         """
+        spec = StackSpec.of(spec)
         verdict = check_spec(spec, region)
         if verdict.faults:
             raise SpecError(verdict.faults)

@@ -9,8 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self, cast, dataclass_transform
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast, dataclass_transform
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +24,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    create_model,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
@@ -76,13 +78,46 @@ class _Validator:
         return getattr(self._validator, name)
 
 
+S = TypeVar("S")
+Given = S | Mapping[str, Any]
+"""What a component takes as its spec: ``Given[VllmServerSpec]`` is the spec, or a mapping with the keys of a stack file."""
+
+
+def stated(schema: dict[str, Any]) -> None:
+    """Marks a key that tells the class of an object (``json_schema_extra``): a stack file has to say it, Python has the class."""
+    del schema["default"]
+
+
+def _require_stated(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    told = [name for name, field in model.model_fields.items() if field.json_schema_extra is stated]
+    if told:
+        required = {*told, *schema.get("required", ())}
+        schema["required"] = [name for name in schema["properties"] if name in required]
+
+
+def _as_inputs(value: Any) -> Any:
+    """A dumped value with lists for tuples. Outputs stay as they are: a dump as JSON refuses them."""
+    if isinstance(value, Mapping):
+        return {key: _as_inputs(one) for key, one in value.items()}
+    return [_as_inputs(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 class Spec(BaseModel, metaclass=_FrozenModels):
     """Frozen, and strict about unknown keys: a typo is an error with a key path, not a silently ignored setting.
 
     What makes a spec raises ``SpecError`` with every fault.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=_require_stated)
+
+    @classmethod
+    def of(cls, given: "Given[Self]") -> Self:
+        """Returns the spec of what a component got: the spec itself, or the one that a mapping describes."""
+        return given if isinstance(given, cls) else cls.model_validate(given)
+
+    def inputs(self) -> dict[str, Any]:
+        """Returns the spec as inputs of a component: a preview shows what changes in it."""
+        return _as_inputs(self.model_dump(exclude_none=True))
 
     @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
@@ -145,6 +180,21 @@ class Spec(BaseModel, metaclass=_FrozenModels):
         def copy(self, **changes: Any) -> Self:
             """``model_copy`` under the name that pydantic deprecates."""
             return self.model_copy(**changes)
+
+
+@cache
+def _of_kinds(union: Any) -> type[Spec]:
+    return create_model("OfKinds", __base__=Spec, spec=(union, ...))
+
+
+def one_of(union: Any, given: Given[S]) -> S:
+    """Returns the spec of what a component got whose spec is of several kinds; see ``Spec.of``."""
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return getattr(_of_kinds(union).model_validate({"spec": given}), "spec")  # noqa: B009
+    except SpecError as error:
+        raise SpecError(replace(fault, path=fault.path[1:]) for fault in error.faults) from None
 
 
 @dataclass(frozen=True)

@@ -296,13 +296,21 @@ def test_a_pool_in_the_place_of_a_placement_says_how_to_get_one(component: Any):
 
 
 @pytest.mark.parametrize("component", [one for one in COMPONENTS if "spec" in parameters(one)], ids=named)
-def test_a_mapping_as_spec_names_the_nearest_fields(component: Any):
-    expected = parameters(component)["spec"]
-    members = [expected, *get_args(expected), *(inner for one in get_args(expected) for inner in get_args(one))]
-    spec = next(one for one in members if isinstance(one, type) and issubclass(one, Spec))
-    faults = {fault.path: fault for fault in refused(lambda: component(name="x", spec={"namez": 1}))}
-    assert faults["spec", "namez"].allowed == ", ".join(sorted(spec.model_fields))
-    assert f"pass {spec.__name__}(…)" in faults["spec",].hint
+def test_a_wrong_mapping_as_spec_has_the_faults_of_its_own_keys(component: Any):
+    given, *_ = get_args(parameters(component)["spec"])
+    kinds = {one.model_fields["kind"].default: one for one in specs_in(given) if "kind" in one.model_fields}
+    for mapping in [{"kind": kind, "namez": 1} for kind in kinds] or [{"namez": 1}]:
+        spec = kinds.get(cast(Any, mapping.get("kind"))) or next(specs_in(given))
+        faults = {fault.path: fault for fault in refused(lambda mapping=mapping: component(name="x", spec=mapping))}
+        assert faults["namez",].allowed == ", ".join(sorted(spec.model_fields))
+        assert {fault.path: fault for fault in refused(lambda mapping=mapping, spec=spec: spec(**mapping))}.items() <= faults.items()
+
+
+def specs_in(annotation: Any) -> Iterator[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, Spec):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from specs_in(inner)
 
 
 @pytest.mark.parametrize("handle", public(Handle), ids=named)
@@ -319,9 +327,11 @@ def test_a_text_is_no_list_of_texts():
     assert (fault.path, fault.given) == (("instance_types",), "str")
 
 
-def test_options_come_by_name():
+def test_what_a_component_stands_on_comes_by_name():
     vpc: Any = eks_inference.Vpc
-    assert "opts=…" in refused(lambda: vpc("net", NetworkSpec(), pulumi.ResourceOptions()))[0].hint
+    (fault,) = [one for one in refused(lambda: vpc("net", {}, None, SETTINGS)) if one.path == ()]
+    assert (fault.message, fault.given) == ("only name, spec, opts come by position", "StackSettings")
+    assert "settings=…" in fault.hint
 
 
 def test_the_client_of_triton_takes_no_other_server_of_its_api():
@@ -360,7 +370,7 @@ SETTINGS = StackSettings(region="us-west-2")
         (lambda: AnyArguments("net", spec=3, settings=SETTINGS), ("spec",)),
         (lambda: AnyArguments("net", spac=3, spec=NetworkSpec(), settings=SETTINGS), ("spac",)),
         (lambda: OwnArguments("net", cast(Any, "two")), ("zones",)),
-        (lambda: OwnArguments("net", 1), ("spec", "zonez")),
+        (lambda: OwnArguments("net", 1), ("zonez",)),
         (lambda: SameArguments("net", cast(Any, 3), settings=SETTINGS), ("spec",)),
     ],
 )

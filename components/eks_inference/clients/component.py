@@ -20,7 +20,7 @@ from eks_inference.loadtest.client_plan import client_policy, volume_claim
 from eks_inference.placement import Placement
 from eks_inference.serving.component import Secret, own_namespace
 from eks_inference.serving.handle import ModelServer
-from eks_inference.spec import dns_label_faults
+from eks_inference.spec import Given, dns_label_faults
 
 
 class OpenWebUI(Component):
@@ -49,20 +49,21 @@ class OpenWebUI(Component):
     def __init__(
         self,
         name: str,
-        spec: OpenWebUISpec,
+        spec: Given[OpenWebUISpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         servers: Mapping[str, ModelServer],
         admin_password: Secret = None,
         api_key: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = OpenWebUISpec.of(spec)
         if not servers:
             raise SpecError([Fault((), "a web UI needs a model server", allowed="one or more servers")])
         if spec.storage_class == STORAGE_CLASS:
             require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
-        super().__init__("eks-inference:index:OpenWebUI", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:OpenWebUI", name, spec.inputs(), opts)
         settings = cluster.settings
         self.namespace = spec.namespace
         self.port_forward_command = plan.port_forward_command(spec.namespace)
@@ -141,17 +142,18 @@ class SmokeTest(Component):
     def __init__(
         self,
         name: str,
-        spec: SmokeTestSpec,
+        spec: Given[SmokeTestSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         server: ModelServer,
         api_key: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = SmokeTestSpec.of(spec)
         if faults := dns_label_faults(name, "a smoke test's name is its namespace's", max_length=63):
             raise SpecError(faults)
-        super().__init__("eks-inference:index:SmokeTest", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:SmokeTest", name, spec.inputs(), opts)
         _, inside = own_namespace(name, name, cluster, self)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",

@@ -17,7 +17,7 @@ from eks_inference.serving.component import Secret, hub_token, own_namespace
 from eks_inference.serving.spec import HubModel
 from eks_inference.serving.triton.component import TritonServer
 from eks_inference.serving.triton.plan import triton_release
-from eks_inference.spec import dns_label_faults
+from eks_inference.spec import Given, dns_label_faults
 
 MAX_NAME_LENGTH = 40
 
@@ -42,16 +42,17 @@ class TritonClient(Component):
     def __init__(
         self,
         name: str,
-        spec: TritonClientSpec,
+        spec: Given[TritonClientSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         server: TritonServer,
         hugging_face_token: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = TritonClientSpec.of(spec)
         reference, target = _target(name, spec, server)
-        super().__init__("eks-inference:index:TritonClient", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:TritonClient", name, spec.inputs(), opts)
         image = cluster.settings.image(reference)
         configuration = plan.configuration(spec, target, image)
         self.namespace = spec.namespace

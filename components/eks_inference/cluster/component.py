@@ -21,6 +21,7 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
+from eks_inference.spec import Given
 
 
 class EksCluster(Component):
@@ -39,14 +40,15 @@ class EksCluster(Component):
     def __init__(
         self,
         name: str,
-        spec: ClusterSpec,
+        spec: Given[ClusterSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         network: Network,
         settings: StackSettings,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = ClusterSpec.of(spec)
         zones = plan.control_plane_zones([subnet.zone_id for subnet in network.private_subnets])
-        super().__init__("eks-inference:index:EksCluster", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:EksCluster", name, spec.inputs(), opts)
         self.name = name
         self.version: str = spec.version
         self.settings = settings
@@ -166,12 +168,13 @@ class ClusterAddons(Component):
     def __init__(
         self,
         name: str,
-        spec: ClusterAddonsSpec,
+        spec: Given[ClusterAddonsSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         core: Placement,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = ClusterAddonsSpec.of(spec)
         barring = [taint for taint in core.taints if taint.effect != "PreferNoSchedule"]
         if barring:
             raise SpecError(
@@ -184,7 +187,7 @@ class ClusterAddons(Component):
                     )
                 ]
             )
-        super().__init__("eks-inference:index:ClusterAddons", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:ClusterAddons", name, spec.inputs(), opts)
         self.name = cluster.name
         self.version = cluster.version
         self.settings = settings = cluster.settings

@@ -17,6 +17,7 @@ from eks_inference.images import dockerfile, plan
 from eks_inference.images.spec import InClusterImage
 from eks_inference.kubernetes.network_policy import network_policy
 from eks_inference.placement import Placement
+from eks_inference.spec import Given
 
 
 class ImageBuild(Component):
@@ -43,16 +44,17 @@ class ImageBuild(Component):
     def __init__(
         self,
         name: str,
-        spec: InClusterImage,
+        spec: Given[InClusterImage],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         defaults: Mapping[str, str] | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = InClusterImage.of(spec)
         if faults := plan.faults(name, placement):
             raise SpecError(faults)
-        super().__init__("eks-inference:index:ImageBuild", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:ImageBuild", name, spec.inputs(), opts)
         settings = cluster.settings
         arguments = plan.arguments(spec, defaults or {})
         build_arguments = plan.mirrored(arguments, settings)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from eks_inference.images import dockerfile
-from eks_inference.spec import Cpu, Memory, Namespace, Spec
+from eks_inference.spec import Cpu, Memory, Namespace, Spec, stated
 
 
 def _pinned(reference: str) -> str:
@@ -53,7 +53,9 @@ class InClusterImage(Spec):
     build downloads (e.g. packages without a version) is not part of the hash.
     """
 
-    kind: Literal["in_cluster"] = Field(description="Build the image in the cluster.")
+    kind: Literal["in_cluster"] = Field(
+        default="in_cluster", json_schema_extra=stated, description="Build the image in the cluster."
+    )
     dockerfile: str | None = Field(
         default=None,
         description="Text of the Dockerfile. Default: images/assets/Dockerfile of this library, the engine's image plus Ray.",

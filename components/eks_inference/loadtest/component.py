@@ -18,7 +18,7 @@ from eks_inference.placement import Placement
 from eks_inference.serving.component import Secret, hub_token, own_namespace
 from eks_inference.serving.handle import ModelServer
 from eks_inference.serving.hardware import Hardware
-from eks_inference.spec import dns_label_faults
+from eks_inference.spec import Given, dns_label_faults
 
 MAX_NAME_LENGTH = 40
 
@@ -50,7 +50,8 @@ class LoadTest(Component):
     def __init__(
         self,
         name: str,
-        spec: LoadTestSpec,
+        spec: Given[LoadTestSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
@@ -58,10 +59,10 @@ class LoadTest(Component):
         hardware: Mapping[str, Hardware] | None = None,
         hugging_face_token: Secret = None,
         api_key: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = LoadTestSpec.of(spec)
         targets = _targets(name, spec, servers, hardware or {})
-        super().__init__("eks-inference:index:LoadTest", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:LoadTest", name, spec.inputs(), opts)
         settings = cluster.settings
         self.namespace = spec.namespace
         tool = settings.image(spec.image or versions.image("guidellm"))

@@ -13,6 +13,7 @@ from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
 from eks_inference.network.spec import Endpoint, NetworkSpec
 from eks_inference.settings import StackSettings
+from eks_inference.spec import Given
 
 _SERVICES: dict[Endpoint, tuple[str, ...]] = {"ecr": ("ecr.api", "ecr.dkr")}
 """The AWS services of endpoints that stand for several; every other endpoint has the name of its service."""
@@ -35,16 +36,17 @@ class Vpc(Component):
     def __init__(
         self,
         name: str,
-        spec: NetworkSpec,
+        spec: Given[NetworkSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         settings: StackSettings,
         cluster_name: str | None = None,
         families: Sequence[str] = (),
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = NetworkSpec.of(spec)
         zone_ids = network_zones(settings.region, families, wanted=spec.zone_ids, count=spec.zones)
-        absent = set() if spec.flow_logs else {"flow_logs"}
-        inputs = spec.model_dump(mode="json", exclude={"zones", *absent}) | {"zone_ids": list(zone_ids)}
+        inputs = {**spec.inputs(), "zone_ids": list(zone_ids)}
+        inputs.pop("zones", None)
         super().__init__("eks-inference:index:Vpc", name, inputs, opts)
         self._prefix = name
         self._tags = settings.tags

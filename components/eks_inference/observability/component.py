@@ -12,6 +12,7 @@ from eks_inference.cluster.pod_identity import pod_role
 from eks_inference.component import Component
 from eks_inference.observability import plan
 from eks_inference.observability.spec import CloudWatchSpec
+from eks_inference.spec import Given
 
 
 class CloudWatchObservability(Component):
@@ -28,14 +29,13 @@ class CloudWatchObservability(Component):
     def __init__(
         self,
         name: str,
-        spec: CloudWatchSpec,
+        spec: Given[CloudWatchSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__(
-            "eks-inference:index:CloudWatchObservability", name, spec.model_dump(mode="json", exclude_none=True), opts
-        )
+        spec = CloudWatchSpec.of(spec)
+        super().__init__("eks-inference:index:CloudWatchObservability", name, spec.inputs(), opts)
         settings = cluster.settings
         role, permissions = pod_role(
             name,

@@ -11,6 +11,7 @@ from eks_inference.observability import dcgm_exporter_plan as plan
 from eks_inference.observability.device_exporter import device_exporter
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.spec import DcgmExporterSpec
+from eks_inference.spec import Given
 
 
 class DcgmExporter(Component):
@@ -30,13 +31,14 @@ class DcgmExporter(Component):
     def __init__(
         self,
         name: str,
-        spec: DcgmExporterSpec,
+        spec: Given[DcgmExporterSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         plugin: NvidiaDevicePlugin,
         metrics: Metrics | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:DcgmExporter", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        spec = DcgmExporterSpec.of(spec)
+        super().__init__("eks-inference:index:DcgmExporter", name, spec.inputs(), opts)
         self.ready: Sequence[pulumi.Resource] = device_exporter(
             name,
             plan.daemon_set(spec.namespace, plugin.cluster.settings.image(versions.image(plan.NAME))),

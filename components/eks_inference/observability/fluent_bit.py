@@ -15,6 +15,7 @@ from eks_inference.component import Component
 from eks_inference.kubernetes.network_policy import DNS, HTTPS, POD_IDENTITY, network_policy
 from eks_inference.observability import fluent_bit_plan as plan
 from eks_inference.observability.spec import FluentBitSpec
+from eks_inference.spec import Given
 
 
 class FluentBit(Component):
@@ -35,8 +36,16 @@ class FluentBit(Component):
     With ``settings.protect`` the log group cannot be deleted; otherwise the stack deletes it.
     """
 
-    def __init__(self, name: str, spec: FluentBitSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-inference:index:FluentBit", name, spec.model_dump(mode="json", exclude_none=True), opts)
+    def __init__(
+        self,
+        name: str,
+        spec: Given[FluentBitSpec],
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+    ) -> None:
+        spec = FluentBitSpec.of(spec)
+        super().__init__("eks-inference:index:FluentBit", name, spec.inputs(), opts)
         settings = cluster.settings
         self.log_group_name = plan.log_group(spec, cluster.name)
 

@@ -12,6 +12,7 @@ from eks_inference.observability import neuron_monitor_plan as plan
 from eks_inference.observability.device_exporter import device_exporter
 from eks_inference.observability.handle import Metrics
 from eks_inference.observability.spec import NeuronMonitorSpec
+from eks_inference.spec import Given
 
 
 class NeuronMonitor(Component):
@@ -35,13 +36,14 @@ class NeuronMonitor(Component):
     def __init__(
         self,
         name: str,
-        spec: NeuronMonitorSpec,
+        spec: Given[NeuronMonitorSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         plugin: NeuronPlugin,
         metrics: Metrics | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:NeuronMonitor", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        spec = NeuronMonitorSpec.of(spec)
+        super().__init__("eks-inference:index:NeuronMonitor", name, spec.inputs(), opts)
         self.ready: Sequence[pulumi.Resource] = device_exporter(
             name,
             plan.daemon_set(spec.namespace, plugin.cluster.settings.image(versions.image(plan.NAME))),

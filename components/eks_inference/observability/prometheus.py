@@ -23,6 +23,7 @@ from eks_inference.observability.expectations_plan import expectations
 from eks_inference.observability.handle import Expected, Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SnsReceiver
 from eks_inference.placement import Placement
+from eks_inference.spec import Given
 
 
 class PrometheusStack(Component):
@@ -57,19 +58,20 @@ class PrometheusStack(Component):
     def __init__(
         self,
         name: str,
-        spec: PrometheusSpec,
+        spec: Given[PrometheusSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         grafana_admin_password: SecretRef | pulumi.Input[str] | None = None,
         alert_receiver_url: SecretRef | pulumi.Input[str] | None = None,
         dashboards: Sequence[str] = plan.DASHBOARDS,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = PrometheusSpec.of(spec)
         if faults := alertmanager_plan.url_faults(spec, given=alert_receiver_url is not None):
             raise SpecError(faults)
         require_addon(cluster, EBS_CSI_DRIVER, f"a volume of the storage class {STORAGE_CLASS}")
-        super().__init__("eks-inference:index:PrometheusStack", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:PrometheusStack", name, spec.inputs(), opts)
         self.cluster = cluster
         self.namespace = spec.namespace
         self.monitor_labels: Mapping[str, str] = {}
@@ -197,7 +199,14 @@ class ServerMetrics(Component):
     and from one Prometheus only.
     """
 
-    def __init__(self, name: str, *, server: RayPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        server: RayPods,
+        metrics: Metrics,
+    ) -> None:
         super().__init__("eks-inference:index:ServerMetrics", name, {"namespace": server.namespace}, opts)
         policy = _let_in(name, server.namespace, plan.RAY_PORTS, metrics=metrics, after=server.ready, parent=self)
         monitors = [
@@ -234,7 +243,14 @@ class VllmMetrics(Component):
     They do not wait for the model, so that Prometheus also sees a server that never becomes ready.
     """
 
-    def __init__(self, name: str, *, server: VllmPods, metrics: Metrics, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        server: VllmPods,
+        metrics: Metrics,
+    ) -> None:
         super().__init__("eks-inference:index:VllmMetrics", name, {"namespace": server.namespace}, opts)
         ports = server.metrics_ports
         policy = _let_in(name, server.namespace, [*ports.values()], metrics=metrics, after=server.foundation, parent=self)
@@ -272,13 +288,13 @@ class RouterMetrics(Component):
     def __init__(
         self,
         name: str,
+        opts: pulumi.ResourceOptions | None = None,
         *,
         namespace: str,
         pod_labels: Mapping[str, str],
         port: int,
         metrics: Metrics,
         after: Sequence[pulumi.Resource],
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("eks-inference:index:RouterMetrics", name, {"namespace": namespace}, opts)
         policy = _let_in(

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
 from eks_inference.cluster.spec import AddonVersion
-from eks_inference.spec import Form, KmsKeyArn, Namespace, Spec, VolumeGib
+from eks_inference.spec import Form, KmsKeyArn, Namespace, Spec, VolumeGib, stated
 
 
 class CloudWatchSpec(Spec):
@@ -42,7 +42,7 @@ TopicArn = Annotated[
 class SnsReceiver(Spec):
     """An SNS topic, whose subscribers get each group of alerts as a text. Alertmanager has a role that may publish to it."""
 
-    kind: Literal["sns"] = Field(description="An SNS topic.")
+    kind: Literal["sns"] = Field(default="sns", json_schema_extra=stated, description="An SNS topic.")
     topic_arn: TopicArn = Field(description="The topic, which exists already; in the region of the stack.")
     kms_key_arn: KmsKeyArn | None = Field(
         default=None,
@@ -53,13 +53,13 @@ class SnsReceiver(Spec):
 class SlackReceiver(Spec):
     """A Slack channel, through an incoming webhook: its URL names the channel and is the secret alertReceiverUrl."""
 
-    kind: Literal["slack"] = Field(description="A Slack channel.")
+    kind: Literal["slack"] = Field(default="slack", json_schema_extra=stated, description="A Slack channel.")
 
 
 class WebhookReceiver(Spec):
     """An HTTP endpoint that takes Alertmanager's JSON. Its URL is the secret alertReceiverUrl."""
 
-    kind: Literal["webhook"] = Field(description="An HTTP endpoint.")
+    kind: Literal["webhook"] = Field(default="webhook", json_schema_extra=stated, description="An HTTP endpoint.")
 
 
 Receiver = Annotated[SnsReceiver | SlackReceiver | WebhookReceiver, Field(discriminator="kind")]

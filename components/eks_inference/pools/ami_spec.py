@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from eks_inference.spec import Spec
+from eks_inference.spec import Spec, stated
 
 
 class ReleaseAmi(Spec):
@@ -23,7 +23,7 @@ class ReleaseAmi(Spec):
 class ImageIdAmi(Spec):
     """A custom image, built from the AL2023 EKS recipe. It must contain nodeadm."""
 
-    kind: Literal["image_id"]
+    kind: Literal["image_id"] = Field(default="image_id", json_schema_extra=stated)
     id: str = Field(pattern=r"^ami-[0-9a-f]{8,17}$", description="Image id in the stack's region.")
 
 
@@ -33,7 +33,7 @@ class SsmParameterAmi(Spec):
     Parameters that AWS publishes (``/aws/service/…``) cannot be read this way; use ``{kind: release}`` for their images.
     """
 
-    kind: Literal["ssm_parameter"]
+    kind: Literal["ssm_parameter"] = Field(default="ssm_parameter", json_schema_extra=stated)
     # Source: Systems Manager API, PutParameter (Name); user guide, "Creating Parameter Store parameters": names that fail.
     name: str = Field(
         pattern=r"^([A-Za-z0-9_.-]+|(/[A-Za-z0-9_.-]+){1,15}|aws/.*)$",

@@ -20,6 +20,7 @@ from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.node_role import node_role
+from eks_inference.spec import Given
 
 
 class NodeAutoscaler(Protocol):
@@ -67,18 +68,19 @@ class Karpenter(Component):
     def __init__(
         self,
         name: str,
-        spec: KarpenterSpec,
+        spec: Given[KarpenterSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         network: Network | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = KarpenterSpec.of(spec)
         if placement.max_nodes is not None and placement.max_nodes < spec.replicas:
             message = f"pool {placement.pool} has too few nodes for one replica each"
             allowed = f"at most {placement.max_nodes}"
             raise SpecError([Fault(("karpenter", "replicas"), message, given=str(spec.replicas), allowed=allowed)])
-        super().__init__("eks-inference:index:Karpenter", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:Karpenter", name, spec.inputs(), opts)
         settings = cluster.settings
         self.queue_name = f"{cluster.name}-karpenter"
 

@@ -14,6 +14,7 @@ from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan, plan
 from eks_inference.pools.karpenter import NodeAutoscaler
 from eks_inference.pools.spec import KarpenterPoolSpec
+from eks_inference.spec import Given
 
 
 class KarpenterPool(Component):
@@ -36,15 +37,16 @@ class KarpenterPool(Component):
     def __init__(
         self,
         name: str,
-        spec: KarpenterPoolSpec,
+        spec: Given[KarpenterPoolSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         network: Network,
         karpenter: NodeAutoscaler,
         pool: str | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:KarpenterPool", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        spec = KarpenterPoolSpec.of(spec)
+        super().__init__("eks-inference:index:KarpenterPool", name, spec.inputs(), opts)
         self.pool = pool or name
         self._spec = spec
         self._kubernetes_version = cluster.version

@@ -18,6 +18,7 @@ from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.interfaces import Interface, interfaces
 from eks_inference.pools.node_role import node_role
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.spec import Given
 
 
 class ManagedPool(Component):
@@ -42,14 +43,15 @@ class ManagedPool(Component):
     def __init__(
         self,
         name: str,
-        spec: ManagedPoolSpec,
+        spec: Given[ManagedPoolSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         network: Network,
         pool: str | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        inputs = spec.model_dump(mode="json", exclude_none=True)
+        spec = ManagedPoolSpec.of(spec)
+        inputs = spec.inputs()
         if "placement" in inputs:
             # The SDK sets inputs as attributes, and pools have a method of that name.
             inputs["placement_group"] = inputs.pop("placement")

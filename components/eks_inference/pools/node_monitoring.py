@@ -28,7 +28,13 @@ class NodeMonitoringAgent(Component):
     Raises ``KeyError`` when the catalog has no version of the add-on for the cluster's Kubernetes version.
     """
 
-    def __init__(self, name: str, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+    ) -> None:
         super().__init__("eks-inference:index:NodeMonitoringAgent", name, {}, opts)
         addon = eks_addon(
             f"{name}-addon",

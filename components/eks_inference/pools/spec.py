@@ -13,7 +13,7 @@ from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.disk_spec import RootDiskSpec
 from eks_inference.pools.efa_spec import EfaSpec, PlacementGroupChoice
 from eks_inference.pools.kubelet_spec import KarpenterKubeletSpec, KubeletSpec
-from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated
+from eks_inference.spec import Cpu, Form, Memory, Spec, ZoneId, distinct, repeated, stated
 
 _MOST_TAINTS = 50
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -263,7 +263,7 @@ class KarpenterPoolSpec(_PoolBase):
     Karpenter adds and removes nodes with demand from pods, or keeps a fixed number of them, when ``replicas`` is given.
     """
 
-    kind: Literal["karpenter"]
+    kind: Literal["karpenter"] = Field(default="karpenter", json_schema_extra=stated)
     instance_types: Distinct[InstanceTypeName] = Field(default=(), description="Instance types; or set instance_families.")
     instance_families: Distinct[InstanceFamily] = Field(default=(), description="Instance families; or set instance_types.")
     capacity_types: Distinct[Literal["on_demand", "spot"]] = Field(

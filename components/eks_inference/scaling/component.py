@@ -12,6 +12,7 @@ from eks_inference.faults import Fault, SpecError
 from eks_inference.scaling import plan
 from eks_inference.scaling.handle import Backend, QueriedMetrics, ScaledServer
 from eks_inference.scaling.spec import AutoscalerSpec, KedaSpec
+from eks_inference.spec import Given, one_of
 
 
 class Autoscaler(Component):
@@ -32,17 +33,18 @@ class Autoscaler(Component):
     def __init__(
         self,
         name: str,
-        spec: AutoscalerSpec,
+        spec: Given[AutoscalerSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         server: ScaledServer,
         metrics: QueriedMetrics,
         backend: Backend,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = one_of(AutoscalerSpec, spec)
         if backend.kind != spec.kind:
             raise SpecError([Fault(("kind",), "the backend is for another kind", given=spec.kind, allowed=backend.kind)])
-        super().__init__("eks-inference:index:Autoscaler", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:Autoscaler", name, spec.inputs(), opts)
         inside = on_cluster(cluster, self, *server.ready, *metrics.ready, *backend.ready)
         target = {"namespace": server.namespace, "deployment": server.deployment_name}
         scaler: pulumi.Resource

@@ -16,6 +16,7 @@ from eks_inference.observability.prometheus_plan import PROMETHEUS_PORT
 from eks_inference.placement import Placement
 from eks_inference.scaling.spec import KedaOperatorSpec
 from eks_inference.settings import StackSettings
+from eks_inference.spec import Given
 
 RELEASE = "keda"
 
@@ -51,14 +52,15 @@ class Keda(Component):
     def __init__(
         self,
         name: str,
-        spec: KedaOperatorSpec,
+        spec: Given[KedaOperatorSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         prometheus: PrometheusStack | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:Keda", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        spec = KedaOperatorSpec.of(spec)
+        super().__init__("eks-inference:index:Keda", name, spec.inputs(), opts)
         own_namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
         policies = [
             k8s.networking.v1.NetworkPolicy(

@@ -19,6 +19,7 @@ from eks_inference.scaling.component import query_url
 from eks_inference.scaling.handle import QueriedMetrics
 from eks_inference.scaling.spec import PrometheusAdapterSpec
 from eks_inference.settings import StackSettings
+from eks_inference.spec import Given
 
 RELEASE = "prometheus-adapter"
 
@@ -50,16 +51,17 @@ class PrometheusAdapter(Component):
     def __init__(
         self,
         name: str,
-        spec: PrometheusAdapterSpec,
+        spec: Given[PrometheusAdapterSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         metrics: QueriedMetrics,
         scrape_interval_seconds: int = 30,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = PrometheusAdapterSpec.of(spec)
         url = query_url(metrics)
-        super().__init__("eks-inference:index:PrometheusAdapter", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:PrometheusAdapter", name, spec.inputs(), opts)
         inside = on_cluster(cluster, self, *metrics.ready)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",

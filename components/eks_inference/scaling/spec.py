@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from eks_inference.spec import MOST_PODS, Namespace, Spec
+from eks_inference.spec import MOST_PODS, Namespace, Spec, stated
 
 Seconds = Annotated[int, Field(ge=0, le=3600)]
 """A stabilization window. Kubernetes allows at most an hour."""
@@ -50,7 +50,7 @@ class KedaSpec(_Bounds):
     Deployments"), and here at least one always runs. Nor is its fallback: without an answer of Prometheus, the count stays.
     """
 
-    kind: Literal["keda"]
+    kind: Literal["keda"] = Field(default="keda", json_schema_extra=stated)
     waiting_requests: float = Field(default=4, gt=0, description="Waiting requests per pod above which a pod is added.")
     kv_cache_use: float = Field(default=0.8, gt=0, le=1, description="Use of the KV cache above which a pod is added.")
     concurrent_requests: float | None = Field(
@@ -70,7 +70,7 @@ class KedaSpec(_Bounds):
 class HpaSpec(_Bounds):
     """HorizontalPodAutoscaler on a Triton metric from prometheus-adapter. The defaults match the source system."""
 
-    kind: Literal["hpa"]
+    kind: Literal["hpa"] = Field(default="hpa", json_schema_extra=stated)
     # Kubernetes takes 0 only with the feature HPAScaleToZero, which is off by default and cannot be turned on in EKS.
     min: int = Field(default=1, ge=1, le=MOST_PODS, description="Fewest pods.")
     metric: HpaMetric = Field(

@@ -164,7 +164,7 @@ class ReplicatedServer(Component):
             raise SpecError(faults)
         for subject in subjects:
             refuse([*server_rules(), *rules], subject, cluster.settings.silenced)
-        super().__init__(type_token, name, spec.model_dump(mode="json", exclude_none=True), formerly(opts, spec))
+        super().__init__(type_token, name, spec.inputs(), formerly(opts, spec))
         self.namespace = spec.namespace_of(name)
         self.service_name = self.deployment_name = name
         self.pod_labels = labels

@@ -10,7 +10,7 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import is_gated
 from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
 from eks_inference.serving.flags import spelt_out
-from eks_inference.spec import Form, ResourceName, Spec, VolumeGib
+from eks_inference.spec import Form, ResourceName, Spec, VolumeGib, stated
 
 
 def _known_engine(name: str) -> str:
@@ -68,7 +68,7 @@ class S3Model(Spec):
     of another account must grant access itself. The folder must not change under the same name: put a version into its name.
     """
 
-    kind: Literal["s3"] = Field(description="From S3.")
+    kind: Literal["s3"] = Field(default="s3", json_schema_extra=stated, description="From S3.")
     uri: Annotated[
         str, Form(rf"s3://{BUCKET}(/[A-Za-z0-9!_.'()-]+)+", f"s3://<bucket>/<folder>, with a bucket of {BUCKET_WORDS}")
     ] = Field(
@@ -93,7 +93,7 @@ class VolumeModel(Spec):
     nodes can mount.
     """
 
-    kind: Literal["volume"] = Field(description="From a volume.")
+    kind: Literal["volume"] = Field(default="volume", json_schema_extra=stated, description="From a volume.")
     claim: ResourceName = Field(description="PersistentVolumeClaim in the server's namespace.")
     path: str | None = Field(
         default=None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Folder on the volume. Default: the root of the volume."
@@ -112,7 +112,7 @@ ModelSource = Annotated[HubModel | S3Model | VolumeModel, Field(discriminator="k
 class NoCompileCache(Spec):
     """No compile cache: every start compiles."""
 
-    kind: Literal["none"] = Field(description="Keep nothing: every start compiles.")
+    kind: Literal["none"] = Field(default="none", json_schema_extra=stated, description="Keep nothing: every start compiles.")
 
 
 class S3CompileCache(Spec):
@@ -141,7 +141,7 @@ class VolumeCompileCache(Spec):
     workers therefore need a storage class whose volumes many nodes can mount (EFS, FSx for Lustre).
     """
 
-    kind: Literal["volume"] = Field(description="On a volume.")
+    kind: Literal["volume"] = Field(default="volume", json_schema_extra=stated, description="On a volume.")
     size_gib: VolumeGib = Field(default=50, ge=1, description="Size of the volume.")
     storage_class: ResourceName | None = Field(default=None, description="Storage class. Default: the cluster's.")
 

@@ -14,11 +14,12 @@ from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
 from eks_inference.rules import refuse
+from eks_inference.spec import Given, one_of
 from eks_inference.storage import plan
 from eks_inference.storage.facts import StoreFacts
 from eks_inference.storage.handle import ExistingStore, Store
 from eks_inference.storage.rules import subnets_where_it_is
-from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, StoreSpec
+from eks_inference.storage.spec import EfsStoreSpec, ExistingStoreSpec, FileSystem, LustreStoreSpec, NewStoreSpec, StoreSpec
 
 
 class FileSystemDriver(Component):
@@ -29,7 +30,12 @@ class FileSystemDriver(Component):
     """
 
     def __init__(
-        self, name: str, file_system: FileSystem, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        file_system: FileSystem,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
     ) -> None:
         super().__init__("eks-inference:index:FileSystemDriver", name, {"fileSystem": file_system}, opts)
         self.file_system: FileSystem = file_system
@@ -62,20 +68,21 @@ class SharedStore(Component):
     def __init__(
         self,
         name: str,
-        spec: EfsStoreSpec | LustreStoreSpec,
+        spec: Given[NewStoreSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         network: Network,
         driver: FileSystemDriver,
         zone_id: str | None = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = one_of(NewStoreSpec, spec)
         _refuse_another_driver(spec, driver)
         subnets = plan.one_subnet_a_zone([(subnet.zone_id, subnet.id) for subnet in network.private_subnets])
         zone_id = plan.store_zone(spec, [zone_id] if zone_id else [])
         # Cannot be silenced: a file system needs a subnet.
         refuse([subnets_where_it_is], StoreFacts((), spec, zone_id, tuple(subnets), pools={}, contents=()), {})
-        super().__init__("eks-inference:index:SharedStore", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        super().__init__("eks-inference:index:SharedStore", name, spec.inputs(), opts)
         self.zone_id = zone_id
         self.driver = plan.DRIVERS[spec.file_system]
         self.mount_options: Sequence[str] = plan.MOUNT_OPTIONS[spec.file_system]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from eks_inference.spec import Spec, ZoneId
+from eks_inference.spec import Spec, ZoneId, stated
 from eks_inference.storage.capacity import SMALLEST_GIB, STEP_GIB, lustre_size_gib
 
 FileSystem = Literal["efs", "fsx_lustre"]
@@ -41,7 +41,7 @@ class LustreStoreSpec(Spec):
     Lustre client, such as AL2023. Source: FSx for Lustre user guide, "Deployment options", "Performance".
     """
 
-    kind: Literal["fsx_lustre"] = Field(description="Amazon FSx for Lustre.")
+    kind: Literal["fsx_lustre"] = Field(default="fsx_lustre", json_schema_extra=stated, description="Amazon FSx for Lustre.")
     deployment: Literal["persistent", "scratch"] = Field(
         default="persistent",
         description="persistent (PERSISTENT_2): failed servers are replaced and keep their data. scratch (SCRATCH_2): cheaper; "
@@ -72,7 +72,7 @@ class ExistingStoreSpec(Spec):
     Its security groups must admit the cluster security group: TCP 2049 for EFS; 988 and 1018-1023 for FSx for Lustre.
     """
 
-    kind: Literal["existing"] = Field(description="An existing file system.")
+    kind: Literal["existing"] = Field(default="existing", json_schema_extra=stated, description="An existing file system.")
     file_system: FileSystem = Field(description="Kind of file system.")
     file_system_id: str = Field(pattern=r"^fs-[0-9a-f]{8,40}$", description="Its id.")
     access_point_id: str | None = Field(
@@ -104,6 +104,7 @@ def _efs_unless_said(given: Any) -> Any:
     return {"kind": "efs", **given} if isinstance(given, dict) else given
 
 
+NewStoreSpec = Annotated[EfsStoreSpec | LustreStoreSpec, Field(discriminator="kind"), BeforeValidator(_efs_unless_said)]
 StoreSpec = Annotated[
     EfsStoreSpec | LustreStoreSpec | ExistingStoreSpec, Field(discriminator="kind"), BeforeValidator(_efs_unless_said)
 ]

@@ -44,7 +44,13 @@ class EfaPlugin(Component):
     resource_name = EFA_RESOURCE
     """The resource that pods request."""
 
-    def __init__(self, name: str, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+    ) -> None:
         super().__init__("eks-inference:index:EfaPlugin", name, {"resourceName": EFA_RESOURCE}, opts)
         plugin = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",

@@ -14,6 +14,7 @@ from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
 from eks_inference.placement import Placement
+from eks_inference.spec import Given
 
 
 class NeuronPlugin(Component):
@@ -29,8 +30,16 @@ class NeuronPlugin(Component):
     resource_name = DEVICE_RESOURCE
     """The resource that pods request."""
 
-    def __init__(self, name: str, spec: NeuronSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-inference:index:NeuronPlugin", name, spec.model_dump(mode="json", exclude_none=True), opts)
+    def __init__(
+        self,
+        name: str,
+        spec: Given[NeuronSpec],
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+    ) -> None:
+        spec = NeuronSpec.of(spec)
+        super().__init__("eks-inference:index:NeuronPlugin", name, spec.inputs(), opts)
         self.spec = spec
         self.cluster = cluster
         permissions = _service_account(name, PLUGIN_NAME, plan.PLUGIN_RULES, cluster=cluster, parent=self)
@@ -61,7 +70,12 @@ class NeuronScheduler(Component):
     """The value of ``schedulerName`` in pods."""
 
     def __init__(
-        self, name: str, *, plugin: NeuronPlugin, placement: Placement, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        plugin: NeuronPlugin,
+        placement: Placement,
     ) -> None:
         super().__init__("eks-inference:index:NeuronScheduler", name, {"schedulerName": SCHEDULER_NAME}, opts)
         extension = self._extension(f"{name}-extension", plugin, placement)

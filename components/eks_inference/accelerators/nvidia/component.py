@@ -11,6 +11,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.component import Component
+from eks_inference.spec import Given
 
 
 class NvidiaDevicePlugin(Component):
@@ -27,8 +28,16 @@ class NvidiaDevicePlugin(Component):
     resource_name = plan.GPU_RESOURCE
     """The resource that pods request."""
 
-    def __init__(self, name: str, spec: NvidiaSpec, *, cluster: Cluster, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-inference:index:NvidiaDevicePlugin", name, spec.model_dump(mode="json", exclude_none=True), opts)
+    def __init__(
+        self,
+        name: str,
+        spec: Given[NvidiaSpec],
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+    ) -> None:
+        spec = NvidiaSpec.of(spec)
+        super().__init__("eks-inference:index:NvidiaDevicePlugin", name, spec.inputs(), opts)
         self.cluster = cluster
         daemon_set = k8s.apps.v1.DaemonSet(
             f"{name}-daemonset",

@@ -25,6 +25,7 @@ from eks_inference.serving.disaggregated.servers import API_PORT, servers
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
 from eks_inference.serving.leader_worker_sets.handle import LeaderWorkerSets
 from eks_inference.serving.rules.servers import server_rules
+from eks_inference.spec import Given
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
 
@@ -55,7 +56,8 @@ class DisaggregatedPair(Component):
     def __init__(
         self,
         name: str,
-        spec: DisaggregatedPairSpec,
+        spec: Given[DisaggregatedPairSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         store: Store,
@@ -65,8 +67,8 @@ class DisaggregatedPair(Component):
         router_placement: Placement | None = None,
         controller: LeaderWorkerSets | None = None,
         hugging_face_token: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = DisaggregatedPairSpec.of(spec)
         faults = component.name_faults(name, workloads.MAX_NAME_LENGTH)
         if spec.instances == 2 and controller is None:
             hint = "pass a LeaderWorkerSetController as controller="
@@ -81,7 +83,7 @@ class DisaggregatedPair(Component):
         super().__init__(
             "eks-inference:index:DisaggregatedPair",
             name,
-            spec.model_dump(mode="json", exclude_none=True),
+            spec.inputs(),
             component.formerly(opts, spec),
         )
         self._name, self._spec, self._cluster = name, spec, cluster

@@ -10,7 +10,7 @@ from eks_inference.images.spec import PinnedImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import Helper, Operator, PoolChoice, ServerSpec
 from eks_inference.serving.spec import Argument, EngineName, ExtraArgs, HubModel
-from eks_inference.spec import Cpu, Memory, ResourceName, Spec, Variable
+from eks_inference.spec import Cpu, Memory, ResourceName, Spec, Variable, stated
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem, StoreSpec
 
 Capability = Literal["IPC_LOCK", "SYS_ADMIN"]
@@ -122,7 +122,9 @@ class DisaggregatedPairSpec(ServerSpec):
     which ends with engine profile neuron-2.26-vllm-0.9. For new deployments prefer engines with NIXL.
     """
 
-    kind: Literal["disaggregated"] = Field(description="Prefill and decode in two servers.")
+    kind: Literal["disaggregated"] = Field(
+        default="disaggregated", json_schema_extra=stated, description="Prefill and decode in two servers."
+    )
     model: HubModel = Field(description="The model. A Job downloads each revision into the store once.")
     engine: EngineName = "neuron-2.26-vllm-0.9"
     image: PinnedImage | None = Field(default=None, description="Image of the servers. Default: the engine profile's.")

@@ -13,6 +13,7 @@ from eks_inference.kubernetes.network_policy import EVERY_NAMESPACE, allow_from,
 from eks_inference.merge import beside
 from eks_inference.placement import Placement
 from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
+from eks_inference.spec import Given
 
 RELEASE = "kuberay-operator"
 METRICS_PORT = 8080
@@ -30,13 +31,14 @@ class KubeRayOperator(Component):
     def __init__(
         self,
         name: str,
-        spec: KubeRayOperatorSpec,
+        spec: Given[KubeRayOperatorSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        super().__init__("eks-inference:index:KubeRayOperator", name, spec.model_dump(mode="json", exclude_none=True), opts)
+        spec = KubeRayOperatorSpec.of(spec)
+        super().__init__("eks-inference:index:KubeRayOperator", name, spec.inputs(), opts)
         self.namespace: str = spec.namespace
         namespace = namespace_object(f"{name}-namespace", spec.namespace, "restricted", cluster=cluster, parent=self)
         metrics_only = [allow_from(EVERY_NAMESPACE, tcp=[METRICS_PORT])]

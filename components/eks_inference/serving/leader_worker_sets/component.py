@@ -26,7 +26,14 @@ class LeaderWorkerSetController(Component):
     version, apply the definitions of that version by hand.
     """
 
-    def __init__(self, name: str, *, cluster: Cluster, placement: Placement, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        cluster: Cluster,
+        placement: Placement,
+    ) -> None:
         super().__init__("eks-inference:index:LeaderWorkerSetController", name, {"namespace": NAMESPACE}, opts)
         settings = cluster.settings
         namespace = namespace_object(f"{name}-namespace", NAMESPACE, "restricted", cluster=cluster, parent=self)

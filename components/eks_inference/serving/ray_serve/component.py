@@ -23,6 +23,7 @@ from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
 from eks_inference.serving.rules.servers import server_rules
 from eks_inference.serving.storage import Account, server_storage
+from eks_inference.spec import Given
 
 
 class RayServeVllm(Component):
@@ -60,7 +61,8 @@ class RayServeVllm(Component):
     def __init__(
         self,
         name: str,
-        spec: RayServeVllmSpec,
+        spec: Given[RayServeVllmSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         operator: RayOperator,
@@ -70,15 +72,15 @@ class RayServeVllm(Component):
         image: pulumi.Input[str] | None = None,
         hugging_face_token: Secret = None,
         api_key: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = RayServeVllmSpec.of(spec)
         if faults := _faults(name, spec, worker, image):
             raise SpecError(faults)
         refuse(server_rules(), serving_facts(spec, worker, scheduler=scheduler is not None), cluster.settings.silenced)
         super().__init__(
             "eks-inference:index:RayServeVllm",
             name,
-            spec.model_dump(mode="json", exclude_none=True),
+            spec.inputs(),
             component.formerly(opts, spec),
         )
         self._announce(name, spec, worker)

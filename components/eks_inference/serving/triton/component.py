@@ -21,6 +21,7 @@ from eks_inference.serving.triton import plan
 from eks_inference.serving.triton.facts import triton_facts
 from eks_inference.serving.triton.rules import triton_rules
 from eks_inference.serving.triton.spec import ConfigMapRepository, HostPathCache, TritonServerSpec
+from eks_inference.spec import Given
 
 
 class TritonServer(ReplicatedServer):
@@ -52,15 +53,16 @@ class TritonServer(ReplicatedServer):
     def __init__(
         self,
         name: str,
-        spec: TritonServerSpec,
+        spec: Given[TritonServerSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
         plugin: GpuPlugin | None = None,
         image: pulumi.Input[str] | None = None,
         hugging_face_token: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = TritonServerSpec.of(spec)
         facts = triton_facts(spec, placement)
         super().__init__(
             "eks-inference:index:TritonServer",

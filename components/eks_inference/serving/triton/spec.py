@@ -9,7 +9,7 @@ from eks_inference.pools.spec import BucketName
 from eks_inference.serving.features import EngineFeatures, set_twice
 from eks_inference.serving.shape import ReplicatedServerSpec
 from eks_inference.serving.spec import EngineName, HubModel, S3Model
-from eks_inference.spec import Form, Spec
+from eks_inference.spec import Form, Spec, stated
 
 DEFAULT_ENGINE = "triton-26.08-vllm-0.27"
 """The newest Triton whose vLLM release is in the catalog."""
@@ -43,7 +43,7 @@ class S3Repository(Spec):
     and those of Pod Identity expire within hours.
     """
 
-    kind: Literal["s3"] = Field(description="In S3.")
+    kind: Literal["s3"] = Field(default="s3", json_schema_extra=stated, description="In S3.")
     bucket: BucketName | None = Field(
         default=None,
         description="Existing bucket in this account and region. Default: a new bucket, which is deleted with the stack.",
@@ -96,7 +96,7 @@ class HostPathCache(Spec):
     creates belongs to root, so a container that runs as root gives it to Triton's user before each start.
     """
 
-    kind: Literal["host_path"] = Field(description="A folder of the node.")
+    kind: Literal["host_path"] = Field(default="host_path", json_schema_extra=stated, description="A folder of the node.")
     path: HostFolder = Field(
         default="/var/cache/huggingface",
         description="The folder, below /data, /mnt, /srv or /var/cache; created if it does not exist.",

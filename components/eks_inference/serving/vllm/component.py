@@ -12,6 +12,7 @@ from eks_inference.serving.storage import server_storage
 from eks_inference.serving.vllm import plan
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
+from eks_inference.spec import Given
 from eks_inference.storage.component import store_claim
 from eks_inference.storage.handle import Store
 
@@ -42,7 +43,8 @@ class VllmServer(ReplicatedServer):
     def __init__(
         self,
         name: str,
-        spec: VllmServerSpec,
+        spec: Given[VllmServerSpec],
+        opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: Cluster,
         placement: Placement,
@@ -51,8 +53,8 @@ class VllmServer(ReplicatedServer):
         image: pulumi.Input[str] | None = None,
         hugging_face_token: Secret = None,
         api_key: Secret = None,
-        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        spec = VllmServerSpec.of(spec)
         if (spec.kept_in is None) != (store is None):
             raise SpecError([Fault(("store",), "the spec and the argument store go together", hint="give both, or neither")])
         super().__init__(

@@ -9,7 +9,7 @@ from eks_inference.images.spec import InClusterImage, ServerImage
 from eks_inference.scaling.spec import KedaSpec
 from eks_inference.serving.shape import CompilingServerSpec, ReplicatedServerSpec
 from eks_inference.serving.spec import HubModel
-from eks_inference.spec import ResourceName
+from eks_inference.spec import ResourceName, stated
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 
 _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
@@ -18,7 +18,7 @@ _DOCKERFILE = "ARG ENGINE_IMAGE\nFROM ${ENGINE_IMAGE}\n"
 class VllmServerSpec(ReplicatedServerSpec, CompilingServerSpec):
     """Plain vLLM on Neuron devices or GPUs: one or several equal pods behind one OpenAI API."""
 
-    kind: Literal["vllm"]
+    kind: Literal["vllm"] = Field(default="vllm", json_schema_extra=stated)
     image: ServerImage | None = Field(
         default=None,
         description=(
