@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.check.report import judge
     from eks_inference_tools.program import programs
 
-    reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug)]
+    reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug, answers=options.answers)]
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}
     write(view.explanation(explained, reports, **drawing) if explained else view.render(reports, **drawing), options.output)
     return 2 if any(each.stopped or (options.strict and each.not_judged) for each in reports) else 0

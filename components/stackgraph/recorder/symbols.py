@@ -5,8 +5,10 @@ deployment. Numbers, lists and outputs of unknown shape stay unknown.
 """
 
 import inspect
+import json
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -76,6 +78,29 @@ def _fill(shape: Any, known: Any, name: str, path: tuple[str, ...], reference: C
     if isinstance(shape, type) and reference is not None:
         return reference(path[-1], shape)
     return wire.UNKNOWN
+
+
+def is_made_up(text: str, names: Collection[str]) -> bool:
+    """Whether a placeholder is inside the text: of a resource or function with one of the names, or of a secret with one."""
+    return any(
+        found in names or any(found[: dot.start()] in names for dot in re.finditer(r"\.", found))
+        for found in re.findall(r"<([^<>]+)>", text)
+    )
+
+
+def as_provided(type_: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as outputs of a provider: JSON text where the SDK takes an object for a text, as ``policy`` of AWS resources."""
+    cls = resource_class(type_)
+    shape = _shape(cls, _DEPTH) if cls and any(isinstance(value, dict | list) for value in inputs.values()) else {}
+    return {key: _provided(value) if shape.get(key) is str else value for key, value in inputs.items()}
+
+
+def _provided(value: Any) -> Any:
+    if not isinstance(value, dict | list):
+        return value
+    plain = wire.revealed(value)
+    text = wire.UNKNOWN if wire.has_unknown(plain) else json.dumps(plain, separators=(",", ":"), sort_keys=True)
+    return text if plain == value else wire.as_secret(text)
 
 
 @cache
