@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi.runtime
@@ -25,7 +25,7 @@ class Call:
     result_type: type | None = None
     prompt: bool = False
     frame: tuple[str, int] | None = None
-    shown: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] | None = None
     """The arguments, with secrets redacted."""
 
 
@@ -42,7 +42,8 @@ def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[
     """Notes calls inside the context. ``redact`` takes arguments as they go over the wire; ``place`` is of the caller."""
 
     def unwrapped(struct: Any) -> Any:
-        if (call := _CALL.get(None)) is not None:
+        # The SDK's function calls itself for values inside.
+        if (call := _CALL.get(None)) is not None and call.shown is None:
             call.shown = redact(struct)
         return unwrap(struct)
 

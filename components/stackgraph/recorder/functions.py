@@ -45,7 +45,7 @@ class Functions:
         else:
             result = None if known is None else dict(known)
         answer: Answer = "file" if told is not None else "computed" if known is not None else "placeholder"
-        self._note(token, call.shown, "unknown" if result is None else answer, source)
+        self._note(token, call.shown or {}, "unknown" if result is None else answer, source)
         if result is None and call.prompt:
             raise FunctionError(
                 f"{token} gives its result at once, and no type says what it consists of: only the provider knows it, "
