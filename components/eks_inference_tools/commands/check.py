@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.check.report import judge
     from eks_inference_tools.program import programs
 
-    reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug)]
+    reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug, answers=options.answers)]
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}
     write(view.explanation(explained, reports, **drawing) if explained else view.render(reports, **drawing), options.output)
     return 2 if any(each.stopped or (options.strict and each.not_judged) for each in reports) else 0
@@ -56,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     """Returns the graph with the findings of the rules about graphs added to its warnings.
 
-    Raises ``ProblemsFound`` when such a finding stops the stack, as ``check`` does.
+    Raises ``ProblemsFound`` when such a finding stops the stack, as ``check`` does. It stops no program without a component of
+    this library: ``pulumi up`` of one asks no rule.
     """
     from eks_inference_tools.check.registry import check_graph
     from eks_inference_tools.check.report import problem, unknown_silences
@@ -65,7 +66,8 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     spec = stack.spec()
     silenced = stack.silenced(spec)
     findings = check_graph(graph, silenced).findings
-    stopping = [problem(stack, finding, graph) for finding in findings if finding.stops]
+    ours = any(resource.package == "eks-inference" for resource in graph.resources)
+    stopping = [problem(stack, finding, graph) for finding in findings if finding.stops and ours]
     stopping += unknown_silences(stack, spec, silenced)
     if stopping:
         raise ProblemsFound(stopping)

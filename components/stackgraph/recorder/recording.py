@@ -26,11 +26,16 @@ from pulumi.runtime.settings import SETTINGS
 
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProgramError
+from stackgraph.recorder import wire
+from stackgraph.recorder.answers import NO_ANSWERS, Answers
+from stackgraph.recorder.applies import forgiving
+from stackgraph.recorder.calls import observed
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
 from stackgraph.recorder.process import Ended, process_kept
 
 _LONGEST_MESSAGE = 4000
+_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
 
 
 def record(
@@ -44,13 +49,15 @@ def record(
     root: Path | None = None,
     progress: Callable[[int], None] | None = None,
     digest: Callable[[Any], str] | None = None,
+    answers: Answers = NO_ANSWERS,
 ) -> Graph:
     """The graph that a program registers, as ``pulumi preview`` of a new stack would.
 
     ``program`` is a function that creates resources, or the folder or file of a program. ``config`` maps full keys
     (``aws:region``) to texts, as the CLI passes them; ``secret_keys`` are the secret ones. With ``strict``, outputs that only a
     deployment knows stay unknown, as in the engine; otherwise, strings among them read ``<name.property>``. With ``digest``,
-    secrets carry the digest that it returns. Source files are recorded relative to ``root``.
+    secrets carry the digest that it returns. ``answers`` are results of provider functions (``answers.py``). Source files are
+    recorded relative to ``root``.
 
     Raises ``ProgramError`` if the program fails or makes a registration that the engine would refuse.
     """
@@ -64,6 +71,7 @@ def record(
         locate=lambda path: _shown(path, root),
         progress=progress,
         digest=digest,
+        answers=answers,
     )
     contextvars.copy_context().run(_run, program, recorder, root)
     return recorder.graph()
@@ -94,7 +102,7 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(runpy.run_path, str(program.resolve()), run_name="__main__")
-        with garbage_collection_off(), _short_traces(), process_kept():
+        with garbage_collection_off(), _short_traces(), process_kept(), _forgiving(recorder, root), _observed(recorder):
             loop.run_until_complete(_settled(program))
     except BaseException as error:
         sys.setrecursionlimit(deepest)
@@ -137,6 +145,31 @@ def _short_traces() -> Iterator[None]:
         yield
     finally:
         sdk_resource._get_stack_trace = whole
+
+
+def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextManager[None]:
+    """Makes the result of an ``apply`` that fails on a placeholder unknown, with a warning."""
+
+    def warn(error: BaseException) -> None:
+        file, line = _place(error, root)
+        said = _bounded(recorder.secrets.scrub(f"{type(error).__name__}: {_said(error)}"))
+        told = "an apply failed on a value that only a deployment knows; its result is unknown here"
+        recorder.warn(f"{file}:{line}: {told} ({said})" if file else f"{told} ({said})")
+
+    return forgiving(recorder.is_made_up, warn)
+
+
+def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+    """Notes the program's calls of functions for the recorder."""
+    return observed(lambda args: wire.canonical(wire.decode(args), recorder.secrets), _calling_line)
+
+
+def _calling_line() -> tuple[str, int] | None:
+    """File and line of the program that calls a function of an SDK."""
+    frame = inspect.currentframe()
+    while frame is not None and not _of_program(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else None
 
 
 def _program_frame() -> source_pb2.StackTrace:
@@ -189,14 +222,29 @@ def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
         message = f"the program ended the process: {_said(error)}"
     elif isinstance(error, SystemExit):
         message = f"the program ended itself with exit code {_said(error)}"
-    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*installed, "<"))]
-    hint = ""
-    if recorder.unanswered:
-        called = ", ".join(sorted(set(recorder.unanswered)))
-        hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
-    file, line = (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
-    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=hint)
+    file, line = _place(error, root)
+    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=_hint(error))
+
+
+def _hint(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            "the program runs in the Python of this command: install the program's requirements there, or this command in the "
+            "program's own environment (`virtualenv` in Pulumi.yaml)"
+        )
+    if isinstance(error, FileNotFoundError) and error.filename == "pulumi":
+        return "a program of the Automation API runs the pulumi command itself: record the function that it passes as `program`"
+    return ""
+
+
+def _place(error: BaseException, root: Path) -> tuple[str, int]:
+    """The innermost line of the program's own code in an error's traceback."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_program(frame.filename)]
+    return (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
+
+
+def _of_program(file: str) -> bool:
+    return not file.startswith(("<", *_INSTALLED)) and os.path.isabs(file)
 
 
 def _bounded(message: str) -> str:

@@ -1,0 +1,80 @@
+"""Tells the monitor what a program's call of a provider function does not: its result type, its form, its place, its secrets."""
+
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi.runtime
+from pulumi.runtime import rpc
+
+_MODULE = sys.modules["pulumi.runtime.invoke"]  # the package exports a function of the same name
+
+
+@dataclass
+class Call:
+    """A call of a function. ``result_type`` is the SDK's class of the result, ``frame`` the file and line that calls.
+
+    ``prompt``: the program gets the result at once, and no output.
+    """
+
+    result_type: type | None = None
+    prompt: bool = False
+    frame: tuple[str, int] | None = None
+    shown: Mapping[str, Any] | None = None
+    """The arguments, with secrets redacted."""
+
+
+_CALL: ContextVar[Call] = ContextVar("call")
+
+
+def current_call() -> Call:
+    """The call that the monitor answers."""
+    return _CALL.get(Call())
+
+
+@contextlib.contextmanager
+def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
+    """Notes calls inside the context. ``redact`` takes arguments as they go over the wire; ``place`` is of the caller."""
+
+    def unwrapped(struct: Any) -> Any:
+        # The SDK's function calls itself for values inside.
+        if (call := _CALL.get(None)) is not None and call.shown is None:
+            call.shown = redact(struct)
+        return unwrap(struct)
+
+    def noting(function: Callable[..., Any], *, prompt: bool) -> Callable[..., Any]:
+        def call(tok: str, props: Any, opts: Any = None, typ: type | None = None, *rest: Any, **named: Any) -> Any:
+            noted = _CALL.set(Call(typ, prompt, place()))
+            try:
+                return function(tok, props, opts, typ, *rest, **named)
+            finally:
+                _CALL.reset(noted)
+
+        async def call_later(*given: Any, **named: Any) -> Any:
+            _CALL.set(Call(frame=place()))
+            return await function(*given, **named)
+
+        return functools.wraps(function)(call_later if inspect.iscoroutinefunction(function) else call)
+
+    unwrap = rpc._unwrap_rpc_secret_struct_properties
+    whole = {name: getattr(_MODULE, name) for name in ("invoke", "invoke_output", "invoke_async")}
+    noted = {name: noting(function, prompt=name == "invoke") for name, function in whole.items()}
+    _replace(noted)
+    rpc._unwrap_rpc_secret_struct_properties = unwrapped
+    try:
+        yield
+    finally:
+        rpc._unwrap_rpc_secret_struct_properties = unwrap
+        _replace(whole)
+
+
+def _replace(functions: Mapping[str, Callable[..., Any]]) -> None:
+    for name, function in functions.items():
+        for place in (_MODULE, pulumi.runtime):
+            if hasattr(place, name):
+                setattr(place, name, function)
