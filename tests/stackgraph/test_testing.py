@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pulumi
 import pytest
+from pulumi.runtime.mocks import MockCallArgs
 
 from conftest import ROOT
 from readme import blocks
 from stackgraph.problems import ProblemsFound, ProgramError
-from stackgraph.testing import RecordedStack, assert_snapshot, losses, record
+from stackgraph.testing import Mocks, RecordedStack, assert_snapshot, losses, record
 from stackgraph.testing.snapshots import UPDATE
 
 PAGE = ROOT / "docs" / "testing.md"
@@ -195,6 +196,37 @@ def test_strict_leaves_outputs_unknown():
     assert seen == []
     record(program)
     assert seen == ["<one.id>"]
+
+
+def test_answers_of_a_test_go_before_placeholders():
+    import pulumi_aws as aws
+
+    def program() -> None:
+        pulumi.export("ami", aws.ec2.get_ami_output(owners=["amazon"]).id)
+        pulumi.export("vpc", pulumi.StackReference("acme/network/prod").get_output("vpc"))
+
+    rows = [
+        {"function": "aws:ec2/getAmi:getAmi", "args": {"owners": ["amazon"]}, "result": {"id": "ami-1"}},
+        {"stack": "acme/network/prod", "outputs": {"vpc": "vpc-1"}},
+    ]
+    given = record(program, answers=rows)
+    assert dict(given.outputs) == {"ami": "ami-1", "vpc": "vpc-1"}
+    assert {one.answer for one in given.functions} == {"file"}
+    assert record(program).outputs["ami"] != "ami-1"
+    with pytest.raises(ProblemsFound, match=r"row 1\.agrs: unknown key `agrs`\n    hint: did you mean 'args'"):
+        record(program, answers=[{"function": "a", "agrs": {}, "result": {}}])
+
+
+def test_mocks_answer_what_the_recorder_can_and_ask_for_the_rest():
+    mocks = Mocks(answers=[{"function": "acme:index:known", "result": {"value": 1}}])
+
+    def call(token: str) -> dict:
+        return mocks.call(MockCallArgs(token, {"region": "us-west-2"}, ""))[0]
+
+    assert call("acme:index:known") == {"value": 1}
+    assert call("aws:index/getPartition:getPartition")["partition"] == "aws"
+    with pytest.raises(LookupError, match="no answer to acme:index:unknown; give one"):
+        call("acme:index:unknown")
 
 
 def test_a_snapshot_tells_what_a_deployment_would_do(tmp_path, monkeypatch):

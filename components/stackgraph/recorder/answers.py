@@ -61,14 +61,14 @@ def read_answers(path: Path) -> Answers:
     problems = [
         Problem(message, document.shown, document.line((number, *key)), f"row {number + 1}", hint=hint)
         for number, row in enumerate(rows)
-        for message, key, hint in _faults(row)
+        for message, key, hint in row_faults(row)
     ]
     if problems:
         raise ProblemsFound(problems)
     return Answers(tuple(rows))
 
 
-def _faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def row_faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """What is wrong with a row, each with its key and a hint."""
     if not isinstance(row, dict) or ("function" in row) == ("stack" in row):
         yield "a row has either `function` or `stack`", (), ""

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from stackgraph.graph.document import STACK_TYPE, Graph, Resource
+from stackgraph.graph.document import STACK_TYPE, FunctionCall, Graph, Resource
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import SECRET, Sealed
 from stackgraph.testing.values import Table, tables
@@ -59,6 +59,11 @@ class RecordedStack:
     def warnings(self) -> Sequence[str]:
         """What the program logged as warnings and errors."""
         return self.graph.warnings
+
+    @property
+    def functions(self) -> Sequence[FunctionCall]:
+        """The data sources and stack references that the program asked, and whether an answer was given, computed or made up."""
+        return self.graph.functions
 
     @cached_property
     def structure(self) -> Structure:

@@ -1,6 +1,5 @@
 """Mocks for tests that stay with ``pulumi.runtime.set_mocks``: they answer as the recorder does."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -8,19 +7,20 @@ from pulumi.runtime import mocks
 from pulumi.runtime.settings import get_monitor
 
 from stackgraph.graph.document import build_urn
-from stackgraph.recorder import invokes, symbols, wire
+from stackgraph.recorder import functions, symbols, wire
+from stackgraph.testing.running import GivenAnswers, answers_of
 
 
 class Mocks(mocks.Mocks):
     """Answers with placeholders for what only a deployment knows: ``<name.property>`` for outputs that are texts.
 
     Outputs that are resources, such as ``eks.Cluster("c").eks_cluster``, are there too. Data sources are answered where the
-    recorder can; ``answers`` has the results of others by token (``aws:ec2/getAmi:getAmi``). A subclass may override either
-    method and call ours for the rest.
+    recorder can; ``answers`` has the results of others, as for ``record``. A subclass may override either method and call ours
+    for the rest.
     """
 
-    def __init__(self, answers: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        self.answers = answers or {}
+    def __init__(self, answers: GivenAnswers = ()) -> None:
+        self.answers = answers_of(answers)
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         def reference(prop: str, cls: type) -> Any:
@@ -31,11 +31,13 @@ class Mocks(mocks.Mocks):
         return args.resource_id or symbols.token(args.name, "id"), {**args.inputs, **outputs}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
-        config = {"aws:region": region} if (region := pulumi.Config("aws").get("region")) else {}
-        given = self.answers.get(args.token)
-        found = given if given is not None else invokes.answer(args.token, args.args, config)
+        region = pulumi.Config("aws").get("region")
+        found = self.answers.of_function(args.token, args.args, "", args.args.get("region") or region)
         if found is None:
-            raise LookupError(f"no answer to {args.token}; give one: Mocks(answers={{{args.token!r}: {{…}}}})")
+            found = functions.compute(args.token, args.args, {"region": region} if region else {})
+        if found is None:
+            example = {"function": args.token, "result": {}}
+            raise LookupError(f"no answer to {args.token}; give one: Mocks(answers=[{example}])")
         return dict(found), []
 
 

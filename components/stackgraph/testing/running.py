@@ -2,18 +2,36 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stackgraph.problems import ProblemsFound
+from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.recorder.answers import Answers, read_answers, row_faults
 from stackgraph.recorder.lazy_sdk import lazy_sdks
 from stackgraph.recorder.project import Project, find_project
 from stackgraph.recorder.recording import record as record_program
 from stackgraph.recorder.yaml_file import Document
 from stackgraph.testing.graph import RecordedStack
+
+GivenAnswers = Sequence[Mapping[str, Any]] | Path | str
+"""Rows of an answers file (``stackgraph.recorder.answers``), or the path of one."""
+
+
+def answers_of(given: GivenAnswers) -> Answers:
+    """The rows, read and checked. Raises ``ProblemsFound`` with everything that is wrong in them."""
+    if isinstance(given, Path | str):
+        return read_answers(Path(given))
+    problems = [
+        Problem(message, "answers", key=".".join((f"row {number}", *key)), hint=hint)
+        for number, row in enumerate(given, 1)
+        for message, key, hint in row_faults(row)
+    ]
+    if problems:
+        raise ProblemsFound(problems)
+    return Answers(tuple(given))
 
 
 def record(
@@ -22,6 +40,7 @@ def record(
     stack: str = "",
     config: Mapping[str, Any] | None = None,
     secrets: Mapping[str, str] | None = None,
+    answers: GivenAnswers = (),
     strict: bool = False,
 ) -> RecordedStack:
     """Runs a program offline and returns what it registers, as ``pulumi preview`` of a new stack would.
@@ -30,8 +49,9 @@ def record(
     component, ``lambda: Component("name", …)``. ``stack`` names the stack whose file is read, as ``Pulumi.dev.yaml``; without a
     name there is no file, and the stack is called ``test``. ``config`` adds to the file's values and goes before them: keys with
     their namespace (``aws:region``) or, of the project's own, without; values as in a stack file. ``secrets`` are values that the
-    program reads in plain and the graph shows as ``[secret]``. With ``strict``, outputs stay unknown as in the engine, and
-    functions given to ``apply`` do not run on them.
+    program reads in plain and the graph shows as ``[secret]``. ``answers`` are results of data sources and outputs of other
+    stacks: the file of ``preview --answers``, or its rows; without a row, results get placeholders. With ``strict``, outputs stay
+    unknown as in the engine, and functions given to ``apply`` do not run on them.
 
     Raises ``ProblemsFound`` for a project or configuration that cannot be read, and ``ProgramError`` if the program fails or
     registers what the engine would refuse.
@@ -51,6 +71,7 @@ def record(
             secret_keys={*read.secret_keys, *given},
             strict=strict,
             root=project.root,
+            answers=answers_of(answers),
         )
     return RecordedStack(graph)
 

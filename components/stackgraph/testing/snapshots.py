@@ -93,7 +93,8 @@ def _reasons(change: ResourceChange) -> str:
 
 
 def _without_sources(graph: Graph) -> Graph:
-    return replace(graph, resources=tuple(replace(resource, source="") for resource in graph.resources))
+    resources, called = (tuple(replace(one, source="") for one in items) for items in (graph.resources, graph.functions))
+    return replace(graph, resources=resources, functions=called)
 
 
 def _graph(given: RecordedStack | Graph) -> Graph:
