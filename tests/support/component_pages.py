@@ -1,7 +1,7 @@
 """Writes a page for each public component, from its docstring, its constructor, its spec and a program that a test runs.
 
-``component_programs.toml`` has the programs in pieces, each with the pieces that it needs: the piece of a component is named after
-its class. ``docs/components/`` has the pages.
+``component_programs.toml`` has the programs in pieces, each with the pieces that it needs. The piece of a component has the name
+of its class. ``docs/components/`` has the pages.
 """
 
 import ast
@@ -70,12 +70,13 @@ def page(name: str) -> str:
 def contents() -> str:
     """The page that lists the others."""
     rows = ((f"[{name}]({name}.md)", _first(one.__doc__)) for name, one in sorted(components().items()))
-    intro = (
-        "Each component works alone and on resources that you already have; `InferencePlatform` builds a whole stack. The pages are\n"
-        "made from the source, and each program on them is run by a test. A spec is an object or a mapping with the same keys, and\n"
-        "[architecture.md](../architecture.md) has the contract of all components."
-    )
-    return f"# Components\n\n{intro}\n\n{_table(('component', 'builds'), rows)}\n"
+    return f"# Components\n\n{_INTRODUCTION}\n\n{_table(('component', 'builds'), rows)}\n"
+
+
+_INTRODUCTION = """\
+Each component works alone and on resources that you already have; `InferencePlatform` builds a whole stack. The pages are made
+from the source, and a test runs each of their programs. A spec is an object or a mapping with the same keys.
+[architecture.md](../architecture.md) has the contract of all components."""
 
 
 def _prose(doc: str | None) -> str:
@@ -167,7 +168,7 @@ def _pages_of_specs() -> Mapping[str, str]:
 def _specs(component: type[Component]) -> Iterator[str]:
     """A table for each spec of a component, then for the specs inside that have no page of their own."""
     for spec in _specs_of(component):
-        schema = schema_of(spec)
+        schema = schema_of(spec)  # pyright: ignore[reportArgumentType]  # a frozen model can be hashed
         waiting, seen = [(spec.__name__, schema)], {spec.__name__}
         while waiting:
             name, place = waiting.pop(0)
@@ -212,4 +213,5 @@ def _type(place: Mapping[str, Any]) -> str:
         values = place.get("additionalProperties") or next(iter(place.get("patternProperties", {}).values()), {})
         return f"mapping of {_type(values)}" if isinstance(values, Mapping) and values else "mapping"
     bounds = [f"{words} {place[bound]}" for bound, words in _BOUNDS.items() if bound in place]
-    return ", ".join([_NAMES.get(place.get("type", "any"), place.get("type", "any")), *bounds])
+    kind = str(place.get("type", "any"))
+    return ", ".join([_NAMES.get(kind, kind), *bounds])
