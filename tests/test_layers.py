@@ -24,8 +24,35 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 
 # The domains of eks_inference, from the ground up. Each may import those before it. docs/architecture.md has the same list.
 DOMAINS = (
-    *("faults", "catalog", "validation", "spec", "merge", "rules", "settings", "wiring", "placement", "component", "aws"),
-    *("kubernetes", "network", "cluster", "pools", "storage", "images", "accelerators", "observability", "scaling", "serving"),
+    *(
+        "faults",
+        "catalog",
+        "quantity",
+        "nodes",
+        "late",
+        "validation",
+        "spec",
+        "merge",
+        "rules",
+        "settings",
+        "wiring",
+        "placement",
+        "component",
+    ),
+    *(
+        "outputs",
+        "aws",
+        "kubernetes",
+        "network",
+        "cluster",
+        "pools",
+        "storage",
+        "images",
+        "accelerators",
+        "observability",
+        "scaling",
+        "serving",
+    ),
     *("loadtest", "clients", "stack", "server_assembly", "platform", "plugin", "__main__"),
 )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError, did_you_mean
+from eks_inference.nodes import pod_size
 from eks_inference.wiring import ANYWHERE, Home
 
 if TYPE_CHECKING:  # specs and plans use taints and labels but must not import pulumi
@@ -89,6 +90,27 @@ class Placement:
     def scheduling(self) -> dict[str, Any]:
         """Returns node selector and tolerations, spelled as in pods and chart values."""
         return {"nodeSelector": dict(self.node_selector), "tolerations": self.tolerations()}
+
+    def resources(
+        self, devices: int | None = None, *, cpu: str | None = None, memory: str | None = None
+    ) -> dict[str, dict[str, str]]:
+        """Returns requests and limits of a container of your own, spelled as in pods.
+
+        ``devices`` are Neuron devices or GPUs; default: all of the node. CPU and memory are Kubernetes quantities; default: what
+        a node leaves to pods, in proportion to the devices. Raises ``SpecError`` for devices that no such node can give a pod.
+        """
+        shape = self.instance_type
+        wanted = shape.devices if devices is None else devices
+        allowed = shape.legal_device_counts or range(min(1, shape.devices), shape.devices + 1)
+        if wanted not in allowed:
+            hint = "" if shape.devices else f"{shape.name} has no accelerator: leave devices out"
+            raise SpecError([Fault(("devices",), f"no pod gets them of {shape.name}", str(wanted), _listed(allowed), hint)])
+        size = pod_size(shape, wanted, cpu=cpu, memory=memory)
+        return {"requests": size, "limits": dict(size)}
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))
 
 
 class Pool(Protocol):

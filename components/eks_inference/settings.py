@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from eks_inference.catalog.zones import regions
 from eks_inference.faults import Fault, did_you_mean
+from eks_inference.late import Late
 from eks_inference.spec import MOST_ENTRIES, KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 
 # distribution/reference, grammar: domain, port and path of a repository.
@@ -44,7 +45,7 @@ def _named_like_a_region(region: str) -> str:
 class SharedSettings(Spec):
     """The settings of a stack file that every component needs."""
 
-    tags: dict[str, str] = Field(
+    tags: dict[str, Late] = Field(
         default_factory=dict,
         max_length=MOST_ENTRIES,
         description="Tags of every AWS resource, including those that nodes create.",

@@ -1,7 +1,7 @@
 """The base class of every spec and the scalar types that several domains share.
 
-A spec is plain data that decides the *shape* of a resource graph. It never holds an Output, a secret or a resource. Values known
-only during a deployment enter a component through a handle (``ExistingVpc``, ``ExistingCluster``, ``SecretRef`` ...).
+A spec is plain data that decides the *shape* of a resource graph. It never holds a secret or a resource. Values known only during
+a deployment enter a component through a handle (``ExistingVpc``, ``ExistingCluster``, ``SecretRef`` ...), or as a ``Late`` text.
 """
 
 import json
@@ -30,6 +30,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from eks_inference.faults import Fault, SpecError
+from eks_inference.late import Late
 from eks_inference.validation import RULE_ID, faults_as_one, faults_of
 
 
@@ -210,8 +211,8 @@ class Form:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "pattern": f"^({self.pattern})$"}
 
-    def _checked(self, text: str) -> str:
-        if not re.fullmatch(self.pattern, text):
+    def _checked(self, text: Late) -> Late:
+        if isinstance(text, str) and not re.fullmatch(self.pattern, text):
             raise ValueError(f"{text!r} is not {self.words}")
         return text
 
@@ -277,14 +278,14 @@ ZoneId = Annotated[
 """An id means the same zone in every account; a name such as us-west-2a does not."""
 
 KmsKeyArn = Annotated[
-    str,
+    Late,
     Form(
         r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})",
         "the ARN of a KMS key (arn:aws:kms:<region>:<account>:key/<id>), which an alias does not replace",
     ),
 ]
 PolicyArn = Annotated[
-    str,
+    Late,
     Form(
         r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[\w+=,.@/-]+",
         "the ARN of an IAM policy (arn:aws:iam::<account>:policy/<path and name>)",

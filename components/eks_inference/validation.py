@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
 from eks_inference.faults import Fault, SpecError, did_you_mean
+from eks_inference.late import is_output
 
 RULE_ID = r"^[A-Z][A-Z0-9]{1,4}\d{3}$"
 RENAMED = {"gpus": "devices", "engine_args": "extra_args"}
@@ -162,9 +163,12 @@ def _as_object(given: Any, members: Sequence[Schema]) -> str:
 
 
 def _no_output(given: Any) -> str:
-    if type(given).__module__.partition(".")[0] != "pulumi":
+    if not is_output(given):
         return ""
-    return "a spec holds plain values, which a preview knows; handles such as ExistingVpc and SecretRef take an Output"
+    return (
+        "this value decides the shape of the graph or is judged by rules, so a preview has to know it: give it as plain text; "
+        "Outputs go into tags, ARNs and ids that a spec only passes on, and into handles such as ExistingVpc and SecretRef"
+    )
 
 
 def _locate(loc: Path, data: Any, schema: Schema) -> tuple[Path, Any, Schema]:

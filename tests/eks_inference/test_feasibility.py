@@ -8,12 +8,12 @@ from eks_inference.accelerators.neuron.plan import cores_of, is_legal
 from eks_inference.catalog.engines import EngineProfile, engine, engines
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
 from eks_inference.catalog.models import Model, model, models
+from eks_inference.nodes import share
 from eks_inference.placement import Placement
 from eks_inference.rules import Finding, findings
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import Fit, Split, engines_for, feasibility, largest, usual_lengths
 from eks_inference.serving.memory import TIGHT
-from eks_inference.serving.node_share import share
 from eks_inference.serving.rules.servers import server_rules
 from vectors.neuron import llama3
 from vectors.serving import gpu, on, server

@@ -12,7 +12,7 @@ import yaml
 
 from conftest import ROOT, recorded
 from eks_inference.faults import SpecError
-from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
+from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.scaling.plan import adapter_rules
 from eks_inference.serving.node_share import room
 from eks_inference.stack.check import check_spec

@@ -26,13 +26,13 @@ from eks_inference.cluster.plan import control_plane_zones
 from eks_inference.faults import SpecError
 from eks_inference.network.plan import choose_zones
 from eks_inference.network.spec import NetworkSpec
+from eks_inference.nodes import Allocatable, allocatable
 from eks_inference.placement import POOL_LABEL, Placement, Taint
 from eks_inference.pools import disk_rules, plan
 from eks_inference.pools.existing import ExistingPool
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.managed import ManagedPool
-from eks_inference.pools.reservations import Allocatable, allocatable
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec, PoolSpec
 from golden import assert_golden
 from handles import existing_cluster, existing_vpc

@@ -27,7 +27,7 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.faults import SpecError
 from eks_inference.images.dockerfile import own_dockerfile
 from eks_inference.kubernetes.secrets import SecretRef
-from eks_inference.pools.reservations import allocatable
+from eks_inference.nodes import allocatable
 from eks_inference.serving import ray_serve
 from eks_inference.serving.hardware import Hardware
 from eks_inference.serving.kuberay.component import KubeRayOperator

@@ -33,10 +33,10 @@ from eks_inference.faults import SpecError
 from eks_inference.kubernetes.secrets import SecretRef
 from eks_inference.loadtest.component import LoadTest
 from eks_inference.loadtest.spec import LoadTestSpec
+from eks_inference.nodes import allocatable
 from eks_inference.observability.handle import ExistingPrometheus
 from eks_inference.observability.prometheus import VllmMetrics
 from eks_inference.placement import Placement, Taint
-from eks_inference.pools.reservations import allocatable
 from eks_inference.serving import deployment as equal_pods
 from eks_inference.serving.flags import flag
 from eks_inference.serving.handle import ModelServer

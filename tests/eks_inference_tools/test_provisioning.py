@@ -12,8 +12,8 @@ from conftest import recorded
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
-from eks_inference.kubernetes.quantity import amount as quantity
 from eks_inference.placement import HOSTNAME_LABEL, POOL_LABEL, ZONE_LABEL
+from eks_inference.quantity import amount as quantity
 from eks_inference_tools.reading.device_plugins import OFFERED_BY
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.pods import PodSpec

@@ -84,7 +84,7 @@ class PlainServer(ReplicatedServer):
             ports={"http": PORT},
             opts=opts,
         )
-        self.endpoint = f"http://{self.host}:{PORT}/v1"
+        self.url = f"http://{self.host}:{PORT}/v1"
         plugin = on.gpu_plugin.ready if on.gpu_plugin else ()
         self._serve(name, spec, engine(spec), storage=PodStorage(), hugging_face_token=on.hugging_face_token, after=plugin)
         self.register_outputs({"endpoint": self.endpoint})

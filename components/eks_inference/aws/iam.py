@@ -5,7 +5,9 @@ Documents are dicts. Only ``policy_json`` turns them into text for AWS, so equal
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
+
+from eks_inference.late import Late
 
 Document = dict[str, Any]
 Statement = dict[str, Any]
@@ -23,7 +25,9 @@ def policy_json(policy: Document) -> str:
     return json.dumps(policy, separators=(",", ":"))
 
 
-def allow(sid: str, actions: Sequence[str], resources: str | Sequence[str], *, conditions: Conditions | None = None) -> Statement:
+def allow(
+    sid: str, actions: Sequence[str], resources: Late | Sequence[Late], *, conditions: Conditions | None = None
+) -> Statement:
     """Returns an Allow statement of an identity policy."""
     statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": _plain(resources)}
     if conditions:
@@ -94,5 +98,5 @@ def tls_only(bucket_arn: str) -> Document:
     )
 
 
-def _plain(value: str | Sequence[str]) -> str | list[str]:
-    return value if isinstance(value, str) else list(value)
+def _plain(value: Late | Sequence[Late]) -> Late | list[Late]:
+    return list(value) if isinstance(value, list | tuple) else cast(Late, value)

@@ -1,8 +1,12 @@
 """Accelerator kinds of catalog rows. Only this module compares their names."""
 
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 Accelerator = Literal["neuron", "nvidia"]
+
+DEVICE_RESOURCES: Mapping[Accelerator, str] = {"neuron": "aws.amazon.com/neuron", "nvidia": "nvidia.com/gpu"}
+"""The extended resource that the device plugin of each kind offers, whole devices (EKS user guide, "Neuron devices", "GPU")."""
 
 
 class _Row(Protocol):

@@ -69,7 +69,7 @@ class OpenWebUI(Component):
         self.port_forward_command = plan.port_forward_command(spec.namespace)
 
         namespace, inside = own_namespace(name, spec.namespace, cluster, self)
-        endpoints = {server.endpoint: server.namespace for server in servers.values()}
+        endpoints = {server.url: server.namespace for server in servers.values()}
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy", **client_policy(plan.WEB_UI_NAME, spec.namespace, endpoints), opts=inside
         )
@@ -95,7 +95,7 @@ class OpenWebUI(Component):
             **plan.web_ui_deployment(
                 spec,
                 image=settings.image(spec.image or versions.image("open-webui")),
-                endpoints=[server.endpoint for server in servers.values()],
+                endpoints=[server.url for server in servers.values()],
                 secrets=[
                     *secret_env(plan.WEB_UI_KEY_VARIABLE, key),
                     *account,
@@ -157,7 +157,7 @@ class SmokeTest(Component):
         _, inside = own_namespace(name, name, cluster, self)
         policy = k8s.networking.v1.NetworkPolicy(
             f"{name}-policy",
-            **client_policy(plan.SMOKE_TEST_NAME, name, {server.endpoint: server.namespace}),
+            **client_policy(plan.SMOKE_TEST_NAME, name, {server.url: server.namespace}),
             opts=inside,
         )
         script = k8s.core.v1.ConfigMap(
@@ -173,7 +173,7 @@ class SmokeTest(Component):
             name,
             spec,
             image=cluster.settings.image(spec.image or versions.image("python")),
-            endpoint=server.endpoint,
+            endpoint=server.url,
             model=server.model_id,
             startup_seconds=server.startup_seconds,
             placement=placement,

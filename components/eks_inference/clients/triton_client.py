@@ -98,7 +98,7 @@ def _target(name: str, spec: TritonClientSpec, server: TritonServer) -> tuple[st
         raise SpecError(faults)
     target = plan.Target(
         namespace=server.namespace,
-        grpc=server.grpc_endpoint,
+        grpc=server.grpc_address,
         model=server.model_id,
         tokenizer=tokenizer.id,
         tokenizer_revision=tokenizer.revision,

@@ -1,6 +1,8 @@
 """Creates a pinned EKS add-on, and misses those that an existing cluster lacks; used by every domain."""
 
+import json
 from collections.abc import Sequence
+from functools import partial
 
 import pulumi
 import pulumi_aws as aws
@@ -8,6 +10,7 @@ import pulumi_aws as aws
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.plan import Addon
 from eks_inference.faults import Fault, SpecError
+from eks_inference.outputs import rendered
 
 POD_IDENTITY_AGENT = "eks-pod-identity-agent"
 EBS_CSI_DRIVER = "aws-ebs-csi-driver"
@@ -35,7 +38,8 @@ def eks_addon(
         cluster_name=cluster.name,
         addon_name=addon.name,
         addon_version=addon.version,
-        configuration_values=addon.configuration_values,
+        # Equal configurations give equal text.
+        configuration_values=rendered(partial(json.dumps, sort_keys=True), addon.configuration) if addon.configuration else None,
         pod_identity_associations=pod_identity_associations or None,
         # The declared configuration overrides earlier settings and manual edits.
         resolve_conflicts_on_create="OVERWRITE",

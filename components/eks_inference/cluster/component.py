@@ -19,6 +19,7 @@ from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.network.handle import Network
+from eks_inference.outputs import rendered
 from eks_inference.placement import Placement
 from eks_inference.settings import StackSettings
 from eks_inference.spec import Given
@@ -61,7 +62,12 @@ class EksCluster(Component):
         # Without the default groups this is the group that EKS creates (pulumi-eks, nodejs/eks/cluster/cluster.ts).
         self.security_group_id = self.control_plane.cluster_security_group_id
         self.provider = kubernetes_provider(
-            f"{name}-k8s", self.control_plane, name=name, settings=settings, opts=pulumi.ResourceOptions(parent=self)
+            f"{name}-k8s",
+            self.endpoint,
+            self.certificate_authority,
+            name=name,
+            settings=settings,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         self.ready: tuple[pulumi.Resource, ...] = tuple(
             eks_addon(
@@ -214,7 +220,7 @@ class ClusterAddons(Component):
             description=f"EBS CSI driver of the EKS cluster {self.name}",
             parent=self,
             managed_policies={"policy": iam.managed_policy_arn(plan.EBS_CSI_POLICY, settings.partition)},
-            policies={"key": iam.policy_json(plan.ebs_csi_key_policy(key))} if key else {},
+            policies={"key": rendered(iam.policy_json, plan.ebs_csi_key_policy(key))} if key else {},
             role_name=f"{name}-ebs-csi",
         )
         storage_driver = eks_addon(

@@ -11,6 +11,7 @@ from eks_inference.aws import iam
 from eks_inference.catalog import versions, zones
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec, NodeAddon, NodelessAddon
 from eks_inference.faults import Fault, SpecError
+from eks_inference.late import Late
 from eks_inference.merge import beside
 
 EBS_CSI_NAMESPACE = "kube-system"
@@ -87,10 +88,13 @@ def control_plane_zones(zone_ids: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AccessEntry:
-    """A principal and its permissions in the whole cluster. ``key`` names the resource and depends only on the ARN."""
+    """A principal and its permissions in the whole cluster. ``key`` names the resource and depends only on the ARN.
+
+    The place in its list stands for an ARN that only a deployment knows.
+    """
 
     key: str
-    principal_arn: str
+    principal_arn: Late
     policy: str
     """Name of an EKS access policy (EKS user guide, "Review access policy permissions")."""
 
@@ -101,11 +105,18 @@ class AccessEntry:
 def access_entries(spec: ClusterSpec) -> tuple[AccessEntry, ...]:
     """Returns entries for people and CI. EKS creates those of node groups, and the ``Karpenter`` component that of its nodes."""
     return tuple(
-        # The last word is for readers; the digest distinguishes equal names with different paths and accounts.
-        AccessEntry(f"{arn.rpartition('/')[2]}-{hashlib.sha256(arn.encode()).hexdigest()[:6]}", arn, policy)
-        for policy, principals in (("AmazonEKSClusterAdminPolicy", spec.admins), ("AmazonEKSViewPolicy", spec.viewers))
-        for arn in principals
+        AccessEntry(_entry_key(arn) if isinstance(arn, str) else f"{who}-{place}", arn, policy)
+        for who, policy, principals in (
+            ("admin", "AmazonEKSClusterAdminPolicy", spec.admins),
+            ("viewer", "AmazonEKSViewPolicy", spec.viewers),
+        )
+        for place, arn in enumerate(principals)
     )
+
+
+def _entry_key(arn: str) -> str:
+    """The last word is for readers; the digest distinguishes equal names with different paths and accounts."""
+    return f"{arn.rpartition('/')[2]}-{hashlib.sha256(arn.encode()).hexdigest()[:6]}"
 
 
 # -- IAM ------------------------------------------------------------------------------------------------------------------------
@@ -116,7 +127,7 @@ EBS_CSI_POLICY = "AmazonEBSCSIDriverPolicyV2"
 (April 2026) is not under ``service-role/`` (AWS managed policy reference; kubernetes-sigs/aws-ebs-csi-driver#2918)."""
 
 
-def ebs_csi_key_policy(kms_key_arn: str) -> iam.Document:
+def ebs_csi_key_policy(kms_key_arn: Late) -> iam.Document:
     """Returns the EBS CSI driver's permissions on the key of encrypted volumes, which the AWS managed policy lacks.
 
     The key policy must allow the use of IAM policies (EKS user guide, "Use Kubernetes volume storage with Amazon EBS").
@@ -140,11 +151,6 @@ class Addon:
     version: str
     configuration: Mapping[str, Any]
 
-    @property
-    def configuration_values(self) -> str | None:
-        """Configuration as JSON for EKS; equal configurations give equal text."""
-        return json.dumps(self.configuration, sort_keys=True) if self.configuration else None
-
 
 _VPC_CNI: Mapping[str, Any] = {
     # The schema of the add-on requires text here (EKS user guide, "Configure your cluster for Kubernetes network policies").
@@ -166,7 +172,7 @@ def addons_before_pools(spec: ClusterSpec) -> dict[str, Addon]:
     return _addons(get_args(NodelessAddon), spec, spec.version, {"vpc-cni": _VPC_CNI})
 
 
-def addons_after_pools(spec: ClusterAddonsSpec, kubernetes_version: str, tags: Mapping[str, str]) -> dict[str, Addon]:
+def addons_after_pools(spec: ClusterAddonsSpec, kubernetes_version: str, tags: Mapping[str, Late]) -> dict[str, Addon]:
     """Returns the add-ons that need nodes for their pods. The CSI driver tags every volume and snapshot with ``tags``."""
     # Configured on the driver, not as tagSpecification of the storage class: class parameters are immutable, and a chart may
     # bring its own storage class.
@@ -239,7 +245,7 @@ def credentials_guard(namespace: str, service_account: str) -> tuple[dict[str, A
 # -- storage --------------------------------------------------------------------------------------------------------------------
 
 
-def storage_class(kms_key_arn: str | None = None) -> dict[str, Any]:
+def storage_class(kms_key_arn: Late | None = None) -> dict[str, Any]:
     """Returns the default StorageClass: encrypted gp3 volumes, created in the zone of the first pod that uses them."""
     parameters = {
         "type": "gp3",

@@ -1,7 +1,6 @@
-"""Creates the explicit Kubernetes provider of a pulumi-eks cluster."""
+"""Creates the explicit Kubernetes provider of a cluster."""
 
 import pulumi
-import pulumi_eks as eks
 import pulumi_kubernetes as k8s
 
 from eks_inference.cluster import plan
@@ -10,7 +9,8 @@ from eks_inference.settings import StackSettings
 
 def kubernetes_provider(
     resource_name: str,
-    control_plane: eks.Cluster,
+    endpoint: pulumi.Input[str],
+    certificate_authority: pulumi.Input[str],
     *,
     name: str,
     settings: StackSettings,
@@ -26,10 +26,9 @@ def kubernetes_provider(
     load balancers and volumes behind. When the cluster is gone for good, ``PULUMI_K8S_DELETE_UNREACHABLE=true pulumi destroy``
     does so once. Releases of charts ignore it (pulumi/pulumi-kubernetes#2675): remove them by ``pulumi state delete`` first.
     """
-    cluster = control_plane.eks_cluster
     return k8s.Provider(
         resource_name,
-        kubeconfig=pulumi.Output.all(cluster.endpoint, cluster.certificate_authority.data).apply(
+        kubeconfig=pulumi.Output.all(endpoint, certificate_authority).apply(
             lambda known: plan.kubeconfig(name, known[0], known[1], settings.region, settings.profile)
         ),
         cluster_identifier=name,

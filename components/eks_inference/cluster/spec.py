@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from eks_inference.aws.logs import RetentionDays
+from eks_inference.late import Late
 from eks_inference.spec import Form, Spec, repeated
 
 Version = Literal["1.33", "1.34", "1.35", "1.36"]
@@ -85,7 +86,7 @@ SupportedVersion = Annotated[Version, BeforeValidator(_supported)]
 PublicCidr = Annotated[str, AfterValidator(_public_block), Field(description="An address block, e.g. 203.0.113.0/24.")]
 ServiceCidr = Annotated[str, AfterValidator(_service_block)]
 PrincipalArn = Annotated[
-    str,
+    Late,
     Form(
         r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+",
         "the ARN of an IAM role or user (arn:aws:iam::<account>:role/<path and name>); for a session "
@@ -160,7 +161,7 @@ class ClusterSpec(Spec):
 
     @model_validator(mode="after")
     def _one_entry_per_principal(self) -> Self:
-        if twice := repeated((*self.admins, *self.viewers)):
+        if twice := repeated(arn for arn in (*self.admins, *self.viewers) if isinstance(arn, str)):
             raise ValueError(f"EKS allows one access entry per principal; repeated in admins and viewers: {', '.join(twice)}")
         return self
 

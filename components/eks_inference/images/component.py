@@ -61,7 +61,7 @@ class ImageBuild(Component):
         bases = dockerfile.private_repositories([spec.dockerfile_text, *build_arguments.values()])
         self.tag = plan.content_tag(spec, arguments)
         self.namespace = spec.namespace or name
-        self.repository_name = spec.repository or f"{cluster.name}/{name}"
+        self._repository_name = spec.repository or f"{cluster.name}/{name}"
 
         repository = self._repository(name, spec, cluster)
         permissions = repository.arn.apply(lambda arn: iam.policy_json(plan.permissions(arn, bases, settings.partition)))
@@ -70,7 +70,7 @@ class ImageBuild(Component):
             cluster=cluster,
             namespace=self.namespace,
             service_account=plan.SERVICE_ACCOUNT,
-            description=f"Builds of the image {self.repository_name} in the EKS cluster {cluster.name}",
+            description=f"Builds of the image {self._repository_name} in the EKS cluster {cluster.name}",
             parent=self,
             policies={"policy": permissions},
         )
@@ -106,6 +106,7 @@ class ImageBuild(Component):
             lambda known: f"{known[0]}:{self.tag}"
         )
         """Reference of the image, known once the Job has pushed it: whatever uses it waits for the Job."""
+        self.repository_name: pulumi.Output[str] = repository.name
         self.ready: Sequence[pulumi.Resource] = (job,)
         self.register_outputs({"reference": self.reference, "repositoryUrl": repository.repository_url})
 
@@ -114,7 +115,7 @@ class ImageBuild(Component):
         key = settings.kms_key_arn
         repository = aws.ecr.Repository(
             f"{name}-repository",
-            name=self.repository_name,
+            name=self._repository_name,
             image_tag_mutability="IMMUTABLE",
             image_scanning_configuration=aws.ecr.RepositoryImageScanningConfigurationArgs(scan_on_push=True),
             encryption_configurations=[aws.ecr.RepositoryEncryptionConfigurationArgs(encryption_type="KMS", kms_key=key)]
@@ -122,7 +123,7 @@ class ImageBuild(Component):
             else None,
             # ECR refuses to delete a repository with images. They can be rebuilt, and a deleted stack must leave nothing behind.
             force_delete=not settings.protect,
-            tags={**settings.tags, "Name": self.repository_name},
+            tags={**settings.tags, "Name": self._repository_name},
             opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
         )
         aws.ecr.LifecyclePolicy(

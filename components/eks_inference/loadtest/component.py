@@ -143,7 +143,7 @@ def _targets(
             continue
         targets[server_name] = guidellm_plan.Target(
             namespace=server.namespace,
-            endpoint=server.endpoint,
+            endpoint=server.url,
             model=server.model_id,
             startup_seconds=server.startup_seconds,
             tokenizer=tokenizer,

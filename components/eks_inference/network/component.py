@@ -8,6 +8,7 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.component import Component
+from eks_inference.late import Late
 from eks_inference.network.flow_logs import flow_logs
 from eks_inference.network.handle import Subnet
 from eks_inference.network.plan import ZonePlan, network_zones, plan_subnets
@@ -228,5 +229,5 @@ class Vpc(Component):
         )
         return subnet, association
 
-    def _tagged(self, role: str) -> dict[str, str]:
+    def _tagged(self, role: str) -> dict[str, Late]:
         return {**self._tags, "Name": f"{self._prefix}-{role}"}

@@ -47,9 +47,9 @@ class FluentBit(Component):
         spec = FluentBitSpec.of(spec)
         super().__init__("eks-inference:index:FluentBit", name, spec.inputs(), opts)
         settings = cluster.settings
-        self.log_group_name = plan.log_group(spec, cluster.name)
-
-        group = log_group(f"{name}-log-group", self.log_group_name, spec.retention_days, settings=settings, parent=self)
+        group_name = plan.log_group(spec, cluster.name)
+        group = log_group(f"{name}-log-group", group_name, spec.retention_days, settings=settings, parent=self)
+        self.log_group_name: pulumi.Output[str] = group.name
         identity = pod_identity(
             name,
             cluster=cluster,

@@ -22,6 +22,7 @@ from eks_inference.observability import prometheus_plan as plan
 from eks_inference.observability.expectations_plan import expectations
 from eks_inference.observability.handle import Expected, Metrics, RayPods, VllmPods
 from eks_inference.observability.spec import PrometheusSpec, Receiver, SnsReceiver
+from eks_inference.outputs import carried, rendered
 from eks_inference.placement import Placement
 from eks_inference.spec import Given
 
@@ -143,7 +144,8 @@ class PrometheusStack(Component):
         )
         custom_resources = self._rules_and_monitors(name, spec, on_cluster(cluster, self, release))
         self.ready: Sequence[pulumi.Resource] = (release, *custom_resources)
-        self.register_outputs({"namespace": spec.namespace, "prometheus": self.url, "grafanaService": plan.GRAFANA_SERVICE})
+        self.endpoint = carried(self.url, self.ready)
+        self.register_outputs({"namespace": spec.namespace, "prometheus": self.endpoint, "grafanaService": plan.GRAFANA_SERVICE})
 
     def _publisher(self, name: str, receiver: Receiver | None) -> list[pulumi.Resource]:
         """Creates the role by which Alertmanager publishes to an SNS topic; nothing for other receivers."""
@@ -155,7 +157,7 @@ class PrometheusStack(Component):
             namespace=self.namespace,
             service_account=alertmanager_plan.SERVICE_ACCOUNT,
             description=f"Alertmanager of the EKS cluster {self.cluster.name}",
-            policies={"publish": iam.policy_json(alertmanager_plan.publisher(receiver))},
+            policies={"publish": rendered(iam.policy_json, alertmanager_plan.publisher(receiver))},
             parent=self,
         )
 

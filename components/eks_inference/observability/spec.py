@@ -6,6 +6,7 @@ from pydantic import Field
 
 from eks_inference.aws.logs import RetentionDays
 from eks_inference.cluster.spec import AddonVersion
+from eks_inference.late import Late
 from eks_inference.spec import Form, KmsKeyArn, Namespace, Spec, VolumeGib, stated
 
 
@@ -31,7 +32,7 @@ class CloudWatchSpec(Spec):
 
 
 TopicArn = Annotated[
-    str,
+    Late,
     Form(
         r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}",
         "the ARN of a standard SNS topic (arn:aws:sns:<region>:<account>:<name>)",

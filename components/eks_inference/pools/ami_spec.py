@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from eks_inference.spec import Spec, stated
+from eks_inference.late import Late
+from eks_inference.spec import Form, Spec, stated
 
 
 class ReleaseAmi(Spec):
@@ -20,11 +21,14 @@ class ReleaseAmi(Spec):
     )
 
 
+ImageId = Annotated[Late, Form(r"ami-[0-9a-f]{8,17}", "the id of an image, such as ami-0123456789abcdef0")]
+
+
 class ImageIdAmi(Spec):
     """A custom image, built from the AL2023 EKS recipe. It must contain nodeadm."""
 
     kind: Literal["image_id"] = Field(default="image_id", json_schema_extra=stated)
-    id: str = Field(pattern=r"^ami-[0-9a-f]{8,17}$", description="Image id in the stack's region.")
+    id: ImageId = Field(description="Image id in the stack's region.")
 
 
 class SsmParameterAmi(Spec):

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from eks_inference.spec import Spec
+from eks_inference.late import Late
+from eks_inference.spec import Form, Spec
 
 EfaLayout = Literal["hybrid", "ip_optimized", "bandwidth", "all_efa"]
 
@@ -31,10 +32,13 @@ class EfaSpec(Spec):
     )
 
 
+PlacementGroupName = Annotated[Late, Form(r"[ -~]{1,255}", "the name of a placement group: 1 to 255 ASCII characters")]
+
+
 class ExistingPlacementGroup(Spec):
     """An existing placement group, for example one created together with a reservation."""
 
-    name: str = Field(min_length=1, max_length=255, pattern=r"^[ -~]+$", description="Name of the placement group, in ASCII.")
+    name: PlacementGroupName = Field(description="Name of the placement group, in ASCII.")
 
 
 def _placement_form(given: Any) -> str:

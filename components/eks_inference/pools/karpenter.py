@@ -16,6 +16,7 @@ from eks_inference.component import Component, Handle
 from eks_inference.faults import Fault, SpecError
 from eks_inference.merge import beside
 from eks_inference.network.handle import Network
+from eks_inference.outputs import carried, rendered
 from eks_inference.placement import Placement
 from eks_inference.pools import karpenter_plan as plan
 from eks_inference.pools.karpenter_spec import KarpenterSpec
@@ -82,7 +83,7 @@ class Karpenter(Component):
             raise SpecError([Fault(("karpenter", "replicas"), message, given=str(spec.replicas), allowed=allowed)])
         super().__init__("eks-inference:index:Karpenter", name, spec.inputs(), opts)
         settings = cluster.settings
-        self.queue_name = f"{cluster.name}-karpenter"
+        self._queue_name = f"{cluster.name}-karpenter"
 
         role, permissions = node_role(
             f"{name}-node-role",
@@ -128,7 +129,7 @@ class Karpenter(Component):
             values=beside(
                 plan.chart_values(
                     cluster=cluster.name,
-                    queue_name=self.queue_name,
+                    queue_name=self._queue_name,
                     spec=spec,
                     placement=placement,
                     settings=settings,
@@ -150,15 +151,16 @@ class Karpenter(Component):
         self.node_role_arn: pulumi.Output[str] = role.arn
         self.instance_profile: pulumi.Output[str] | None = profile and profile.name
         self.ready: Sequence[pulumi.Resource] = (release,)
+        self.queue_name = carried(self._queue_name, self.ready)
         self.register_outputs({"nodeRoleName": role.name, "nodeRoleArn": role.arn, "queueName": self.queue_name})
 
     def _controller_identity(self, name: str, cluster: Cluster, nodes: aws.iam.Role) -> list[pulumi.Resource]:
         """Creates the controller's role and policies."""
         settings = cluster.settings
         policies: dict[str, pulumi.Input[str]] = {
-            concern: iam.policy_json(document)
+            concern: rendered(iam.policy_json, document)
             for concern, document in plan.controller_policies(
-                cluster=cluster.name, settings=settings, queue_name=self.queue_name
+                cluster=cluster.name, settings=settings, queue_name=self._queue_name
             ).items()
         }
         policies["instance-profiles"] = nodes.arn.apply(
@@ -179,11 +181,11 @@ class Karpenter(Component):
         settings = cluster.settings
         queue = aws.sqs.Queue(
             f"{name}-interruptions",
-            name=self.queue_name,
+            name=self._queue_name,
             # A warning is useless after five minutes: a spot instance stops two minutes after its warning.
             message_retention_seconds=300,
             sqs_managed_sse_enabled=True,
-            tags={**settings.tags, "Name": self.queue_name},
+            tags={**settings.tags, "Name": self._queue_name},
             opts=pulumi.ResourceOptions(parent=self),
         )
         rules = {

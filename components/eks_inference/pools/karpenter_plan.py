@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from eks_inference.aws import iam
+from eks_inference.late import Late
 from eks_inference.placement import (
     ARCHITECTURE_LABEL,
     CAPACITY_TYPE_LABEL,
@@ -177,7 +178,7 @@ def _discovery_policy(cluster: str, settings: StackSettings) -> iam.Document:
     )
 
 
-def _volume_key_policy(settings: StackSettings, key_arn: str) -> iam.Document:
+def _volume_key_policy(settings: StackSettings, key_arn: Late) -> iam.Document:
     """Launching an instance with a volume under a customer key requires that key (EBS user guide, "How EBS encryption works")."""
     through_ec2 = {"kms:ViaService": f"ec2.{settings.region}.{iam.dns_suffix(settings.partition)}"}
     return iam.document(

@@ -6,12 +6,13 @@ import pulumi
 import pulumi_aws as aws
 
 from eks_inference.aws import iam, naming
+from eks_inference.outputs import rendered
 from eks_inference.pools import plan
 from eks_inference.settings import StackSettings
 
 
 def node_role(
-    name: str, *, description: str, settings: StackSettings, s3_read_buckets: Sequence[str], parent: pulumi.Resource
+    name: str, *, description: str, settings: StackSettings, s3_read_buckets: Sequence[pulumi.Input[str]], parent: pulumi.Resource
 ) -> tuple[aws.iam.Role, list[pulumi.Resource]]:
     """Creates a node role; returns it and the policies that must be attached while any node exists."""
     trust = iam.trust("Nodes", iam.ec2_service(settings.partition), "sts:AssumeRole")
@@ -37,7 +38,7 @@ def node_role(
             aws.iam.RolePolicy(
                 f"{name}-s3-read",
                 role=role.name,
-                policy=iam.policy_json(iam.s3_read(s3_read_buckets, settings.partition)),
+                policy=rendered(lambda known: iam.policy_json(iam.s3_read(known, settings.partition)), s3_read_buckets),
                 opts=pulumi.ResourceOptions(parent=parent),
             )
         )

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from eks_inference.catalog import zones
-from eks_inference.kubernetes.quantity import amount, cpu_millis
+from eks_inference.nodes import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
 from eks_inference.pools.ami_spec import ReleaseAmi
 from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.facts import PoolFacts
-from eks_inference.pools.reservations import DAEMON_PODS, DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB, allocatable
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.quantity import amount, cpu_millis
 from eks_inference.rules import Judgement, not_judged, rule
 
 
@@ -92,7 +92,8 @@ def image_of_the_cluster_version(pool: PoolFacts) -> Iterator[Judgement]:
 )
 def group_or_reservation(pool: PoolFacts) -> Iterator[Judgement]:
     if isinstance(pool.spec, ManagedPoolSpec) and pool.spec.reserved:
-        group = pool.spec.placement.name if isinstance(pool.spec.placement, ExistingPlacementGroup) else ""
+        named = pool.spec.placement.name if isinstance(pool.spec.placement, ExistingPlacementGroup) else ""
+        group = named if isinstance(named, str) else "one of the same program"
         yield Judgement(
             holds=not group,
             path=pool.at("placement"),

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eks_inference.catalog.instances import InstanceType, instance_type, instance_types
+from eks_inference.late import Late
 from eks_inference.placement import POOL_LABEL, Taint, TaintEffect
 from eks_inference.pools.ami_spec import KarpenterAmi, ManagedAmi, ReleaseAmi
 from eks_inference.pools.disk_spec import RootDiskSpec
@@ -29,11 +30,19 @@ BUCKET_WORDS = (
     "3 to 63 lower-case letters, digits, hyphens and single dots, neither an address nor with a reserved beginning or end "
     "(xn--, sthree-, amzn-s3-demo-; -s3alias, --ol-s3, .mrap, --x-s3, --table-s3)"
 )
-BucketName = Annotated[str, Form(BUCKET, f"the name of an S3 bucket: {BUCKET_WORDS}")]
+BucketName = Annotated[Late, Form(BUCKET, f"the name of an S3 bucket: {BUCKET_WORDS}")]
 Duration = Annotated[str, Field(pattern=r"^((\d+[smh])+|Never)$", description="'300s', '720h', '1h30m' or 'Never'.")]
 
 GracePeriod = Annotated[str, Field(pattern=r"^(\d+[smh])+$", description="'600s', '2h' or '1h30m'.")]
-KeyPairName = Annotated[str, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
+ReservationId = Annotated[Late, Form(r"cr-[0-9a-f]{8,17}", "the id of a capacity reservation, such as cr-0123456789abcdef0")]
+ReservationGroupArn = Annotated[
+    Late,
+    Form(
+        r"arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/.+",
+        "the ARN of a resource group (arn:aws:resource-groups:<region>:<account>:group/<name>)",
+    ),
+]
+KeyPairName = Annotated[Late, Form(r"[!-~]([ -~]{0,253}[!-~])?", "the name of an EC2 key pair: 1 to 255 ASCII characters")]
 
 
 def _lasts(value: str) -> str:
@@ -166,14 +175,12 @@ class ManagedPoolSpec(_PoolBase):
     capacity_type: Literal["on_demand", "spot", "capacity_block"] = Field(
         default="on_demand", description="Purchase option of the nodes."
     )
-    capacity_reservation_id: str | None = Field(
+    capacity_reservation_id: ReservationId | None = Field(
         default=None,
-        pattern=r"^cr-[0-9a-f]{8,17}$",
         description="Start nodes only in this capacity reservation; required for a capacity block.",
     )
-    capacity_reservation_group_arn: str | None = Field(
+    capacity_reservation_group_arn: ReservationGroupArn | None = Field(
         default=None,
-        pattern=r"^arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/.+$",
         description="Start nodes only in the capacity reservations of this resource group.",
     )
     efa: EfaSpec | None = Field(

@@ -16,6 +16,7 @@ from eks_inference.kubernetes.secret_object import secret_object
 from eks_inference.kubernetes.secrets import SecretRef, secret_env
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import VllmMetrics
+from eks_inference.outputs import carried
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import deployment, protection
@@ -144,6 +145,9 @@ class ReplicatedServer(Component):
     the Pod Security level of the namespace.
     """
 
+    url: str
+    """See ``ModelServer``; set before ``_serve``."""
+
     def __init__(
         self,
         type_token: str,
@@ -238,6 +242,7 @@ class ReplicatedServer(Component):
             opts=on_cluster(cluster, self, *before, timeouts=timeouts, delete_before_replace=True),
         )
         self.ready: Sequence[pulumi.Resource] = (self.deployment, service)
+        self.endpoint = carried(self.url, self.ready)
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:
         """Makes Prometheus scrape the server."""

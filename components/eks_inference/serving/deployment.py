@@ -15,6 +15,7 @@ from eks_inference.accelerators.neuron.plan import needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
+from eks_inference.nodes import pod_size
 from eks_inference.placement import Placement
 from eks_inference.serving import pods, protection
 from eks_inference.serving.cold_start import cold_start
@@ -51,7 +52,7 @@ def hardware(spec: ReplicatedServerSpec, shape: InstanceType) -> Hardware:
 
 def resources(spec: ReplicatedServerSpec, shape: InstanceType) -> dict[str, str]:
     """Returns requests and limits of one pod except disk: those of the spec, or else a share of the node."""
-    return pods.share_of_node(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory)
+    return pod_size(shape, device_count(spec, shape), cpu=spec.cpu, memory=spec.memory)
 
 
 def model_copy_gib(spec: ReplicatedServerSpec) -> int:

@@ -10,8 +10,8 @@ from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores, 
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.models import Model
+from eks_inference.nodes import share
 from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, gib
-from eks_inference.serving.node_share import share
 from eks_inference.serving.pods import vllm_release
 
 SHORTEST = 2048

@@ -27,8 +27,11 @@ class ModelServer(Protocol):
     @property
     def namespace(self) -> str: ...
     @property
-    def endpoint(self) -> str:
-        """Base URL of the API inside the cluster; ends in ``/v1`` for the OpenAI API."""
+    def url(self) -> str:
+        """Base URL of the API inside the cluster; ends in ``/v1`` for the OpenAI API.
+
+        A plain string, which NetworkPolicies of clients are made of. Programs use ``endpoint``, which carries ``ready``.
+        """
         ...
 
     @property
@@ -53,6 +56,11 @@ class Server(ModelServer, Protocol):
     @property
     def forwards(self) -> Mapping[str, Sequence[int]]:
         """Ports, by Service, that a person forwards to try the server."""
+        ...
+
+    @property
+    def endpoint(self) -> pulumi.Output[str]:
+        """``url``, known to a preview, for what has to come after the server."""
         ...
 
     @property

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
-from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.placement import ZONE_LABEL
-from eks_inference.serving.node_share import share
 
 SERVER_LABEL = "eks-inference/server"
 """Label of every pod of a model server. Its value is the server's name."""
@@ -35,17 +33,7 @@ def device_resource(shape: InstanceType) -> str:
     """Returns the extended resource of this instance type's devices. Raises ``ValueError`` for types without devices."""
     if shape.accelerator is None:
         raise ValueError(f"{shape.name} has no accelerator")
-    return {"neuron": DEVICE_RESOURCE, "nvidia": GPU_RESOURCE}[shape.accelerator]
-
-
-def share_of_node(shape: InstanceType, devices: int, *, cpu: str | None, memory: str | None) -> dict[str, str]:
-    """Returns requests and limits of a pod. CPU and memory default to a share of the node in proportion to the devices."""
-    mine = share(shape, devices)
-    return {
-        "cpu": cpu or str(max(mine.cpu_millis // 1000, 1)),
-        "memory": memory or f"{mine.memory_mib // 1024}Gi",
-        device_resource(shape): str(devices),
-    }
+    return DEVICE_RESOURCES[shape.accelerator]
 
 
 def quota_devices(most: int, *, ending: int, devices: int) -> int:

@@ -1,5 +1,6 @@
 """Base specs of model servers: fields of every kind, of kinds that compile, and of kinds whose pods are all equal."""
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -27,7 +28,7 @@ from eks_inference.serving.spec import (
     VolumeCompileCache,
     VolumeModel,
 )
-from eks_inference.spec import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable
+from eks_inference.spec import MOST_PODS, Cpu, Memory, Namespace, ResourceName, Spec, Variable, stated
 from eks_inference.storage.spec import FileSystem
 
 Operator = Literal["kuberay", "leader_worker_set"]
@@ -256,7 +257,9 @@ class CompilingServerSpec(ServerSpec, OpenAiFeatures):
 class ReplicatedServerSpec(ServerSpec):
     """A server of equal pods in one Deployment. Each pod holds the whole model, and one Service distributes the requests."""
 
-    pool: ResourceName = Field(description="Pool the server runs in.")
+    pool: ResourceName = Field(
+        default="", json_schema_extra=stated, exclude_if=operator.not_, description="Pool the server runs in."
+    )
     instance_type: InstanceTypeName | None = Field(
         default=None, description="Instance type. Optional when the pool has only one."
     )

@@ -11,6 +11,7 @@ from eks_inference.catalog import versions
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
 from eks_inference.cluster.pod_identity import pod_identity
+from eks_inference.outputs import rendered
 from eks_inference.serving import storage_plan
 from eks_inference.serving.shape import CompilingServerSpec
 from eks_inference.serving.spec import S3CompileCache, VolumeCompileCache, VolumeModel
@@ -58,7 +59,7 @@ def server_storage(
         url = pulumi.Output.concat("s3://", bucket, "/", cache.prefix)
     if storage_plan.needs_role(model, cache):
         policy = pulumi.Output.from_input(bucket).apply(
-            lambda known: iam.policy_json(storage_plan.role_policy(model, cache, cluster.settings, known))
+            lambda known: rendered(iam.policy_json, storage_plan.role_policy(model, cache, cluster.settings, known))
         )
         ready += account_role(account, policy, cluster, parent)
     downloader = cluster.settings.image(versions.image("aws-cli"))

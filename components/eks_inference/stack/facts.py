@@ -9,9 +9,9 @@ from eks_inference.loadtest.facts import LoadTestFacts, RequestFacts
 from eks_inference.loadtest.spec import TokenCounts
 from eks_inference.network.facts import NetworkFacts
 from eks_inference.network.plan import network_zones
+from eks_inference.nodes import allocatable
 from eks_inference.pools.facts import PoolFacts
 from eks_inference.pools.plan import placement_of, pool_zones
-from eks_inference.pools.reservations import allocatable
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
 from eks_inference.serving.facts import ScalingFacts, ServingFacts
 from eks_inference.serving.kind import Site

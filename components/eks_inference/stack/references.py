@@ -129,6 +129,9 @@ def _client_faults(spec: StackSpec) -> Iterator[Fault]:
 def _pool_faults(path: tuple[str, ...], choice: PoolChoice, spec: StackSpec) -> Iterator[Fault]:
     """Yields what is wrong with a server's choice of pool and instance type."""
     pool = spec.pools.get(choice.pool)
+    if not choice.pool:
+        yield Fault((*path, *choice.pool_path), "this key is required and missing", allowed=", ".join(sorted(spec.pools)))
+        return
     if pool is None:
         yield _no_such_pool((*path, *choice.pool_path), choice.pool, spec)
         return

@@ -3,16 +3,17 @@ nodes and the API, ARNs and the region. Ids CAP…, CLI…, NET… and ARN…
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
+from eks_inference.late import is_output
 from eks_inference.placement import Placement
 from eks_inference.pools.disks import has_local_disks, root_volume_gib
 from eks_inference.pools.plan import placement_of
 from eks_inference.pools.spec import ManagedPoolSpec
-from eks_inference.rules import Judgement, Path, rule
+from eks_inference.quantity import cpu_millis, memory_mib
+from eks_inference.rules import Judgement, Path, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.node_share import room
 from eks_inference.serving.shape import ReplicatedServerSpec
@@ -185,7 +186,11 @@ def pods_have_addresses(stack: StackFacts) -> Iterator[Judgement]:
 )
 def arns_are_of_here(stack: StackFacts) -> Iterator[Judgement]:
     partition = stack.spec.settings(stack.region).partition
-    for path, arn in _arns(stack.spec.model_dump(mode="json", exclude_none=True)):
+    inputs = stack.spec.inputs()
+    for path in _late_arns(inputs):
+        why = "an Output, which only a deployment knows"
+        yield not_judged("partition and region", str(path[-1]), path, why=why, fix="")
+    for path, arn in _arns(inputs):
         _, given, service, region, *_ = arn.split(":", 5)
         yield Judgement(
             holds=given == partition and region in ("", stack.region),
@@ -314,10 +319,21 @@ def _span(fewest: int, most: int) -> str:
     return f"{fewest} to {most}" if most > fewest else str(fewest)
 
 
+def _late_arns(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yields the key paths of ARNs that only a deployment knows."""
+    if is_output(value) and any(str(part).endswith("_arn") or part in ("admins", "viewers") for part in path[-2:]):
+        yield path
+    for step, inner in _steps(value):
+        yield from _late_arns(inner, (*path, step))
+
+
+def _steps(value: Any) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
 def _arns(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yields the ARNs in a document, with their key paths."""
     if isinstance(value, str) and re.match(r"arn:[^:]*:[^:]*:[^:]*:[^:]*:", value):
         yield path, value
-    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, inner in steps:
+    for step, inner in _steps(value):
         yield from _arns(inner, (*path, step))

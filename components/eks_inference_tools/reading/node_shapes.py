@@ -13,6 +13,7 @@ from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE, cores_of
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.nodes import allocatable
 from eks_inference.placement import (
     ARCHITECTURE_LABEL,
     HOSTNAME_LABEL,
@@ -22,7 +23,6 @@ from eks_inference.placement import (
     ZONE_LABEL,
     Taint,
 )
-from eks_inference.pools.reservations import allocatable
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import Subnets
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups

@@ -7,7 +7,7 @@ deployments).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eks_inference.kubernetes.quantity import amount
+from eks_inference.quantity import amount
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
 from eks_inference_tools.reading.kinds import PODS
 from eks_inference_tools.reading.kuberay import CLUSTER_LABEL, GROUP_LABEL, HEAD_GROUP, serve_applications

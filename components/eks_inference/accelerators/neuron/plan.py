@@ -11,11 +11,12 @@ from typing import Any
 import yaml
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NAMESPACE, device_plugin
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.instances import InstanceType, instance_types
 from eks_inference.kubernetes import workloads
 from eks_inference.placement import Placement
 
-DEVICE_RESOURCE = "aws.amazon.com/neuron"
+DEVICE_RESOURCE = DEVICE_RESOURCES["neuron"]
 """One whole Neuron device (chip): the only Neuron resource that pods of this library request.
 
 On Trn2, Karpenter and the plugin count ``aws.amazon.com/neuroncore`` differently; ``aws.amazon.com/neurondevice`` ended with

@@ -6,9 +6,10 @@ Source: NVIDIA/k8s-device-plugin v0.20.0 (static manifest, chart).
 from typing import Any
 
 from eks_inference.accelerators.nodes import KUBELET_PLUGINS, NODES_OF_OURS, device_plugin, on_every_node
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.instances import instance_types
 
-GPU_RESOURCE = "nvidia.com/gpu"
+GPU_RESOURCE = DEVICE_RESOURCES["nvidia"]
 """One whole GPU, as pods request it."""
 
 PLUGIN_NAME = "nvidia-device-plugin"

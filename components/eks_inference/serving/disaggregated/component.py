@@ -14,6 +14,7 @@ from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import RouterMetrics, VllmMetrics
+from eks_inference.outputs import carried
 from eks_inference.placement import Placement
 from eks_inference.rules import Rule, refuse
 from eks_inference.serving import component
@@ -91,7 +92,7 @@ class DisaggregatedPair(Component):
         self.namespace = spec.namespace_of(name)
         self.model_id = spec.model.id
         self.service_name = name
-        self.endpoint = f"http://{name}.{self.namespace}.svc.cluster.local:{API_PORT}/v1"
+        self.url = f"http://{name}.{self.namespace}.svc.cluster.local:{API_PORT}/v1"
         self.startup_seconds = workloads.cold_start_seconds(spec)
         self.hardware = hardware(spec, placement)
         self.artifact_key = artifact(spec).key
@@ -138,6 +139,7 @@ class DisaggregatedPair(Component):
         answers = jobs.answers(name, spec, script_placement, image=script_image)
         answered = self._job("answers", answers, [*script_placement.ready, facing, *guards, *services])
         self.ready: Sequence[pulumi.Resource] = (facing, answered)
+        self.endpoint = carried(self.url, self.ready)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id, "artifact": self.artifact_key})
 
     def scraped_by(self, name: str, metrics: Metrics, opts: pulumi.ResourceOptions) -> VllmMetrics:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from eks_inference.accelerators.neuron.plan import cores_of
 from eks_inference.catalog.engines import EngineProfile
-from eks_inference.kubernetes.quantity import cpu_millis, memory_mib
 from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
+from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Path
 from eks_inference.serving.disaggregated import jobs, parts, workloads
 from eks_inference.serving.disaggregated.artifact import Artifact, artifact, tensor_parallel

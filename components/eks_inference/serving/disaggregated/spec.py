@@ -1,5 +1,6 @@
 """The settings of a prefill and decode pair on Trn2."""
 
+import operator
 from collections.abc import Iterator
 from typing import Literal, Self
 
@@ -128,7 +129,9 @@ class DisaggregatedPairSpec(ServerSpec):
     model: HubModel = Field(description="The model. A Job downloads each revision into the store once.")
     engine: EngineName = "neuron-2.26-vllm-0.9"
     image: PinnedImage | None = Field(default=None, description="Image of the servers. Default: the engine profile's.")
-    pool: ResourceName = Field(description="Managed pool with EFA for the servers.")
+    pool: ResourceName = Field(
+        default="", json_schema_extra=stated, exclude_if=operator.not_, description="Managed pool with EFA for the servers."
+    )
     instance_type: InstanceTypeName = Field(
         default="trn2.48xlarge", description="Instance type of the servers' nodes. Static pairs support no other."
     )

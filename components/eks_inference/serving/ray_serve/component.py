@@ -12,6 +12,7 @@ from eks_inference.component import Component
 from eks_inference.faults import Fault, SpecError
 from eks_inference.observability.handle import Expected, Metrics
 from eks_inference.observability.prometheus import ServerMetrics
+from eks_inference.outputs import carried
 from eks_inference.placement import Placement
 from eks_inference.rules import refuse
 from eks_inference.serving import component
@@ -135,6 +136,7 @@ class RayServeVllm(Component):
         )
         head_service = self._head_service(name, spec, cluster)
         self.ready: Sequence[pulumi.Resource] = (self.ray_service, head_service)
+        self.endpoint = carried(self.url, self.ready)
         self.register_outputs({"endpoint": self.endpoint, "model": self.model_id})
 
     def _announce(self, name: str, spec: RayServeVllmSpec, worker: Placement) -> None:
@@ -143,7 +145,7 @@ class RayServeVllm(Component):
         self.serve_service_name = f"{name}-serve-svc"
         self.head_service_name = spec.head_service_name
         self.model_id = spec.model.id
-        self.endpoint = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
+        self.url = f"http://{self.serve_service_name}.{self.namespace}.svc.cluster.local:{plan.HEAD_PORTS['serve']}/v1"
         self.startup_seconds = cold_start_seconds(plan.startup(spec, worker), plan.startup_timeout_seconds(spec, worker))
         self.hardware = plan.hardware(spec.worker)
         # The head always runs, with any number of workers.

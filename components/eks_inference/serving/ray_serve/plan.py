@@ -14,8 +14,9 @@ import yaml
 from eks_inference.accelerators.neuron.plan import cores_of, needs_scheduler
 from eks_inference.catalog.engines import Startup
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
-from eks_inference.kubernetes.quantity import cpu_millis
+from eks_inference.nodes import pod_size
 from eks_inference.placement import Placement
+from eks_inference.quantity import cpu_millis
 from eks_inference.serving import pods
 from eks_inference.serving.cold_start import cold_start
 from eks_inference.serving.hardware import Hardware
@@ -65,7 +66,7 @@ def replicas_per_worker(spec: RayServeVllmSpec) -> int:
 
 def worker_resources(worker: RayWorkerSpec) -> dict[str, str]:
     """Returns requests and limits of one worker: the spec's, or the devices' share of the node's allocatable resources."""
-    return pods.share_of_node(worker.shape, worker.device_count, cpu=worker.cpu, memory=worker.memory)
+    return pod_size(worker.shape, worker.device_count, cpu=worker.cpu, memory=worker.memory)
 
 
 def replica_cpus(spec: RayServeVllmSpec) -> int:

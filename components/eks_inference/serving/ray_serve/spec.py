@@ -1,5 +1,6 @@
 """The settings of a vLLM server on Ray Serve."""
 
+import operator
 from collections.abc import Iterator
 from typing import Literal, Self
 
@@ -10,13 +11,18 @@ from eks_inference.images.spec import PinnedImage, ServerImage
 from eks_inference.pools.spec import InstanceTypeName
 from eks_inference.serving.shape import CompilingServerSpec, Helper, Operator, PoolChoice
 from eks_inference.serving.spec import EngineName
-from eks_inference.spec import MOST_PODS, Cpu, Memory, ResourceName, Spec
+from eks_inference.spec import MOST_PODS, Cpu, Memory, ResourceName, Spec, stated
 
 
 class RayHeadSpec(Spec):
     """The Ray head: controller, dashboard and autoscaler. It serves no model and needs no accelerator."""
 
-    pool: ResourceName = Field(description="Pool of the head. Its nodes should be stable: all workers stop with the head.")
+    pool: ResourceName = Field(
+        default="",
+        json_schema_extra=stated,
+        exclude_if=operator.not_,
+        description="Pool of the head. Its nodes should be stable: all workers stop with the head.",
+    )
     instance_type: InstanceTypeName | None = Field(default=None, description="Instance type. Optional if the pool has only one.")
     cpu: Cpu = Field(default="2", description="CPU request and limit of the head. The autoscaler takes 500m more.")
     memory: Memory = Field(default="8Gi", description="Memory request and limit of the head's container.")
@@ -29,7 +35,7 @@ class RayHeadSpec(Spec):
 class RayWorkerSpec(Spec):
     """The Ray workers: pods with Neuron devices that run Serve replicas. Ray scales them between min and max."""
 
-    pool: ResourceName = Field(description="Pool of the workers.")
+    pool: ResourceName = Field(default="", json_schema_extra=stated, exclude_if=operator.not_, description="Pool of the workers.")
     instance_type: InstanceTypeName = Field(description="Instance type of the workers' nodes; sets a worker's capacity.")
     devices: int | None = Field(default=None, ge=1, description="Neuron devices of one worker. Default: the instance type's.")
     cpu: Cpu | None = Field(default=None, description="CPU of one worker. Default: the devices' share of the node's.")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from eks_inference.catalog.accelerators import Accelerator
 from eks_inference.catalog.models import find_model
-from eks_inference.pools.reservations import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
+from eks_inference.nodes import DAEMONS_CPU_MILLIS, DAEMONS_MEMORY_MIB
 from eks_inference.rules import Judgement, Rule, Severity, not_judged, rule
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.feasibility import engines_for, largest

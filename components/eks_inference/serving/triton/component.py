@@ -12,6 +12,7 @@ from eks_inference.catalog import versions
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.cluster.handle import Cluster
 from eks_inference.cluster.objects import on_cluster
+from eks_inference.outputs import carried, rendered
 from eks_inference.placement import Placement
 from eks_inference.serving.component import ReplicatedServer, Secret
 from eks_inference.serving.spec import NoCompileCache
@@ -82,8 +83,8 @@ class TritonServer(ReplicatedServer):
         self.model_id = spec.served_name
         # Triton hands on no gauge of vLLM: what waits inside of it shows only as more requests under way than it works on.
         self.expected = replace(self.expected, requests_per_pod=facts.serving.max_num_seqs * facts.serving.copies)
-        self.endpoint = f"http://{self.host}:{plan.PORTS['http']}"
-        self.grpc_endpoint = f"{self.host}:{plan.PORTS['grpc']}"
+        self.url = f"http://{self.host}:{plan.PORTS['http']}"
+        self.grpc_address = f"{self.host}:{plan.PORTS['grpc']}"
         repository, repository_url = self._repository(name, spec, placement.instance_type)
         tools_image = cluster.settings.image(versions.image("aws-cli"))
         self._serve(
@@ -100,6 +101,7 @@ class TritonServer(ReplicatedServer):
                 **plan.prefetch(name, spec, placement, image=self._image),
                 opts=on_cluster(cluster, self, *self.foundation, *placement.ready),
             )
+        self.grpc_endpoint = carried(self.grpc_address, self.ready)
         self.register_outputs({"http": self.endpoint, "grpc": self.grpc_endpoint, "model": self.model_id})
 
     def _repository(
@@ -130,7 +132,7 @@ class TritonServer(ReplicatedServer):
             ]
         if spec.needs_role:
             policy = pulumi.Output.from_input(bucket).apply(
-                lambda known: iam.policy_json(plan.role_policy(spec, cluster.settings, known))
+                lambda known: rendered(iam.policy_json, plan.role_policy(spec, cluster.settings, known))
             )
             made += account_role(self._identity, policy, cluster, self)
         return made, url

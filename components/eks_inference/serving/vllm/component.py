@@ -70,7 +70,7 @@ class VllmServer(ReplicatedServer):
             opts=opts,
         )
         self.port = plan.port(spec)
-        self.endpoint = f"http://{self.host}:{self.port}/v1"
+        self.url = f"http://{self.host}:{self.port}/v1"
         kept = self._store_claim(name, store)
         script = k8s.core.v1.ConfigMap(
             f"{name}-drain",

@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from eks_inference.kubernetes.quantity import amount
+from eks_inference.quantity import amount
 from eks_inference_tools.reading.live_objects import condition_of, is_ready, name_of
 from eks_inference_tools.simulate.control_plane.control_plane import TOOLS as CONTROL_PLANE_TOOLS
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eks_inference.kubernetes.quantity import amount
 from eks_inference.observability.prometheus_plan import RELEASE as PROMETHEUS
+from eks_inference.quantity import amount
 from eks_inference.scaling.plan import RATE_WINDOW_SECONDS
 from eks_inference.scaling.prometheus_adapter import RELEASE as ADAPTER
 from eks_inference_tools.reading.live_objects import identity_of

@@ -22,8 +22,8 @@ from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURC
 from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.tables import version_numbers
+from eks_inference.nodes import allocatable
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
-from eks_inference.pools.reservations import allocatable
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import GIB
 from eks_inference_tools.reading.node_shapes import NodeShape

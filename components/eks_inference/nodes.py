@@ -1,12 +1,13 @@
-"""Computes what pods can use of a node after the kubelet's reservations. Pure; no pulumi."""
+"""Computes what pods can use of a node after the kubelet's reservations, and the share of one pod. Pure; no pulumi."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.kubernetes.quantity import amount
+from eks_inference.quantity import amount
 
 # Reservations of nodeadm (kubelet/config.go): from, to (millicores of a node), share in ten-thousandths; evictionHard.
 _CPU_SLICES = ((0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, None, 25))
@@ -23,6 +24,11 @@ DAEMONS_MEMORY_MIB = 300
 DAEMON_PODS = 4
 """Least that DaemonSets request on every node: VPC CNI 50m, kube-proxy 100m, EBS CSI node 30m and 120Mi, Pod Identity agent
 nothing (defaults of the EKS add-ons), rounded up."""
+
+
+# What pods of default size leave free, also for device plugin, monitors, logs and CloudWatch; inferred.
+_LEFT_CPU_MILLIS = 1000
+_LEFT_MEMORY_MIB = 2048
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,30 @@ def allocatable(instance: InstanceType, kubelet: Mapping[str, Any] | None = None
         + _kept(settings, "evictionHard", "memory.available", 2**-20, _EVICTION_MIB, whole=guest)
     )
     return Allocatable(int(millis - kept_cpu), int(guest - kept_memory), _pods(instance, settings))
+
+
+def less(usable: Allocatable, cpu_millis: int, memory_mib: int) -> Allocatable:
+    """Returns what remains of it."""
+    left_cpu, left_memory = usable.cpu_millis - cpu_millis, usable.memory_mib - memory_mib
+    return replace(usable, cpu_millis=max(left_cpu, 0), memory_mib=max(left_memory, 0))
+
+
+def share(instance: InstanceType, devices: int) -> Allocatable:
+    """Returns the default size of a pod: the share of a node that goes with this many of its devices."""
+    whole = less(allocatable(instance), _LEFT_CPU_MILLIS, _LEFT_MEMORY_MIB)
+    part = devices / instance.devices if instance.devices else 1
+    return replace(whole, cpu_millis=int(whole.cpu_millis * part), memory_mib=int(whole.memory_mib * part))
+
+
+def pod_size(instance: InstanceType, devices: int, *, cpu: str | None, memory: str | None) -> dict[str, str]:
+    """Returns requests and limits of a pod. CPU and memory default to a share of the node in proportion to the devices."""
+    mine = share(instance, devices)
+    held = {DEVICE_RESOURCES[instance.accelerator]: str(devices)} if instance.accelerator else {}
+    return {
+        "cpu": cpu or str(max(mine.cpu_millis // 1000, 1)),
+        "memory": memory or f"{mine.memory_mib // 1024}Gi",
+        **held,
+    }
 
 
 def _kept(settings: Mapping[str, Any], section: str, key: str, unit: float, default: float, *, whole: float = 0) -> float:
