@@ -165,11 +165,13 @@ def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
 
 
 def _calling_line() -> tuple[str, int] | None:
-    """File and line of the program that calls a function of an SDK."""
-    frame = inspect.currentframe()
-    while frame is not None and not _of_program(frame.f_code.co_filename):
+    """File and line of the program that calls a function of an SDK; None where the event loop does."""
+    frame = sys._getframe(1)
+    while not _of_program(frame.f_code.co_filename):
+        if frame.f_back is None or frame.f_code.co_filename == __file__:
+            return None
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame else None
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _program_frame() -> source_pb2.StackTrace:
