@@ -12,6 +12,7 @@ from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.report import Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
+from stackgraph.graph.document import UNANSWERED
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.project import DEFAULT_STACK, find_project
 
@@ -104,7 +105,7 @@ def _notes(repo: Repository, sides: Sequence[Side], stacks: Sequence[StackReport
 def _made_up(stack: StackReport) -> Iterator[str]:
     """The provider functions of a stack whose results nobody knew: what they change in a deployment is not compared."""
     graphs = [side.graph for side in (stack.base, stack.head) if side and side.graph]
-    tokens = {called.token for graph in graphs for called in graph.functions if called.answer in ("placeholder", "unknown")}
+    tokens = {called.token for graph in graphs for called in graph.functions if called.answer in UNANSWERED}
     if tokens:
         yield (
             f"stack {stack.stack} asks what only a provider or another stack knows ({', '.join(sorted(tokens))}): "

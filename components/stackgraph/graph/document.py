@@ -69,6 +69,7 @@ class Resource:
 
 
 Answer = Literal["file", "computed", "placeholder", "unknown"]
+UNANSWERED: tuple[Answer, ...] = ("placeholder", "unknown")
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ class Functions:
         self._called: dict[str, FunctionCall] = {}
 
     def called(self) -> tuple[FunctionCall, ...]:
-        """Every function that was called, equal calls once, in a fixed order."""
-        return tuple(self._called[key] for key in sorted(self._called))
+        """Every function that was called, equal calls once, by token."""
+        return tuple(sorted(self._called.values(), key=lambda called: (called.token, called.key())))
 
     def result(
         self, token: str, args: Mapping[str, Any], call: Call, source: str, name: str, provider: Mapping[str, Any]
