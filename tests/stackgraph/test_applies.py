@@ -83,15 +83,18 @@ def test_an_apply_that_ends_the_program_is_an_error():
 
 
 def test_an_object_for_a_text_is_json_text_as_from_the_provider():
-    document = {"Version": "2012-10-17", "Statement": []}
+    document: Any = {"Version": "2012-10-17", "Statement": []}
+
+    def resource(arn: Any) -> Any:
+        return {"Resource": arn}
 
     def build():
         role = aws.iam.Role("r", assume_role_policy=document)
         bucket = aws.s3.Bucket("b")
-        policy = aws.s3.BucketPolicy("p", bucket=bucket.id, policy={"Resource": bucket.arn})
+        policy = aws.s3.BucketPolicy("p", bucket=bucket.id, policy=resource(bucket.arn))
         pulumi.export("role", role.assume_role_policy)
         pulumi.export("policy", policy.policy.apply(json.loads))
-        hidden = aws.s3.BucketPolicy("h", bucket=bucket.id, policy={"Resource": pulumi.Output.secret("planted")})
+        hidden = aws.s3.BucketPolicy("h", bucket=bucket.id, policy=resource(pulumi.Output.secret("planted")))
         pulumi.export("hidden", hidden.policy)
 
     graph = recorded(build)

@@ -86,7 +86,7 @@ def test_the_only_allowed_account_is_the_account():
 def test_a_policy_document_is_computed_with_the_names_of_what_does_not_exist_yet():
     def build():
         bucket = aws.s3.Bucket("b")
-        statement = {"actions": ["s3:GetObject", "s3:PutObject"], "resources": [bucket.arn], "sid": "Read"}
+        statement: Any = {"actions": ["s3:GetObject", "s3:PutObject"], "resources": [bucket.arn], "sid": "Read"}
         document = aws.iam.get_policy_document_output(statements=[statement])
         aws.iam.Policy("p", policy=document.json)
 

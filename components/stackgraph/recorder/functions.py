@@ -14,7 +14,11 @@ from stackgraph.recorder.calls import Call
 
 
 class FunctionError(Exception):
-    """A function whose result a program needs at once, and that nobody knows."""
+    """A function whose result a program needs at once, and that nobody knows. ``source`` is ``file:line`` of the call."""
+
+    def __init__(self, message: str, source: str) -> None:
+        super().__init__(message)
+        self.source = source
 
 
 class Functions:
@@ -49,7 +53,8 @@ class Functions:
         if result is None and call.prompt:
             raise FunctionError(
                 f"{token} gives its result at once, and no type says what it consists of: only the provider knows it, "
-                "or a row of a file named with --answers"
+                "or a row of a file named with --answers",
+                source,
             )
         return result
 
