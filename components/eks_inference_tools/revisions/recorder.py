@@ -6,6 +6,7 @@ from folders of the repository, including this library.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import hmac
 import json
@@ -21,6 +22,7 @@ from typing import Any
 from eks_inference_tools.program import REGION_KEY, StackProgram, program
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.recorder.answers import Answers
 
 
 def main() -> int:
@@ -38,8 +40,8 @@ def record(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Records one stack and returns ``graph``, ``findings``, ``places`` and ``sealedConfig``, or only ``problems``.
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
-    ``stack``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; and ``key``, the
-    hexadecimal HMAC key of secrets.
+    ``stack``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``, the
+    rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
     """
     root, tree = Path(asked["root"]), Path(asked["tree"])
     folder = tree / asked["folder"]
@@ -47,7 +49,7 @@ def record(asked: Mapping[str, Any]) -> dict[str, Any]:
         _use_revision(root, tree)
     os.chdir(folder)
     try:
-        stack = _stack(asked, folder)
+        stack = dataclasses.replace(_stack(asked, folder), answers=Answers(asked["answers"]))
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)

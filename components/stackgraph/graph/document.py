@@ -12,6 +12,8 @@ SCHEMA = 1
 STACK_TYPE = "pulumi:pulumi:Stack"
 CHART_TYPE = "kubernetes:helm.sh/v3:Release"
 PROVIDER_PREFIX = "pulumi:providers:"
+RENDERED_TYPES = ("kubernetes:helm.sh/v3:Chart", "kubernetes:kustomize:Directory")
+"""Components whose objects the provider renders from files: they have children only if an answer says what it renders."""
 STACK_REFERENCE = "pulumi:pulumi:StackReference"
 
 
@@ -67,6 +69,7 @@ class Resource:
 
 
 Answer = Literal["file", "computed", "placeholder", "unknown"]
+UNANSWERED: tuple[Answer, ...] = ("placeholder", "unknown")
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,8 @@ class Graph:
 
     @property
     def opaque(self) -> tuple[Resource, ...]:
-        return tuple(filter(is_opaque, self.resources))
+        """What the graph cannot see inside: charts, remote components, and what only the provider renders."""
+        return tuple(r for r in self.resources if is_opaque(r) or (r.type in RENDERED_TYPES and r.urn not in self.children))
 
     def of_type(self, type_: str) -> list[Resource]:
         return [resource for resource in self.resources if resource.type == type_]

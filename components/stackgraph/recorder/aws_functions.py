@@ -1,5 +1,6 @@
 """The functions of the AWS provider whose result follows from their arguments, their provider and facts."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -38,8 +39,11 @@ def compute(name: str, args: Mapping[str, Any], provider: Mapping[str, Any]) -> 
 
 
 def _caller(provider: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The account, where the configuration allows no other."""
-    allowed = provider.get("allowedAccountIds")
+    """The account, where the provider allows no other. SDK and configuration pass lists to providers as JSON texts."""
+    try:
+        allowed = json.loads(provider.get("allowedAccountIds", "[]"))
+    except (TypeError, ValueError):
+        return None
     return {"accountId": allowed[0]} if isinstance(allowed, list) and len(allowed) == 1 else None
 
 

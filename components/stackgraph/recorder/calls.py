@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi.runtime
+from pulumi.output import UNKNOWN
 from pulumi.runtime import rpc
 
 _MODULE = sys.modules["pulumi.runtime.invoke"]  # the package exports a function of the same name
@@ -27,6 +28,22 @@ class Call:
     frame: tuple[str, int] | None = None
     shown: Mapping[str, Any] | None = None
     """The arguments, with secrets redacted."""
+
+
+class _Unseen(dict[str, Any]):
+    """The result that an SDK awaits of a function that nobody answers: whatever it looks up is unknown.
+
+    The engine's SDKs take no result for an empty one, and a chart would seem to consist of nothing.
+    """
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> Any:
+        return UNKNOWN
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return UNKNOWN
 
 
 _CALL: ContextVar[Call] = ContextVar("call")
@@ -57,7 +74,8 @@ def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[
 
         async def call_later(*given: Any, **named: Any) -> Any:
             _CALL.set(Call(frame=place()))
-            return await function(*given, **named)
+            result = await function(*given, **named)
+            return _Unseen() if result is None else result
 
         return functools.wraps(function)(call_later if inspect.iscoroutinefunction(function) else call)
 

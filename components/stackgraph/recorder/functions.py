@@ -14,7 +14,11 @@ from stackgraph.recorder.calls import Call
 
 
 class FunctionError(Exception):
-    """A function whose result a program needs at once, and that nobody knows."""
+    """A function whose result a program needs at once, and that nobody knows. ``source`` is ``file:line`` of the call."""
+
+    def __init__(self, message: str, source: str) -> None:
+        super().__init__(message)
+        self.source = source
 
 
 class Functions:
@@ -26,8 +30,8 @@ class Functions:
         self._called: dict[str, FunctionCall] = {}
 
     def called(self) -> tuple[FunctionCall, ...]:
-        """Every function that was called, equal calls once, in a fixed order."""
-        return tuple(self._called[key] for key in sorted(self._called))
+        """Every function that was called, equal calls once, by token."""
+        return tuple(sorted(self._called.values(), key=lambda called: (called.token, called.key())))
 
     def result(
         self, token: str, args: Mapping[str, Any], call: Call, source: str, name: str, provider: Mapping[str, Any]
@@ -49,7 +53,8 @@ class Functions:
         if result is None and call.prompt:
             raise FunctionError(
                 f"{token} gives its result at once, and no type says what it consists of: only the provider knows it, "
-                "or a row of a file named with --answers"
+                "or a row of a file named with --answers",
+                source,
             )
         return result
 

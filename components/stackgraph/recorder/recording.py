@@ -30,6 +30,7 @@ from stackgraph.recorder import wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.applies import forgiving
 from stackgraph.recorder.calls import observed
+from stackgraph.recorder.functions import FunctionError
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
 from stackgraph.recorder.process import Ended, process_kept
@@ -165,11 +166,13 @@ def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
 
 
 def _calling_line() -> tuple[str, int] | None:
-    """File and line of the program that calls a function of an SDK."""
-    frame = inspect.currentframe()
-    while frame is not None and not _of_program(frame.f_code.co_filename):
+    """File and line of the program that calls a function of an SDK; None where the event loop does."""
+    frame = sys._getframe(1)
+    while not _of_program(frame.f_code.co_filename):
+        if frame.f_back is None or frame.f_code.co_filename == __file__:
+            return None
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame else None
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _program_frame() -> source_pb2.StackTrace:
@@ -217,12 +220,16 @@ class _Executor(ThreadPoolExecutor):
 
 def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
     """The failure as a problem, located at the innermost line of the program's own code."""
-    message = _said(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {_said(error)}"
+    told = isinstance(error, pulumi.RunError | FunctionError)
+    message = _said(error) if told else f"{type(error).__name__}: {_said(error)}"
     if isinstance(error, Ended):
         message = f"the program ended the process: {_said(error)}"
     elif isinstance(error, SystemExit):
         message = f"the program ended itself with exit code {_said(error)}"
     file, line = _place(error, root)
+    if isinstance(error, FunctionError):  # the SDK drops the frames of the program
+        file, _, number = error.source.rpartition(":")
+        line = int(number or 0)
     return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=_hint(error))
 
 
