@@ -130,7 +130,7 @@ def test_the_comparison_warns_of_what_is_lost_and_opened(shown: dict[str, str]) 
     }
     assert {danger["kind"] for danger in report["danger"]} == {"data-replaced", "replaced", "protection-removed"}
     for name in ("text", "comment", "diff page"):
-        assert "s3.Bucket archive-bucket is replaced and its data is lost (bucket)" in shown[name], name
+        assert "s3.Bucket archive-bucket is replaced and loses its objects (bucket)" in shown[name], name
         assert "loses blockPublicAcls" in shown[name], name
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HELP = "show what a branch changes in every stack, from its code alone"
 FORMATS = ("text", "markdown", "json", "html")
-FAILING = ("replace", "delete", "danger")
+FAILING = ("replace", "delete", "danger", "unsure")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +72,12 @@ def _failing(given: str) -> tuple[str, ...]:
     return found
 
 
-def _happens(what: Literal["replace", "delete", "danger"], told: "Contents") -> bool:
-    return any(stack.dangers for stack in told.stacks) if what == "danger" else bool(told.count(what))
+def _happens(what: Literal["replace", "delete", "danger", "unsure"], told: "Contents") -> bool:
+    if what == "danger":
+        return any(stack.dangers for stack in told.stacks)
+    # What may be replaced counts as replaced: no word of comfort that the tables do not support.
+    unsure = what in ("unsure", "replace") and any(stack.unsure for stack in told.stacks)
+    return unsure or (what != "unsure" and bool(told.count(what)))
 
 
 def _of_files(options: argparse.Namespace) -> "Report":

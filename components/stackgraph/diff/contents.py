@@ -98,7 +98,7 @@ class StackContents:
     """What is told of one stack. ``side`` is ``new`` or ``gone`` if only one revision has the stack.
 
     ``problems`` are texts by revision (``base``, ``head``) that could not be recorded. ``opaque`` is the number of charts and
-    remote components of the head, ``outputs`` the lines of changed outputs.
+    remote components of the head, ``unsure`` that of resources that may be replaced, ``outputs`` the lines of changed outputs.
     """
 
     stack: str
@@ -114,6 +114,7 @@ class StackContents:
     outputs: tuple[str, ...] = ()
     changes: tuple[Told, ...] = ()
     opaque: int = 0
+    unsure: int = 0
 
     @property
     def failed(self) -> bool:

@@ -1,7 +1,7 @@
 """Finds the changes that a reviewer must not miss: deletions, replacements, new exposure, lost protection, and a domain's own."""
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from stackgraph.diff import replacements
@@ -34,6 +34,7 @@ def dangers(diff: StackDiff, domain: ComparedDomain = NO_DOMAIN) -> tuple[Danger
     found += [
         *_lost(diff, "replace", Weight.REPLACED, found),
         *_lost(diff, "delete", Weight.DELETED, found),
+        *_unsure(diff),
         *_refused(diff),
         *_unprotected(diff),
         *newly_reached(diff, _who_comes_in),
@@ -48,19 +49,36 @@ def _lost(diff: StackDiff, kind: Kind, weight: Weight, found: Iterable[Danger]) 
     for change in diff.of_kind(kind):
         if change.urn in said:
             continue
-        if not replacements.holds_data(change.resource.type):
+        holds, kept = replacements.held(change.resource.type), change.resource.options.get("retainOnDelete")
+        if not holds:
             others.append(change)
         elif kind == "replace":
             because = ", ".join(change.because[:3])
-            yield Danger("data-replaced", f"{_named(change)} is replaced and its data is lost ({because})", change.urn, weight)
+            ending = f"by an empty one; the old one is kept, with {holds}" if kept else f"and loses {holds}"
+            yield Danger("data-replaced", f"{_named(change)} is replaced {ending} ({because})", change.urn, weight)
         else:
-            kept = change.resource.options.get("retainOnDelete")
-            ending = "leaves the stack but is kept" if kept else "is deleted together with its data"
+            ending = f"leaves the stack but is kept, with {holds}" if kept else f"is deleted with {holds}"
             yield Danger("data-deleted", f"{_named(change)} {ending}", change.urn, weight)
     if others:
         word = "replaced" if kind == "replace" else "deleted"
-        names = ", ".join(map(_named, others[:4])) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
-        yield Danger(word, f"{names} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
+        yield Danger(word, f"{_several(others)} {'is' if len(others) == 1 else 'are'} {word}", weight=weight)
+
+
+def _unsure(diff: StackDiff) -> Iterator[Danger]:
+    """One danger for each data store that may be replaced, and one for all other resources."""
+    others = []
+    for change in diff.unsure:
+        if holds := replacements.held(change.resource.type):
+            what = f"{_named(change)} may be replaced, and lose {holds} ({', '.join(change.unsure[:3])})"
+            yield Danger("data-may-be-replaced", what, change.urn, Weight.UNSURE)
+        else:
+            others.append(change)
+    if others:
+        yield Danger("may-be-replaced", f"{_several(others)} may be replaced", weight=Weight.UNSURE)
+
+
+def _several(changes: Sequence[ResourceChange]) -> str:
+    return ", ".join(map(_named, changes[:4])) + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
 
 
 def _named(change: ResourceChange) -> str:

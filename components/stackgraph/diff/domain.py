@@ -14,10 +14,11 @@ class Weight(IntEnum):
 
     REPLACED = 1
     DELETED = 2
-    REFUSED = 3
-    UNPROTECTED = 4
-    OPENED = 5
-    CHANGED = 6
+    UNSURE = 3
+    REFUSED = 4
+    UNPROTECTED = 5
+    OPENED = 6
+    CHANGED = 7
 
 
 @dataclass(frozen=True)

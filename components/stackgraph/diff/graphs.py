@@ -28,8 +28,8 @@ class ResourceChange:
 
     ``properties`` are changes of inputs, ``options`` changes of resource options. ``dependencies`` is True if the dependencies
     differ. ``because`` names what causes a replacement: paths, or other replaced resources. ``refused`` are the paths that the
-    service does not update. ``ignored`` are changes excluded by ``ignoreChanges``. ``certain`` is False if the type is not in the
-    table of replacements, so that a replacement is possible.
+    service does not update. ``ignored`` are changes excluded by ``ignoreChanges``. ``unsure`` names the paths that may replace
+    the resource: all that change if the tables do not know its type.
     """
 
     kind: Kind
@@ -41,7 +41,12 @@ class ResourceChange:
     because: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     ignored: tuple[PropertyChange, ...] = ()
-    certain: bool = True
+    unsure: tuple[str, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the tables say that the resource is replaced, or that it is not."""
+        return not self.unsure
 
     @property
     def resource(self) -> Resource:
@@ -86,6 +91,11 @@ class StackDiff:
     def of_kind(self, kind: Kind) -> list[ResourceChange]:
         """The changes of one kind to resources that count."""
         return [change for change in self.changes if change.kind == kind and change.counts]
+
+    @property
+    def unsure(self) -> list[ResourceChange]:
+        """The changes that may be replacements."""
+        return [change for change in self.changes if change.counts and change.unsure]
 
     @property
     def counts(self) -> Mapping[Kind, int]:
@@ -172,8 +182,19 @@ def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs
         because,
         refused,
         tuple(ignored),
-        is_component(after) or replacements.is_known(after.type) or after.type == STACK_TYPE or not properties,
+        () if because else _unsure(after, old, new, properties),
     )
+
+
+def _unsure(after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange]) -> tuple[str, ...]:
+    """The changed paths that may replace the resource."""
+    if is_component(after) or after.type == STACK_TYPE or is_read(after):
+        return ()
+    if not replacements.is_known(after.type):
+        return tuple(change.name for change in properties)
+    changed = [change.path for change in properties]
+    possible = replacements.possible(after.type, old, new)
+    return tuple(path_text(path) for path in possible if any(replacements.covers(path, one) for one in changed))
 
 
 def _because(
@@ -235,16 +256,21 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
             change = found[urn]
             if origin is None or change.before is None or change.kind == "replace" or is_read(change.resource):
                 continue
-            if reasons := _reasons(change.resource, origin, head):
-                found[urn] = replace(change, kind="replace", because=reasons)
+            sure, unsure = _reasons(change.resource, origin, head)
+            if sure:
+                found[urn] = replace(change, kind="replace", because=sure, unsure=())
                 waiting.append(urn)
+            elif unsure:
+                # The engine shows an update of inputs that are unknown until then.
+                kind = "update" if change.kind in ("same", "dependencies") else change.kind
+                found[urn] = replace(change, kind=kind, unsure=tuple(dict.fromkeys((*change.unsure, *unsure))))
     return list(found.values())
 
 
-def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[str, ...]:
-    """Why replacing ``origin`` replaces a resource that uses it."""
+def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Why replacing ``origin`` replaces a resource that uses it, and why it may replace it."""
     if resource.provider == origin.urn:
-        return (f"provider {origin.name}",)
+        return ((f"provider {origin.name}",), ())
 
     def outdated(leaf: Any) -> Any:
         refers = isinstance(leaf, str) and (f"<{origin.name}." in leaf or leaf == UNKNOWN)
@@ -252,5 +278,7 @@ def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[str, ..
 
     inputs = inputs_of(resource)
     uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
-    paths = _replacing(resource, inputs, inputs | {key: mapped(inputs[key], outdated) for key in uses}, head)
-    return tuple(f"{path_text(path)} of {origin.name}" for path in paths)
+    anew = inputs | {key: mapped(inputs[key], outdated) for key in uses}
+    sure = [path_text(path) for path in _replacing(resource, inputs, anew, head)]
+    unsure = _unsure(resource, inputs, anew, list(differences(inputs, anew)))
+    return tuple(f"{path} of {origin.name}" for path in sure), tuple(f"{path} of {origin.name}" for path in unsure)

@@ -36,7 +36,7 @@ _RESOURCE = {
     "file": OrNull(_FILE),
     "movedFrom": OrNull(str),
     **dict.fromkeys(("counts", "replacementKnown", "dependencies", "remote"), bool),
-    **{key: [str] for key in ("because", "refused")},
+    **{key: [str] for key in ("because", "refused", "mayReplace")},
     **{key: [_PROPERTY] for key in ("properties", "options", "ignored")},
     "told": OrNull(_TOLD),
 }
@@ -48,6 +48,7 @@ _STACK = {
     "problems": {"base": [str], "head": [str]},
     "summary": _SUMMARY,
     "opaque": int,
+    "mayReplace": int,
     "facts": [{"about": str, "before": str, "after": str}],
     "newFindings": [_FINDING],
     "curedFindings": [_FINDING],
@@ -130,6 +131,7 @@ def _stack(found: Mapping[str, Any], dangers: Iterable[str]) -> StackContents:
         outputs=tuple(found["outputLines"]),
         changes=tuple(_told(resource) for resource in resources if resource["told"] and resource["kind"] != "dependencies"),
         opaque=found["opaque"],
+        unsure=found["mayReplace"],
     )
 
 

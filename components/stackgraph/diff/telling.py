@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stackgraph.diff import replacements
 from stackgraph.diff.comparing import ABSENT, JsonText, PropertyChange
 from stackgraph.diff.contents import Contents, StackContents, Told
 from stackgraph.diff.graphs import KINDS, ResourceChange, StackDiff
@@ -50,6 +51,7 @@ def _stack(stack: StackReport) -> StackContents:
         cured_findings=stack.cured_findings,
         rotated=stack.rotated,
         outputs=tuple(line for one in (diff.outputs if diff else ()) for line in property_lines(one)),
+        unsure=len(diff.unsure) if diff and not stack.side else 0,
         changes=tuple(_told(stack, diff)) if diff and not stack.side else (),
         opaque=len(diff.head.opaque) if diff and diff.head else 0,
     )
@@ -64,7 +66,7 @@ def _told(stack: StackReport, diff: StackDiff) -> Iterator[Told]:
     edited = {c.urn for c in diff.changes if c.kind == "update" and is_component(c.resource) and c.properties}
     for change in diff.changes:
         around = diff.components.get(change.urn, ())
-        if change.counts and change.kind not in ("dependencies", "same"):
+        if change.counts and (change.kind not in ("dependencies", "same")):
             section = short_component_type(around[-1].type) if around else NO_COMPONENT
         elif change.urn in edited and not edited & {component.urn for component in around}:
             section = None
@@ -93,8 +95,10 @@ def _notes(change: ResourceChange) -> Iterator[str]:
         yield f"replaced because of {', '.join(causes[:3])}, which is replaced"
     if change.refused:
         yield f"the service refuses to change {', '.join(change.refused)}"
-    if change.kind == "update" and not change.certain:
-        yield "replacement is not ruled out: this type is not in the table"
+    if change.unsure:
+        known = replacements.is_known(change.resource.type)
+        why = "the provider decides by the values" if known else "this type is not in the tables"
+        yield f"may be replaced because of {', '.join(change.unsure[:5])}: {why}"
     if change.kind == "update" and is_opaque(change.resource):
         yield "a remote component: only its plugin knows what this changes inside"
     if change.ignored:
