@@ -75,7 +75,8 @@ def contents() -> str:
 
 _INTRODUCTION = """\
 Each component works alone and on resources that you already have; `InferencePlatform` builds a whole stack. The pages are made
-from the source, and a test runs each of their programs. A spec is an object or a mapping with the same keys.
+from the source, and a test runs each of their programs. Name, spec and `opts` come by position, all others by name; a spec is an
+object or a mapping with the same keys.
 [architecture.md](../architecture.md) has the contract of all components."""
 
 
