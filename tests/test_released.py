@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import released
 from released import (
     CHANGELOG,
     FOLDER,
@@ -44,6 +45,14 @@ def test_every_announcement_says_what_happens(lost):
     happening = [loss for found in lost.values() for loss in found]
     for one in announcements(CHANGELOG.read_text("utf-8")):
         assert any(map(one.covers, happening)), f"{one} announces what no stack loses"
+
+
+def test_a_version_without_a_section_is_not_released(monkeypatch, capsys):
+    monkeypatch.setattr(released, "version", lambda: "99.0.0")
+    before = {file: file.read_bytes() for file in FOLDER.iterdir()}
+    assert released.main() == 2
+    assert "no section '## 99.0.0'" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in FOLDER.iterdir()} == before
 
 
 def test_the_graphs_are_those_of_the_version():

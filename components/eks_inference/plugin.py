@@ -58,7 +58,8 @@ class InferenceStack(pulumi.ComponentResource):
             # In the order of a stack file, as the CLI passes it: on the wire, mappings have none.
             spec = parse_stack(json.dumps(_known(given["stack"]), sort_keys=True))
             region = _region(given.get("region"))
-            secrets = {name: secret(given[name]) for name in CONFIG_SECRETS if given.get(name) is not None}
+            # Secret also where the program forgot to say so.
+            secrets = {key: pulumi.Output.secret(given[key]) for key in CONFIG_SECRETS if given.get(key) is not None}
             missing = [*missing_secrets(spec, token="huggingFaceToken" in secrets, url="alertReceiverUrl" in secrets)]
             if missing:
                 raise SpecError(missing)
@@ -80,11 +81,6 @@ class InferenceStack(pulumi.ComponentResource):
         self.kubeconfig = pulumi.Output.secret(platform.control_plane.control_plane.kubeconfig_json)
         self.endpoints = pulumi.Output.from_input(platform.outputs["endpoints"])
         self.register_outputs({"clusterName": self.cluster_name, "kubeconfig": self.kubeconfig, "endpoints": self.endpoints})
-
-
-def secret(value: Any) -> pulumi.Output[str]:
-    """The value as a secret, also where the program forgot to say so."""
-    return pulumi.Output.secret(value)
 
 
 def _known(value: Any) -> Any:

@@ -50,8 +50,8 @@ def losses(before: RecordedStack | Graph, after: RecordedStack | Graph) -> Seque
 def _lost(change: ResourceChange) -> Iterator[tuple[str, tuple[str, ...]]]:
     if change.kind in ("replace", "delete"):
         yield change.kind, change.because
-    elif not change.certain:
-        yield "may replace", tuple(one.name for one in change.properties)
+    elif change.unsure:
+        yield "may replace", change.unsure
 
 
 def assert_snapshot(stack: RecordedStack, file: Path) -> None:
