@@ -68,7 +68,7 @@ class InferencePlatform(Component):
         spec: Given[StackSpec],
         opts: pulumi.ResourceOptions | None = None,
         *,
-        region: str,
+        region: str | None = None,
         profile: str | None = None,
         hugging_face_token: pulumi.Input[str] | None = None,
         grafana_admin_password: pulumi.Input[str] | None = None,
@@ -76,7 +76,9 @@ class InferencePlatform(Component):
         open_webui_admin_password: pulumi.Input[str] | None = None,
         serving_api_key: pulumi.Input[str] | None = None,
     ) -> None:
-        """``profile`` is the AWS profile of kubectl; ``hugging_face_token`` is for models that are not public.
+        """``region`` and ``profile``, which kubectl uses too, default to ``aws:region`` and ``aws:profile`` of the stack.
+
+        ``hugging_face_token`` is for models that are not public.
 
         With ``serving_api_key``, vLLM requires that key of every client, also behind Ray Serve; web UI, smoke test and load test
         send it. Triton and disaggregated pairs have no API key. Pods read the key when they start, so after a change servers and
@@ -86,11 +88,11 @@ class InferencePlatform(Component):
         and what they could not judge.
         """
         spec = StackSpec.of(spec)
-        verdict = check_spec(spec, region)
+        verdict = check_spec(spec, region or spec.settings().region)
         if verdict.faults:
             raise SpecError(verdict.faults)
         settings = spec.settings(region, profile)
-        super().__init__("eks-inference:index:InferencePlatform", spec.name, {"name": spec.name, "region": region}, opts)
+        super().__init__("eks-inference:index:InferencePlatform", spec.name, {"name": spec.name, "region": settings.region}, opts)
         for finding in verdict.findings:
             if not finding.reason:
                 pulumi.log.warn(finding.summary)

@@ -67,7 +67,7 @@ class InferenceStack(pulumi.ComponentResource):
             platform = InferencePlatform(
                 spec,
                 region=region,
-                profile=given.get("profile") or pulumi.Config("aws").get("profile"),
+                profile=given.get("profile"),
                 hugging_face_token=secrets.get("huggingFaceToken"),
                 grafana_admin_password=secrets.get("grafanaAdminPassword"),
                 alert_receiver_url=secrets.get("alertReceiverUrl"),

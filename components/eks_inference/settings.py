@@ -1,6 +1,7 @@
 """Settings given once for a whole stack that reach every resource: region, tags, permissions boundary, KMS key, mirrors."""
 
 import re
+from functools import partial
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator
@@ -8,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 from eks_inference.catalog.zones import regions
 from eks_inference.faults import Fault, did_you_mean
 from eks_inference.late import Late
+from eks_inference.program_config import aws_setting
 from eks_inference.spec import MOST_ENTRIES, KmsKeyArn, PolicyArn, Reason, RuleId, Spec
 
 # distribution/reference, grammar: domain, port and path of a repository.
@@ -37,6 +39,8 @@ def region_fault(region: str, *, in_catalog: bool = False) -> Fault | None:
 
 
 def _named_like_a_region(region: str) -> str:
+    if not region:
+        raise ValueError("the region is missing: set aws:region of the stack, or give region=")
     if fault := region_fault(region):
         raise ValueError("; ".join(filter(None, (fault.message, fault.hint))))
     return region
@@ -79,8 +83,15 @@ class SharedSettings(Spec):
 class StackSettings(SharedSettings):
     """Settings that all components of a stack share. A component reads them from its handle (``cluster.settings``)."""
 
-    region: Annotated[str, AfterValidator(_named_like_a_region)] = Field(description="AWS region, e.g. us-west-2.")
-    profile: str | None = Field(default=None, description="AWS profile that kubectl and the kubeconfig use.")
+    region: Annotated[str, AfterValidator(_named_like_a_region)] = Field(
+        default_factory=lambda: aws_setting("region") or "",
+        validate_default=True,
+        description="AWS region, e.g. us-west-2. Default: aws:region of the running program.",
+    )
+    profile: str | None = Field(
+        default_factory=partial(aws_setting, "profile"),
+        description="AWS profile that kubectl and the kubeconfig use. Default: aws:profile of the running program.",
+    )
 
     @property
     def partition(self) -> str:

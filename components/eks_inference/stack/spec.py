@@ -125,10 +125,11 @@ class StackSpec(SharedSettings):
         """Returns the instance families of all pools, which decide the zones of the network."""
         return sorted({instance.family for pool in self.pools.values() for instance in pool.instances()})
 
-    def settings(self, region: str, profile: str | None = None) -> StackSettings:
+    def settings(self, region: str | None = None, profile: str | None = None) -> StackSettings:
         """Returns the settings that all components of the stack share. Raises ``SpecError`` when the region is none."""
         shared = {name: getattr(self, name) for name in SharedSettings.model_fields}
-        return StackSettings(region=region, profile=profile, **shared)
+        shared |= {key: value for key, value in (("region", region), ("profile", profile)) if value is not None}
+        return StackSettings(**shared)
 
 
 def stack_schema() -> dict[str, Any]:
