@@ -236,6 +236,7 @@ pulumi.export("address", chart.get_resource("v1/Service", "default/web").metadat
 def test_a_chart_that_the_provider_renders_is_not_seen_inside_unless_answered(program, capsys):
     answers = """\
 - function: kubernetes:helm:template
+  args: {chart: nginx, release_name: web}
   result:
     result:
       - {apiVersion: v1, kind: Service, metadata: {name: web, namespace: default}, spec: {}}
@@ -245,6 +246,7 @@ def test_a_chart_that_the_provider_renders_is_not_seen_inside_unless_answered(pr
     said = capsys.readouterr().out
     assert "1 chart: their contents are known only after deployment" in said
     assert "kubernetes:helm:template  unknown" in said
+    assert "chart: nginx" in said
     assert preview(folder, "--answers", str(folder / "answers.yaml"), "--format", "json") == 0
     graph = json.loads(capsys.readouterr().out)
     assert graph["opaque"] == []

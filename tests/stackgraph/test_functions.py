@@ -233,3 +233,13 @@ def test_the_graph_lists_each_call_once_with_its_place_and_keeps_secrets():
 def test_a_function_uses_the_default_provider_as_in_the_engine():
     graph = recorded(lambda: pulumi.export("account", aws.get_caller_identity().account_id))
     assert [resource.type for resource in graph.resources if resource.is_provider] == ["pulumi:providers:aws"]
+
+
+def test_texts_that_an_sdk_has_read_are_no_question():
+    """A manifest may hold the data of a Secret."""
+    from pulumi_kubernetes.yaml import ConfigGroup
+
+    text = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: planted}\n"
+    graph = recorded(lambda: ConfigGroup("g", yaml=[text]))
+    assert graph.of_type("kubernetes:core/v1:Secret")
+    assert graph.functions == ()

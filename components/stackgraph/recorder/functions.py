@@ -4,10 +4,12 @@ In this order: a row of the answers file; what follows from arguments, provider 
 of the SDK. Whatever the answer is, the graph has it in ``Graph.functions``.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from stackgraph.graph.document import STACK_REFERENCE, Answer, FunctionCall
+from stackgraph.graph.tokens import SECRET
 from stackgraph.recorder import results
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.calls import Call
@@ -40,6 +42,9 @@ class Functions:
 
         Raises ``FunctionError`` if the program needs the result at once.
         """
+        if token == _DECODE:  # no question: the SDK has its texts read, which may hold data of Secrets
+            return _decoded(args)
+        args, shown = _chart_of(token, args), _chart_of(token, call.shown or {})
         region = args.get("region") or provider.get("region")
         told = self._answers.of_function(token, args, name, region)
         known = compute(token, args, provider) if told is None else told
@@ -49,7 +54,7 @@ class Functions:
         else:
             result = None if known is None else dict(known)
         answer: Answer = "file" if told is not None else "computed" if known is not None else "placeholder"
-        self._note(token, call.shown or {}, "unknown" if result is None else answer, source)
+        self._note(token, shown, "unknown" if result is None else answer, source)
         if result is None and call.prompt:
             raise FunctionError(
                 f"{token} gives its result at once, and no type says what it consists of: only the provider knows it, "
@@ -73,6 +78,9 @@ class Functions:
         self._called.setdefault(called.key(), called)
 
 
+_DECODE = "kubernetes:yaml:decode"
+
+
 def compute(token: str, args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, Any] | None:
     """What is known of a result without its provider, whose inputs are ``provider``."""
     package, _, name = token.partition(":")
@@ -84,10 +92,18 @@ def compute(token: str, args: Mapping[str, Any], provider: Mapping[str, Any]) ->
     return known(args, provider) if known else None
 
 
-def _decoded(args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, Any]:
+def _decoded(args: Mapping[str, Any]) -> dict[str, Any]:
     import yaml
 
     return {"result": [document for document in yaml.safe_load_all(args["text"]) if document]}
+
+
+def _chart_of(token: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a function; of the one that renders charts, those that say which: it gets them as a JSON text."""
+    if token != "kubernetes:helm:template" or args.get("jsonOpts") in (None, SECRET):
+        return args
+    options = json.loads(args["jsonOpts"])
+    return {key: options[key] for key in ("chart", "version", "release_name", "namespace", "repo", "path") if options.get(key)}
 
 
 def _project(args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -103,5 +119,4 @@ def _client(args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, A
 _KNOWN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None]] = {
     "gcp:organizations/getProject:getProject": _project,
     "gcp:organizations/getClientConfig:getClientConfig": _client,
-    "kubernetes:yaml:decode": _decoded,
 }
