@@ -134,7 +134,7 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     after = head or Graph(present.project, present.stack, ())
     pairs = pairing(before, after)
     changes = [
-        _compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
+        compared(before.by_urn[pairs.old_of[resource.urn]], resource, before, after, pairs)
         if resource.urn in pairs.old_of
         else ResourceChange("create", None, resource)
         for resource in after.resources
@@ -162,7 +162,8 @@ def _sealed(value: Any) -> Sealed:
     return Sealed(hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest())
 
 
-def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> ResourceChange:
+def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs: Pairing) -> ResourceChange:
+    """The change of one resource that both graphs have, without what follows from changes of others."""
     old = new = inputs_of(after)
     if pairs.names or not identical(before.inputs, after.inputs):
         old = pairs.translated(inputs_of(before))
@@ -193,6 +194,14 @@ def _compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs
         tuple(ignored),
         () if because else _unsure(after, old, new, properties),
     )
+
+
+def would_replace(resource: Resource, old: Any, new: Any) -> bool:
+    """Whether other inputs replace the resource, by the tables and its own ``replaceOnChanges``."""
+    changed = [change.path for change in differences(old, new)]
+    named = [replacements.pattern_of(text) for text in resource.options.get("replaceOnChanges", ())]
+    paths = (*replacements.replacing(resource.type, old, new, {}), *named)
+    return any(replacements.covers(path, one) for path in paths for one in changed)
 
 
 def _unsure(after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange]) -> tuple[str, ...]:

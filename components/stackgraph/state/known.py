@@ -1,0 +1,62 @@
+"""Gives the inputs of a program the values that a state knows, so that they can be compared with those that were deployed."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from stackgraph.graph.tokens import SECRET, UNKNOWN
+
+# ``<net-vpc.id>``: names may hold dots, so both ends are tried at each.
+_TOKEN = re.compile(r"<([^<>\s]+\.[^<>\s]+)>")
+
+Outputs = Callable[[str], Iterator[Mapping[str, Any]]]
+"""By the name of a resource, the outputs that the update will find for the resources of that name."""
+
+
+def settled(value: Any, outputs: Outputs) -> Any:
+    """The value with each reference to an output that is known. Other references stay."""
+    if isinstance(value, Mapping):
+        made = {key: settled(item, outputs) for key, item in value.items()}
+        return type(value)(made) if isinstance(value, dict) else made
+    if isinstance(value, list):
+        return [settled(item, outputs) for item in value]
+    if not isinstance(value, str) or "<" not in value:
+        return value
+    if (whole := _TOKEN.fullmatch(value)) and (found := _found(whole[1], outputs)):
+        return found[0]
+
+    def inside(match: re.Match[str]) -> str:
+        found = _found(match[1], outputs)
+        return str(found[0]) if found and isinstance(found[0], str | int | float) else match[0]
+
+    return _TOKEN.sub(inside, value)
+
+
+def _found(reference: str, outputs: Outputs) -> tuple[Any] | None:
+    """The one value that a reference has; None if there is none, or resources of one name differ in it."""
+    steps = reference.split(".")
+    values = []
+    for split in range(1, len(steps)):
+        for known in outputs(".".join(steps[:split])):
+            value: Any = known
+            for step in steps[split:]:
+                value = value.get(step) if isinstance(value, Mapping) else None
+            if value is not None and value not in values:
+                values.append(value)
+    return (values[0],) if len(values) == 1 else None
+
+
+def hidden(value: Any, deployed: Any, unchanged: bool) -> tuple[Any, int]:
+    """The value with what is deployed in place of what cannot be compared, and how often: secrets, and values that the program
+    computes from outputs. The latter only if ``unchanged``: nothing that they depend on is made anew.
+    """
+    if value == SECRET or (value == UNKNOWN and unchanged and deployed is not None):
+        return (value, 0) if deployed is None else (deployed, 1)
+    if isinstance(value, Mapping) and isinstance(deployed, Mapping):
+        pairs = {key: hidden(item, deployed.get(key), unchanged) for key, item in value.items()}
+        made = {key: item for key, (item, _) in pairs.items()}
+        return (type(value)(made) if isinstance(value, dict) else made), sum(count for _, count in pairs.values())
+    if isinstance(value, list) and isinstance(deployed, list) and len(value) == len(deployed):
+        items = [hidden(item, other, unchanged) for item, other in zip(value, deployed, strict=True)]
+        return [item for item, _ in items], sum(count for _, count in items)
+    return value, 0

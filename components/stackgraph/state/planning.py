@@ -1,0 +1,150 @@
+"""What ``pulumi up`` would change in a deployed stack: the recorded program against the state, resource by resource.
+
+Goes through the program in the order of its dependencies, as the engine does: a resource is compared once it is known which
+outputs its inputs will find. Outputs of what is created or replaced are unknown, so they differ from what was deployed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from stackgraph.diff.comparing import differences, opened
+from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
+from stackgraph.diff.moves import Pairing, pairing
+from stackgraph.graph.document import Graph, Resource
+from stackgraph.state.exported import Deployed, Held
+from stackgraph.state.known import hidden, settled
+from stackgraph.state.written import given
+
+_OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The changes of a stack. ``order`` has the URNs of the program as the engine meets them, ``inside`` those of the state that
+    belong to a remote component of the program: only its plugin knows what becomes of them. ``uncompared`` values are secrets, or
+    values that the program computes from outputs: those count as unchanged as long as the outputs are.
+    """
+
+    diff: StackDiff
+    order: tuple[str, ...]
+    pairs: Pairing
+    inside: tuple[str, ...]
+    uncompared: int
+
+
+def plan(deployed: Deployed, head: Graph) -> Plan:
+    """What an update of the stack to the program would change."""
+    return _Planner(deployed, head).plan()
+
+
+def in_order(graph: Graph) -> tuple[str, ...]:
+    """The URNs of a graph, each after all that it stands on; otherwise by URN."""
+    needs = {
+        resource.urn: sorted(
+            {resource.parent, resource.provider}.union(resource.dependencies, *resource.property_dependencies.values())
+            & graph.by_urn.keys() - {resource.urn}
+        )
+        for resource in graph.resources
+    }
+    try:
+        return tuple(TopologicalSorter(needs).static_order())
+    except CycleError:
+        return tuple(needs)
+
+
+class _Planner:
+    def __init__(self, deployed: Deployed, head: Graph) -> None:
+        self.deployed, self.head, self.base = deployed, head, deployed.graph
+        self.pairs = pairing(self.base, head)
+        self.changes: dict[str, ResourceChange] = {}
+        self.uncompared = 0
+        self._outputs: dict[str, list[Mapping[str, Any]]] = {}
+
+    def plan(self) -> Plan:
+        left = [resource for resource in self.base.resources if resource.urn not in self.pairs.new_of]
+        inside = tuple(resource.urn for resource in left if self._inside_remote(resource.urn))
+        for urn in inside:
+            self._know(self.base.by_urn[urn].name, self.deployed.by_urn[urn], {})
+        order = in_order(self.head)
+        for urn in order:
+            self.changes[urn] = self._change(self.head.by_urn[urn])
+        # The engine keeps default providers as it needs them.
+        gone = [resource for resource in left if resource.urn not in inside and not resource.is_default_provider]
+        deleted = [ResourceChange("delete", resource, None) for resource in gone]
+        outputs, count = hidden(settled(self.head.outputs, self._known), self.base.outputs, True)
+        self.uncompared += count
+        changes = sorted((*self.changes.values(), *deleted), key=lambda change: change.urn)
+        found = tuple(differences(opened(self.base.outputs), opened(outputs)))
+        diff = StackDiff(self.head.stack, self.base, self.head, tuple(changes), found)
+        return Plan(diff, order, self.pairs, inside, self.uncompared)
+
+    def _inside_remote(self, urn: str) -> bool:
+        """Whether the resource is inside a remote component that the program still has."""
+        seen = set()
+        while urn in self.base.by_urn and urn not in seen:
+            seen.add(urn)
+            new = self.head.by_urn.get(self.pairs.new_of.get(urn, ""))
+            if new is not None:
+                return new.remote
+            urn = self.base.by_urn[urn].parent
+        return False
+
+    def _change(self, resource: Resource) -> ResourceChange:
+        held = self.deployed.by_urn.get(self.pairs.old_of.get(resource.urn, ""))
+        inputs = settled(resource.inputs, self._known)
+        if held is None:
+            change = ResourceChange("create", None, replace(resource, inputs=inputs))
+        else:
+            change = self._compared(held, resource, inputs)
+        anew = held is None or change.kind == "replace"
+        changed = {str(one.path[0]) for one in change.properties if one.path}
+        known = inputs if anew else {key: value for key, value in inputs.items() if key in changed}
+        self._know(resource.name, None if anew else held, known)
+        return change
+
+    def _compared(self, held: Held, resource: Resource, inputs: Any) -> ResourceChange:
+        options = settled(resource.options, self._known)
+        old = given(resource.type, held.resource.inputs, inputs)
+        shown: dict[str, Any] = {}
+        for key, value in inputs.items():
+            shown[key], count = hidden(value, old.get(key), self._kept(resource, key))
+            self.uncompared += count
+        # The state keeps no options but these; others decide about this update alone.
+        kept = {key: value for key, value in options.items() if key not in _OF_THE_STATE}
+        options, _ = hidden(options, held.resource.options, True)
+        before = replace(
+            held.resource,
+            inputs=old,
+            options={**kept, **held.resource.options},
+            remote=resource.remote,
+            dependencies=resource.dependencies,
+            property_dependencies=resource.property_dependencies,
+            provider=resource.provider,
+        )
+        after = replace(resource, inputs=shown, options=options)
+        change = compared(before, after, self.base, self.head, Pairing(self.pairs.old_of))
+        if held.pending_replacement:
+            change = replace(change, kind="replace", because=(*change.because, "an earlier update deleted it"))
+        provider = self.changes.get(resource.provider)
+        if provider is not None and provider.kind == "replace" and change.kind != "replace":
+            change = replace(change, kind="replace", because=(f"provider {provider.resource.name}",), unsure=())
+        return change
+
+    def _kept(self, resource: Resource, key: str) -> bool:
+        """Whether everything that an input depends on stays the resource that it is."""
+        found = (self.changes.get(urn) for urn in resource.property_dependencies.get(key, ()))
+        return all(change is None or change.kind not in ("create", "replace") for change in found)
+
+    def _know(self, name: str, held: Held | None, inputs: Mapping[str, Any]) -> None:
+        found = {**held.outputs, **inputs, "id": held.id} if held else dict(inputs)
+        self._outputs.setdefault(name, []).append({key: self._followed(value) for key, value in found.items()})
+
+    def _followed(self, value: Any) -> Any:
+        """The outputs of a resource that is itself an output, as remote components have them."""
+        held = self.deployed.by_urn.get(value.get("resource", "")) if isinstance(value, Mapping) else None
+        return {**held.outputs, "id": held.id} if held else value
+
+    def _known(self, name: str) -> Iterator[Mapping[str, Any]]:
+        yield from self._outputs.get(name, ())

@@ -1,0 +1,121 @@
+"""The steps of an update in the engine's order, with the names that ``pulumi preview --json`` gives them.
+
+Follows ``pkg/resource/deploy/step_generator.go`` of pulumi/pulumi v3.272 (continueStepsFromDiff, calculateDependentReplacements,
+GenerateDeletes). Steps that nothing orders among each other come by URN: the engine runs those at the same time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from stackgraph.diff.graphs import ResourceChange, inputs_of, would_replace
+from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_read
+from stackgraph.graph.values import at
+from stackgraph.state.exported import Deployed
+from stackgraph.state.planning import Plan, in_order
+
+Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read"]
+
+# The names that a user may give instead of the one that the provider makes up. Who gave one, and keeps it, has the old resource
+# deleted first (pulumi-terraform-bridge, nameRequiresDeleteBeforeReplace).
+_NAMES = ("name", "bucket", "clusterIdentifier", "identifier", "domainName", "nodeGroupName", "clusterName", "replicationGroupId")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. ``urn`` is that of the program, of a deleted resource that of the state."""
+
+    op: Op
+    urn: str
+
+
+def steps(plan: Plan, deployed: Deployed) -> tuple[Step, ...]:
+    """Every step of the update but those of default providers."""
+    graphs = (deployed.graph, plan.diff.head)
+    hidden = {one.urn for graph in graphs if graph for one in graph.resources if one.is_default_provider}
+    return tuple(step for step in _Steps(plan, deployed).all() if step.urn not in hidden)
+
+
+def deletes_first(change: ResourceChange) -> bool:
+    """Whether a replaced resource is deleted before its successor exists.
+
+    A provider decides unless an option says so; the rules are those of the AWS and the Kubernetes provider.
+    """
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return False
+    if "deleteBeforeReplace" in after.options:
+        return bool(after.options["deleteBeforeReplace"])
+    if after.package == "kubernetes":
+        old, new = ((at(side.inputs, "metadata", "name"), at(side.inputs, "metadata", "namespace")) for side in (before, after))
+        return bool(new[0]) and old == new
+    return after.package == "aws" and any(
+        name in after.inputs and before.inputs.get(name) == after.inputs[name] for name in _NAMES
+    )
+
+
+class _Steps:
+    def __init__(self, plan: Plan, deployed: Deployed) -> None:
+        self.plan, self.deployed, self.base = plan, deployed, deployed.graph
+        self.order = in_order(self.base)
+        self.done: set[str] = set()
+        self.met: set[str] = set()
+        """URNs of the state that the update has come to, or has deleted."""
+
+    def all(self) -> Iterator[Step]:
+        later: list[str] = []
+        for urn in self.plan.order:
+            change = self.plan.diff.by_urn[urn]
+            old = self.plan.pairs.old_of.get(urn, "")
+            yield from self._of(change, urn, old, later)
+            self.met.add(old)
+        yield from (Step("same", urn) for urn in self.plan.inside)
+        gone = {change.urn for change in self.plan.diff.changes if change.kind == "delete"} - self.done
+        condemned = [one.resource.urn for one in self.deployed.held if one.condemned]
+        for old in reversed(self.order):
+            if old in gone:
+                yield Step("delete", old)
+            elif old in later:
+                yield Step("delete-replaced", self.plan.pairs.urn(old))
+        yield from (Step("delete-replaced", old) for old in condemned)
+
+    def _of(self, change: ResourceChange, urn: str, old: str, later: list[str]) -> Iterator[Step]:
+        if is_read(change.resource):
+            yield Step("read", urn)
+        elif change.kind == "replace" and not is_component(change.resource) and not change.resource.remote:
+            if old in self.done:
+                yield from (Step("replace", urn), Step("create-replacement", urn))
+            elif deletes_first(change):
+                for dependent in (*reversed(self._pulled_along(old)), old):
+                    self.done.add(dependent)
+                    yield Step("delete-replaced", self.plan.pairs.urn(dependent))
+                yield from (Step("replace", urn), Step("create-replacement", urn))
+            else:
+                later.append(old)
+                yield from (Step("create-replacement", urn), Step("replace", urn))
+        elif old in self.done:
+            yield from (Step("replace", urn), Step("create-replacement", urn))
+        elif change.kind == "create":
+            yield Step("create", urn)
+        else:
+            # Options alone are written to the state without a step of their own.
+            yield Step("update" if change.properties and change.resource.type != STACK_TYPE else "same", urn)
+
+    def _pulled_along(self, root: str) -> Sequence[str]:
+        """The resources that have to go before ``root`` does: those that a change of its outputs would replace."""
+        replaced, found = {root}, []
+        for urn in self.order:
+            resource = self.base.by_urn[urn]
+            if urn in self.done or urn in self.met or urn == root or not resource.custom or is_read(resource):
+                continue
+            if resource.provider in replaced or resource.options.get("deletedWith") in replaced or _uses(resource, replaced):
+                replaced.add(urn)
+                found.append(urn)
+        return found
+
+
+def _uses(resource: Resource, replaced: set[str]) -> bool:
+    """Whether an unknown value of an input that depends on a replaced resource would replace this one, too."""
+    keys = [key for key, urns in resource.property_dependencies.items() if replaced.intersection(urns)]
+    inputs = inputs_of(resource)
+    return bool(keys) and would_replace(resource, inputs, {**inputs, **{key: "<unknown>" for key in keys if key in inputs}})
