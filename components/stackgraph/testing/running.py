@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -62,7 +63,7 @@ def record(
     read = project.config(_with(document, project.name, config or {}))
     given = {_full(key, project.name): value for key, value in (secrets or {}).items()}
     target = program if callable(program) else project.main
-    with _loop_kept(), _modules_of_its_own(project.root, target), lazy_sdks():
+    with _loop_kept(), _modules_of_its_own(project.root, target), _quiet_sdks(), lazy_sdks():
         graph = record_program(
             target,
             project=project.name,
@@ -118,6 +119,17 @@ def _modules_of_its_own(root: Path, target: object) -> Iterator[None]:
             file = getattr(sys.modules[name], "__file__", None)
             if file and Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts:
                 del sys.modules[name]
+
+
+@contextmanager
+def _quiet_sdks() -> Iterator[None]:
+    """Leaves out what generated SDKs say of themselves when they define classes that are deprecated.
+
+    Who uses such a class gets a warning of the program.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="pulumi_")
+        yield
 
 
 @contextmanager
