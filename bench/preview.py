@@ -25,6 +25,11 @@ _ROOT = Path(__file__).resolve().parent.parent
 _STACK = "inf2-llama3"
 _MANY = 1000
 
+_ALL_NAMES = """
+import eks_inference
+for name in eks_inference.__all__:
+    getattr(eks_inference, name)
+"""
 _WITHOUT_LAZY_SDKS = """
 import contextlib, sys
 from stackgraph.recorder import lazy_sdk
@@ -72,6 +77,7 @@ def _print_cold(stack: str, pairs: int) -> None:
             "floor": lambda: _cost([sys.executable, "-c", imports]),
             "preview": lambda: _cost(preview),
             "preview, SDKs loaded whole": lambda: _cost([sys.executable, "-c", _WITHOUT_LAZY_SDKS, *preview[3:]]),
+            "import of all names": lambda: _cost([sys.executable, "-c", _ALL_NAMES]),
         },
     )
     rows = [
@@ -169,7 +175,10 @@ def _grown(config: dict[str, Any], copies: int) -> dict[str, Any]:
     pool = stack["pools"][server["worker"]["pool"]]
     names = [f"more-{number}" for number in range(copies)]
     servers = {name: {**server, "namespace": name, "worker": {**server["worker"], "pool": name}} for name in names}
-    stack = {**stack, "pools": stack["pools"] | dict.fromkeys(names, pool), "servers": stack["servers"] | servers}
+    # The heads of Ray run on the core pool.
+    core = {**stack["pools"]["core"], "size": stack["pools"]["core"]["size"] + copies}
+    pools = {**stack["pools"], **dict.fromkeys(names, pool), "core": core}
+    stack = {**stack, "pools": pools, "servers": stack["servers"] | servers}
     return {**config, "eks-inference:stack": stack}
 
 
