@@ -101,7 +101,7 @@ def _cell(text: str) -> str:
 
 
 def _arguments(component: type[Component]) -> Iterator[tuple[str, str, str]]:
-    for one in [*inspect.signature(component.__init__).parameters.values()][1:]:
+    for one in [*inspect.signature(component.__init__, eval_str=True).parameters.values()][1:]:
         default = "required" if one.default is one.empty else "" if one.default in (None, ()) else f"`{one.default}`"
         yield f"`{one.name}`", _annotation(one.annotation), default
 
@@ -148,7 +148,7 @@ def _attribute(name: str, annotation: ast.expr | None, doc: str) -> tuple[str, s
 
 
 def _specs_of(component: type[Component]) -> list[type[Spec]]:
-    spec = inspect.signature(component.__init__).parameters.get("spec")
+    spec = inspect.signature(component.__init__, eval_str=True).parameters.get("spec")
     return [one for one in _members(spec.annotation) if isinstance(one, type) and issubclass(one, Spec)] if spec else []
 
 

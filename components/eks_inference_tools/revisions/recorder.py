@@ -41,8 +41,8 @@ def record_all(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Records stacks and returns their answers by name.
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
-    ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``, the
-    rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
+    ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``,
+    the rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
 
     The first stack is recorded here, and the others in processes that start with the modules that it loaded. Where there can be
     no such processes, the answer has the first stack only.
