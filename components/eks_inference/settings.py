@@ -64,6 +64,11 @@ class SharedSettings(Spec):
         "The longest match wins.",
     )
     protect: bool = Field(default=False, description="Protect the cluster, the VPC and everything that holds data from deletion.")
+    retain: bool = Field(
+        default=False,
+        description="Keep buckets and EFS file systems, which hold weights and compiled graphs, when the stack is destroyed. "
+        "They go on costing, and the next stack of this name makes new ones. FSx for Lustre cannot be kept.",
+    )
     silenced: dict[RuleId, Reason] = Field(
         default_factory=dict, description="Rules that do not stop this stack: id → reason, which the report shows."
     )

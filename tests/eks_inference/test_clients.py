@@ -350,7 +350,7 @@ class Server:
     ready: tuple[pulumi.Resource, ...] = ()
 
     @property
-    def endpoint(self) -> str:
+    def url(self) -> str:
         return f"http://llama3-serve-svc.{self.namespace}.svc.cluster.local:{self.port}/v1"
 
 
@@ -658,8 +658,7 @@ def run_in_the_pod(graph: Graph, server: OpenAIServer, folder: Path, **secrets: 
     for file, text in graph.named("t-script").inputs["data"].items():
         (folder / file).write_text(text)
     python, *arguments = (
-        word.replace(mount["mountPath"], str(folder)).replace(Server().endpoint, server.url)
-        for word in container_of(job)["command"]
+        word.replace(mount["mountPath"], str(folder)).replace(Server().url, server.url) for word in container_of(job)["command"]
     )
     assert python == "python"
     environment = started_with(job, {("smoke-test-api-key", key): value for key, value in secrets.items()})

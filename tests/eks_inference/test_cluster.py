@@ -238,8 +238,8 @@ def test_network_policies_cannot_be_turned_off_beside_the_stack_that_relies_on_t
 
 
 def test_an_addon_left_to_its_defaults_sends_no_configuration() -> None:
-    assert plan.addons_before_pools(cluster_spec())["kube-proxy"].configuration_values is None
-    assert plan.addons_after_pools(ClusterAddonsSpec(), "1.35", {})["aws-ebs-csi-driver"].configuration_values is None
+    assert plan.addons_before_pools(cluster_spec())["kube-proxy"].configuration == {}
+    assert plan.addons_after_pools(ClusterAddonsSpec(), "1.35", {})["aws-ebs-csi-driver"].configuration == {}
 
 
 def test_the_storage_driver_may_use_one_key_only() -> None:

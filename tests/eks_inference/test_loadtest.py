@@ -60,14 +60,14 @@ class Server:
 
     namespace: str = "vllm"
     model_id: str = LLAMA
-    endpoint: str = "http://vllm-serve-svc.vllm.svc.cluster.local:8000/v1"
+    url: str = "http://vllm-serve-svc.vllm.svc.cluster.local:8000/v1"
     startup_seconds: int = 3600
     ready: tuple[pulumi.Resource, ...] = ()
 
 
 def target(**changes: Any) -> guidellm_plan.Target:
     about = Server()
-    known = guidellm_plan.Target(about.namespace, about.endpoint, about.model_id, about.startup_seconds, HubTokenizer(id=LLAMA))
+    known = guidellm_plan.Target(about.namespace, about.url, about.model_id, about.startup_seconds, HubTokenizer(id=LLAMA))
     return dataclasses.replace(known, **changes)
 
 
@@ -188,7 +188,7 @@ def test_a_tokenizer_may_be_another_ones_and_pinned() -> None:
 def test_several_servers_are_measured_one_after_another() -> None:
     config = configured(LoadTestSpec(users=(2, 4)), a=target(), b=target(endpoint="http://b.x.svc.cluster.local/v1"))
     assert [(m["server"], m["users"]) for m in config["measurements"]] == [("a", 2), ("a", 4), ("b", 2), ("b", 4)]
-    assert [m["scenario"]["spec"]["backend"]["target"] for m in config["measurements"]] == [Server().endpoint] * 2 + [
+    assert [m["scenario"]["spec"]["backend"]["target"] for m in config["measurements"]] == [Server().url] * 2 + [
         "http://b.x.svc.cluster.local/v1"
     ] * 2
 
@@ -404,8 +404,8 @@ def test_the_reader_never_runs_by_itself_and_cannot_write() -> None:
 def test_the_test_reaches_names_its_servers_and_the_hub_and_is_reached_by_nobody() -> None:
     servers = {
         "a": Server(),
-        "b": Server(namespace="other", endpoint="https://b.other.svc.cluster.local/v1"),
-        "c": Server(endpoint="http://c.vllm.svc.cluster.local:9000/v1"),
+        "b": Server(namespace="other", url="https://b.other.svc.cluster.local/v1"),
+        "c": Server(url="http://c.vllm.svc.cluster.local:9000/v1"),
     }
     policy = the(deployed(servers=servers), "NetworkPolicy")["spec"]
     assert policy["podSelector"] == {}
@@ -779,7 +779,7 @@ def test_the_kept_run_was_told_what_is_told_today() -> None:
     for measurement in configured(spec)["measurements"]:
         told = json.loads((KEPT / "llama3" / f"{measurement['users']}-users" / "scenario.json").read_text())
         # Its server and tokenizer were on the machine that ran it.
-        told["spec"]["backend"]["target"] = Server().endpoint
+        told["spec"]["backend"]["target"] = Server().url
         told["spec"]["tokenizer"]["model"] = LLAMA
         assert told == measurement["scenario"]
 

@@ -111,7 +111,8 @@ class PrometheusStack(Component):
                 f"{name}-dashboard-{dashboard}",
                 metadata={"name": f"dashboard-{dashboard}", "namespace": self.namespace, "labels": plan.DASHBOARD_LABELS},
                 data={f"{dashboard}.json": plan.dashboard(dashboard)},
-                opts=inside,
+                # Thousands of lines of JSON, which reviewers read in the repository.
+                opts=pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(hide_diffs=["data"])),
             )
             for dashboard in dashboards
         ]

@@ -70,7 +70,10 @@ class KarpenterPool(Component):
                 subnet_ids=[subnet.id for subnet in network.private_subnets if subnet.zone_id in self.zone_ids],
                 security_group_id=cluster.security_group_id,
             ),
-            opts=on_cluster(cluster, self, *cluster.pods_ready, *network.ready, *karpenter.ready, timeouts=drained),
+            opts=pulumi.ResourceOptions.merge(
+                on_cluster(cluster, self, *cluster.pods_ready, *network.ready, *karpenter.ready, timeouts=drained),
+                pulumi.ResourceOptions(hide_diffs=["spec.userData"]),
+            ),
         )
         self.node_pool = k8s.apiextensions.CustomResource(
             f"{name}-pool",

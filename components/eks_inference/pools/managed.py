@@ -178,7 +178,8 @@ class ManagedPool(Component):
                 for kind in ("instance", "volume", "network-interface")
             ],
             tags=node_tags,
-            opts=pulumi.ResourceOptions(parent=self),
+            # Base64, which nobody can review.
+            opts=pulumi.ResourceOptions(parent=self, hide_diffs=["userData"]),
         )
 
     def _network_interfaces(

@@ -69,13 +69,17 @@ def server_storage(
 
 
 def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulumi.Output[str]:
-    """Creates a private bucket for data that can be recreated, and returns its name. Stacks with ``protect`` keep it."""
+    """Creates a private bucket for data that can be recreated, and returns its name.
+
+    Stacks with ``protect`` do not delete it; with ``retain`` it outlives the stack, with what keeps it private.
+    """
     settings = cluster.settings
+    kept = settings.retain or None
     bucket = aws.s3.Bucket(
         naming.within(_BUCKET_NAME, name),
-        force_destroy=not settings.protect,
+        force_destroy=not (settings.protect or settings.retain),
         tags={**settings.tags, "Name": name},
-        opts=pulumi.ResourceOptions(parent=parent, protect=settings.protect or None),
+        opts=pulumi.ResourceOptions(parent=parent, protect=settings.protect or None, retain_on_delete=kept),
     )
     private = aws.s3.BucketPublicAccessBlock(
         f"{name}-private",
@@ -84,14 +88,14 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
         block_public_policy=True,
         ignore_public_acls=True,
         restrict_public_buckets=True,
-        opts=pulumi.ResourceOptions(parent=parent),
+        opts=pulumi.ResourceOptions(parent=parent, retain_on_delete=kept),
     )
     aws.s3.BucketPolicy(
         f"{name}-tls-only",
         bucket=bucket.bucket,
         policy=bucket.arn.apply(lambda arn: iam.policy_json(iam.tls_only(arn))),
         # S3 refuses two changes of one bucket's access at the same time (OperationAborted).
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[private]),
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[private], retain_on_delete=kept),
     )
     if settings.kms_key_arn:
         aws.s3.BucketServerSideEncryptionConfiguration(
@@ -106,7 +110,7 @@ def private_bucket(name: str, cluster: Cluster, parent: pulumi.Resource) -> pulu
                     "bucket_key_enabled": True,
                 }
             ],
-            opts=pulumi.ResourceOptions(parent=parent),
+            opts=pulumi.ResourceOptions(parent=parent, retain_on_delete=kept),
         )
     return bucket.bucket
 

@@ -61,10 +61,11 @@ class SharedStore(Component):
     of the spec, or else in ``zone_id``, the zone of the pool that mounts it.
 
     The stack's KMS key, if any, encrypts it, except Lustre scratch storage, which only has a key of the service. Without
-    ``protect`` in the stack, deleting the stack deletes the file system and its data without a backup: models can be downloaded
-    and compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
+    ``protect`` or ``retain`` in the stack, deleting the stack deletes the file system and its data without a backup: models can
+    be downloaded and compiled again. ``store_claim`` makes it a volume for the pods of a namespace.
 
-    Raises ``SpecError`` when the driver is for another kind of file system, or when its zone has no private subnet.
+    Raises ``SpecError`` when the driver is for another kind of file system, when its zone has no private subnet,
+    or for Lustre with ``retain``: its interfaces would keep subnets and security group from being deleted.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class SharedStore(Component):
     ) -> None:
         spec = one_of(NewStoreSpec, spec)
         _refuse_another_driver(spec, driver)
+        _refuse_what_cannot_stay(spec, cluster)
         subnets = plan.one_subnet_a_zone([(subnet.zone_id, subnet.id) for subnet in network.private_subnets])
         zone_id = plan.store_zone(spec, [zone_id] if zone_id else [])
         # Cannot be silenced: a file system needs a subnet.
@@ -134,7 +136,7 @@ class SharedStore(Component):
             kms_key_id=settings.kms_key_arn,
             throughput_mode="elastic",
             tags={**settings.tags, "Name": name},
-            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None),
+            opts=pulumi.ResourceOptions(parent=self, protect=settings.protect or None, retain_on_delete=settings.retain or None),
         )
         targets = [
             aws.efs.MountTarget(
@@ -258,3 +260,11 @@ def _refuse_another_driver(spec: StoreSpec, driver: FileSystemDriver) -> None:
     if driver.file_system != spec.file_system:
         message = "the driver is for another kind of file system"
         raise SpecError([Fault((), message, given=driver.file_system, allowed=spec.file_system)])
+
+
+def _refuse_what_cannot_stay(spec: NewStoreSpec, cluster: Cluster) -> None:
+    """FSx for Lustre user guide, "File system access control with Amazon VPC": its network interfaces live as long as it does."""
+    if cluster.settings.retain and isinstance(spec, LustreStoreSpec):
+        message = "a retained Lustre file system would keep its network from being deleted"
+        hint = "take kind: efs, or retain: false with a backup, or a file system of your own (kind: existing)"
+        raise SpecError([Fault(("kind",), message, given=spec.kind, allowed="efs, existing", hint=hint)])

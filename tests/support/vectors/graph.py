@@ -521,6 +521,11 @@ VECTORS = {
         lambda: graph(resource(BUCKET, "weights"), public_access_block(blockPublicPolicy=False)),
         "bucket weights can be open to the public: blockPublicPolicy off",
     ),
+    "KEP001": Vector(
+        lambda: graph(resource(BUCKET, "weights")),
+        lambda: graph(resource(BUCKET, "weights", options={"retainOnDelete": True})),
+        "`pulumi destroy` leaves s3.Bucket weights",
+    ),
     "EKS004": Vector(
         lambda: graph(cluster()),
         lambda: graph(resource("aws:eks/cluster:Cluster", "cluster", {"version": "1.33"})),
