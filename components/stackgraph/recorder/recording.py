@@ -151,9 +151,9 @@ def _short_traces() -> Iterator[None]:
 def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextManager[None]:
     """Makes the result of an ``apply`` that fails on a placeholder unknown, with a warning."""
 
-    def warn(error: BaseException) -> None:
+    def warn(error: BaseException, secret: bool) -> None:
         file, line = _place(error, root)
-        said = _bounded(recorder.secrets.scrub(f"{type(error).__name__}: {_said(error)}"))
+        said = type(error).__name__ + ("" if secret else f": {_bounded(recorder.secrets.scrub(_said(error)))}")
         told = "an apply failed on a value that only a deployment knows; its result is unknown here"
         recorder.warn(f"{file}:{line}: {told} ({said})" if file else f"{told} ({said})")
 
