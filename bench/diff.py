@@ -1,7 +1,7 @@
 """Speed of ``eks-inference diff``, as ratios: ``python bench/diff.py [--pairs N]``.
 
 All stacks of two revisions, in a clone made here. What it is compared with are the previews of the same stacks, one after the
-other, divided by the cores: goals 1.5 of both revisions' previews, and 1.2 of the head's alone when the base is recorded already.
+other, divided by the cores: goals 0.8 of both revisions' previews, and 1.0 of the head's alone when the base is recorded already.
 Machines are noisy, so what is compared runs in turns and the medians of the ratios count. CPU time (user and system, with all
 processes) tells the same where other work is under way.
 """
@@ -48,7 +48,7 @@ def main() -> None:
         found = [(previews(), diff(recorded=False), diff(recorded=True)) for _ in range(options.pairs)]
     print(f"{len(stacks)} stacks, two revisions, {_CORES} cores; medians of {options.pairs}")
     _print("", "wall s", "cpu s", "of previews", "cpu of previews", "goal")
-    rows = (("previews of the head", 0, 1, ""), ("diff", 1, 2, "1.5"), ("diff, base recorded", 2, 1, "1.2"))
+    rows = (("previews of the head", 0, 1, ""), ("diff", 1, 2, "0.8"), ("diff, base recorded", 2, 1, "1.0"))
     for name, place, revisions, goal in rows:
         wall, cpu = (statistics.median(costs[place][kind] for costs in found) for kind in (0, 1))
         # The previews ran one after the other: what they would take on all cores is their sum divided by these.

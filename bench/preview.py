@@ -25,6 +25,11 @@ _ROOT = Path(__file__).resolve().parent.parent
 _STACK = "inf2-llama3"
 _MANY = 1000
 
+_ALL_NAMES = """
+import eks_inference
+for name in eks_inference.__all__:
+    getattr(eks_inference, name)
+"""
 _WITHOUT_LAZY_SDKS = """
 import contextlib, sys
 from stackgraph.recorder import lazy_sdk
@@ -72,6 +77,7 @@ def _print_cold(stack: str, pairs: int) -> None:
             "floor": lambda: _cost([sys.executable, "-c", imports]),
             "preview": lambda: _cost(preview),
             "preview, SDKs loaded whole": lambda: _cost([sys.executable, "-c", _WITHOUT_LAZY_SDKS, *preview[3:]]),
+            "import of all names": lambda: _cost([sys.executable, "-c", _ALL_NAMES]),
         },
     )
     rows = [

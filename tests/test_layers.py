@@ -228,3 +228,14 @@ def test_every_public_name_can_be_imported():
     assert "InferencePlatform" in names
     for name in names:
         assert getattr(eks_inference, name).__name__ == name
+
+
+def test_importing_the_library_loads_no_service_of_an_sdk() -> None:
+    """An SDK loads ``pulumi_aws.ec2`` when a program first uses the name. An annotation that is evaluated would, at import."""
+    program = (
+        "import sys, eks_inference\n"
+        "for name in eks_inference.__all__: getattr(eks_inference, name)\n"
+        "print(*(one for one in sys.modules if one.startswith(('pulumi_aws.', 'pulumi_kubernetes.')) and one.count('.') > 1))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

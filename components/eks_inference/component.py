@@ -1,5 +1,7 @@
 """The bases of components and handles: arguments of a wrong type are faults, before anything is registered."""
 
+from __future__ import annotations
+
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,11 +106,20 @@ class Handle:
     """
 
     def __post_init__(self) -> None:
-        expected = inspect.signature(type(self)).parameters
+        expected = _field_types(type(self))
         values = {name: getattr(self, name) for name in expected}
-        faults = [fault for name, one in expected.items() for fault in _type_faults((name,), values[name], one.annotation)]
+        faults = [fault for name, one in expected.items() for fault in _type_faults((name,), values[name], one)]
         if faults := faults or list(strangers(values)):
             raise SpecError(faults)
+
+
+@cache
+def _field_types(handle: type) -> Mapping[str, Any]:
+    """The annotations of a handle's fields, each evaluated in its own module."""
+    types_of = {}
+    for base in reversed(handle.__mro__):
+        types_of |= inspect.get_annotations(base, eval_str=True)
+    return {name: types_of[name] for name in inspect.signature(handle).parameters}
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -139,7 +150,10 @@ def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) 
 
 @cache
 def _signature(constructor: Any) -> inspect.Signature:
-    found = inspect.signature(constructor)
+    try:
+        found = inspect.signature(constructor, eval_str=True)
+    except NameError:  # a name that only type checkers import: what is no type is met by all
+        found = inspect.signature(constructor)
     return found.replace(parameters=list(found.parameters.values())[1:])
 
 

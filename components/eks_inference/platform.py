@@ -1,5 +1,7 @@
 """Builds a whole stack from a ``StackSpec``, in the order in which components depend on each other."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict, cast
 
@@ -298,7 +300,7 @@ class InferencePlatform(Component):
         return {"web_ui": web_ui, "triton_client": triton_client, "load_test": load_test}
 
     @classmethod
-    def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> "InferencePlatform":
+    def from_config(cls, opts: pulumi.ResourceOptions | None = None) -> InferencePlatform:
         """Builds the platform of the running stack from ``eks-inference:stack``, ``aws:region`` and the configured secrets.
 
         Raises ``pulumi.RunError`` with every fault, before any resource is registered, when the platform cannot be built.

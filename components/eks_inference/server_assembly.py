@@ -1,5 +1,7 @@
 """Builds one model server of a stack, of any kind, with its image build, metrics and autoscaler."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import cast
 

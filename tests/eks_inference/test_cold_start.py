@@ -1,6 +1,7 @@
 """What a cold start writes, how long it is waited for, and what the pages of the stacks say about it."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,10 @@ from eks_inference.catalog.engines import engine
 from eks_inference.catalog.models import model
 from eks_inference.serving.cold_start import MARGIN, ColdStart, Phase
 from eks_inference.serving.deployment import cold_start_seconds, startup_timeout_seconds
+from eks_inference.serving.disaggregated import cold_start as disaggregated
+from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
+from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
+from eks_inference.serving.disaggregated.workloads import startup_seconds
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.ray_serve import plan as ray
 from eks_inference.serving.vllm.spec import VllmServerSpec
@@ -79,33 +84,47 @@ def test_replicas_on_ray_wait_as_long():
     assert int(ray.environment(spec_of(startup_timeout_seconds=99), slow)["STARTUP_TIMEOUT_S"]) == 99
 
 
-def first_server(stack: str) -> ServingFacts:
+def parts_of(stack: str) -> list[Any]:
+    """The facts of a shipped stack."""
     config = yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text("utf-8"))["config"]
-    spec = StackSpec.model_validate(config["eks-inference:stack"])
-    return next(one for one in stack_facts(spec, config["aws:region"]) if isinstance(one, ServingFacts))
+    return list(stack_facts(StackSpec.model_validate(config["eks-inference:stack"]), config["aws:region"]))
 
 
-@pytest.mark.parametrize("stack", ["gpu-opt350m", "inf2-llama2", "inf2-llama3"])
-def test_the_page_of_a_stack_says_how_long_the_first_answer_takes(stack: str):
+def first_server(stack: str) -> tuple[str, Sequence[Phase]]:
+    server = next(one for one in parts_of(stack) if isinstance(one, ServingFacts))
+    return str(server.path[-1]), server.cold_start.phases
+
+
+def first_pair(stack: str) -> tuple[str, Sequence[Phase]]:
+    pair = next(one for one in parts_of(stack) if isinstance(one, DisaggregatedFacts))
+    return str(pair.path[-1]), disaggregated.cold_start(pair.spec, pair.placement)
+
+
+@pytest.mark.parametrize(
+    ("stack", "timed"),
+    [("gpu-opt350m", first_server), ("inf2-llama2", first_server), ("inf2-llama3", first_server), ("trn2-di", first_pair)],
+)
+def test_the_page_of_a_stack_says_how_long_the_first_answer_takes(
+    stack: str, timed: Callable[[str], tuple[str, Sequence[Phase]]]
+):
     """``UPDATE_GOLDEN=1`` writes it."""
     path = ROOT / "docs" / "stacks" / f"{stack}.md"
     before, begin, rest = path.read_text("utf-8").partition("<!-- first answer -->\n")
     _, end, after = rest.partition("<!-- /first answer -->")
     assert "" not in (begin, end), f"{path.name} has no place for it"
-    table = _table(first_server(stack))
+    table = _table(*timed(stack))
     assert_golden(f"../../docs/stacks/{stack}.md", before + begin + table + end + after)
     assert re.search(r"^\| together \| (\d+ s)? \| \d+ s \|", table, re.MULTILINE)
 
 
-def _table(server: ServingFacts) -> str:
-    phases = server.cold_start.phases
+def _table(name: str, phases: Sequence[Phase]) -> str:
     disk, limit = sum(phase.disk_s or 0 for phase in phases), sum(phase.limit_s for phase in phases)
     rows = [*phases, Phase("together", limit, disk or None)]
     return "\n".join(
         [
-            f"How long `{server.path[-1]}` takes from nothing to its first answer, on a node that starts for it:",
+            f"How long `{name}` takes from nothing to its first answer, on nodes that start for it:",
             "",
-            "| phase | the disk alone needs | waited for | arithmetic |",
+            "| phase | disk or store alone need | waited for | arithmetic |",
             "|---|---|---|---|",
             *(f"| {one.what} | {f'{one.disk_s} s' if one.disk_s else ''} | {one.limit_s} s | {one.working} |" for one in rows),
             "",
@@ -113,3 +132,35 @@ def _table(server: ServingFacts) -> str:
             "",
         ]
     )
+
+
+def pair(**changes: Any) -> DisaggregatedPairSpec:
+    return DisaggregatedPairSpec.model_validate(
+        {"kind": "disaggregated", "model": {"id": "unsloth/Llama-3.3-70B-Instruct"}, "pool": "p", "instances": 1, **changes}
+    )
+
+
+LUSTRE = {"kind": "fsx_lustre", "size_gib": 2400}
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({}, [90, 180, 180]),
+        ({"instances": 2}, [90, 180, 90]),
+        ({"instances": 2, "compile": {"save_sharded_checkpoint": False}}, [90, 90, 90]),
+        ({"instances": 2, "store": LUSTRE}, [242, 483, 483]),
+        ({"serving": "baseline", "store": LUSTRE}, [242, 483, 242]),
+        ({"store": {**LUSTRE, "deployment": "scratch"}}, [302, 603, 603]),
+    ],
+)
+def test_the_store_of_a_pair_bounds_its_start(changes: dict[str, Any], seconds: list[int]):
+    """141.1 GB; EFS gives each node 1500 MiB/s, and 2400 GiB of FSx for Lustre give all nodes 558 MiB/s, or 447."""
+    steps = (disaggregated.download, disaggregated.compilation, disaggregated.load)
+    assert [step(pair(**changes)).disk_s for step in steps] == seconds
+
+
+def test_servers_with_a_slow_store_may_start_longer():
+    fast, slow = pair(), pair(store={"kind": "fsx_lustre", "throughput_mb_per_tib": 125})
+    needed = MARGIN * (disaggregated.load(slow).disk_s or 0)
+    assert startup_seconds(slow) - startup_seconds(fast) == needed - fast.profile.startup.load_s > 0

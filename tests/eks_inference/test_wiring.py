@@ -1,5 +1,6 @@
 """A component takes only what belongs to one cluster, network and region: every parameter of every component is crossed."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -148,7 +149,7 @@ def public(base: type) -> list[Any]:
 def asked(constructor: Any) -> dict[str, str]:
     """The parameters that take a handle, and its type."""
     found = {}
-    for name, annotation in constructor.__annotations__.items():
+    for name, annotation in inspect.get_annotations(constructor, eval_str=True).items():
         for one in _members(annotation):
             inner = [*getattr(one, "__args__", ()), one]
             for each in inner:
@@ -175,7 +176,7 @@ def crossed(here: World, there: World, *, other_region: bool) -> Iterator[str]:
         every = asked(component.__init__)
 
         def passed(name: str, handle: Any, component: Any = component) -> Any:
-            return {"x": handle} if "Mapping" in str(component.__init__.__annotations__[name]) else handle
+            return {"x": handle} if "Mapping" in str(inspect.get_annotations(component.__init__, eval_str=True)[name]) else handle
 
         alike = {name: passed(name, here[type_][0]) for name, type_ in every.items()}
         if told := wrong(component, alike):

@@ -264,7 +264,7 @@ class Pool:
 
 
 def parameters(component: type) -> dict[str, Any]:
-    return {name: one for name, one in component.__init__.__annotations__.items() if name != "return"}
+    return {name: one for name, one in inspect.get_annotations(component.__init__, eval_str=True).items() if name != "return"}
 
 
 def test_every_public_component_compares_its_arguments():
@@ -307,7 +307,7 @@ def test_a_mapping_as_spec_names_the_nearest_fields(component: Any):
 
 @pytest.mark.parametrize("handle", public(Handle), ids=named)
 def test_a_wrong_field_of_a_handle_is_a_fault_of_that_field(handle: Any):
-    every = inspect.signature(handle).parameters
+    every = inspect.signature(handle, eval_str=True).parameters
     for what in ("an object", "a number"):
         faults = refused(lambda what=what: handle(**dict.fromkeys(every, WRONG[what])))
         assert {fault.path for fault in faults} == {(name,) for name in every}

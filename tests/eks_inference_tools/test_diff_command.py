@@ -56,7 +56,7 @@ def recorded_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
             meanwhile.chdir(asked["tree"])
             meanwhile.setattr(sys, "path", [*sys.path])
             meanwhile.setattr(sys, "dont_write_bytecode", True)
-            return json.loads(json.dumps(recorder.record(asked)))
+            return json.loads(json.dumps(recorder.record_all(asked)))
 
     if "in_processes" not in request.fixturenames:
         monkeypatch.setattr(recorders._Recorders, "ask", ask)

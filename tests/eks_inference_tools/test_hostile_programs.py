@@ -124,9 +124,17 @@ def test_a_program_that_only_tidies_up_has_its_graph(program, project):
 
 def test_what_a_program_prints_stays_out_of_the_answer_of_a_recorder(project):
     (project / "__main__.py").write_text(PRINTS)
-    asked = {"root": str(project), "tree": str(project), "folder": ".", "stack": "dev", "own": False, "debug": False, "key": "00"}
-    asked |= {"answers": []}
-    answer = _Recorders(debug=False).ask(asked)
+    asked = {
+        "root": str(project),
+        "tree": str(project),
+        "folder": ".",
+        "stacks": ["dev"],
+        "own": False,
+        "debug": False,
+        "answers": [],
+        "key": "00",
+    }
+    answer = _Recorders(debug=False).ask(asked)["dev"]
     assert "problems" not in answer
     assert read_answer(answer).graph is not None
 

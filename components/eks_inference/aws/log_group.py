@@ -1,5 +1,7 @@
 """Creates log groups of CloudWatch that a service would otherwise create by itself: without retention, tags and an end."""
 
+from __future__ import annotations
+
 import pulumi
 import pulumi_aws as aws
 

@@ -1,4 +1,4 @@
-"""Root disks of nodes and parallel image pulls onto them: loads ``disks.toml``."""
+"""Root disks of nodes, parallel image pulls onto them, and file systems: loads ``disks.toml``."""
 
 from dataclasses import dataclass
 
@@ -43,5 +43,14 @@ class FastImagePull(Row):
     """Releases whose nodes do not join the cluster with the gate."""
 
 
+@dataclass(frozen=True)
+class ElasticFileSystem(Row):
+    """What Amazon EFS gives a node."""
+
+    node_mib_s: int
+    """Largest throughput of one node, for reading and writing together."""
+
+
 GP3 = VolumeType(name="gp3", **arguments(table("disks.toml")["gp3"]))
 FAST_IMAGE_PULL = FastImagePull(name="fast_image_pull", **arguments(table("disks.toml")["fast_image_pull"]))
+EFS = ElasticFileSystem(name="efs", **arguments(table("disks.toml")["efs"]))

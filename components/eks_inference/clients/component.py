@@ -1,5 +1,7 @@
 """The components of clients of model servers: the web UI and the smoke test."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import pulumi

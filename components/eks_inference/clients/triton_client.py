@@ -1,5 +1,7 @@
 """The component of a Triton server's client."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

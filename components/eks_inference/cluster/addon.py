@@ -1,5 +1,7 @@
 """Creates a pinned EKS add-on, and misses those that an existing cluster lacks; used by every domain."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """Creates a cluster: its control plane, and the add-ons that need nodes."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
 
 import pulumi

@@ -1,5 +1,7 @@
 """The handle of an existing cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self

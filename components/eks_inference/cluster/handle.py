@@ -1,5 +1,7 @@
 """The interface of a cluster for pools and workloads, created here or existing."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Protocol
 

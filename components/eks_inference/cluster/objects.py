@@ -1,5 +1,7 @@
 """Helpers for Kubernetes objects in a cluster: resource options, namespaces and chart releases."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,6 +5,8 @@ seconds after its creation, never gets them, however often its containers restar
 (``plan.credentials_guard``), and their controllers try again until one has credentials.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -1,5 +1,7 @@
 """Creates the explicit Kubernetes provider of a pulumi-eks cluster."""
 
+from __future__ import annotations
+
 import pulumi
 import pulumi_eks as eks
 import pulumi_kubernetes as k8s

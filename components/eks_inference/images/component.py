@@ -1,5 +1,7 @@
 """The component that builds an image in the cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """Stores a secret value in a Kubernetes Secret for the pods of one namespace."""
 
+from __future__ import annotations
+
 import pulumi
 import pulumi_kubernetes as k8s
 

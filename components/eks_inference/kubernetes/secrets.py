@@ -1,5 +1,7 @@
 """Secrets in the stack's configuration and references to Secrets in the cluster."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The component of a load test."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import pulumi

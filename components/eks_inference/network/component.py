@@ -1,5 +1,7 @@
 """``Vpc``: a new network for an EKS cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 from typing import Any

@@ -1,5 +1,7 @@
 """Flow logs of a VPC: which addresses talk to which, and what security groups refuse."""
 
+from __future__ import annotations
+
 import pulumi
 import pulumi_aws as aws
 

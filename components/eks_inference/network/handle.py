@@ -1,5 +1,7 @@
 """The interface of a network for clusters and nodes, created here or existing."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

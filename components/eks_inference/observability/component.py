@@ -1,5 +1,7 @@
 """Creates the CloudWatch add-on for metrics and logs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """Creates the exporter of NVIDIA GPUs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

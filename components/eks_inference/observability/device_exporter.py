@@ -1,5 +1,7 @@
 """Creates the resources that all accelerator exporters share."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

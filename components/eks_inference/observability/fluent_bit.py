@@ -1,5 +1,7 @@
 """Creates Fluent Bit, which sends container logs to CloudWatch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """Interfaces between Prometheus and what it scrapes."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

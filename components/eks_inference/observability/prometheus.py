@@ -1,5 +1,7 @@
 """Creates Prometheus and Grafana, and the resources through which Prometheus scrapes a model server."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """The handle of an existing pool."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches

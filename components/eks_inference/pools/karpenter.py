@@ -1,5 +1,7 @@
 """Creates the Karpenter controller with its AWS resources."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Creates a pool that Karpenter fills: an EC2NodeClass and a NodePool."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 

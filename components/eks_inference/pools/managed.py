@@ -1,5 +1,7 @@
 """Creates a managed node group with its own launch template."""
 
+from __future__ import annotations
+
 import base64
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Creates the agent by which node repair learns of failed accelerators."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

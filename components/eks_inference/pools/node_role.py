@@ -1,5 +1,7 @@
 """Creates the IAM role of nodes, for both kinds of pool."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """Creates the autoscaler of one model server."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """Interfaces through which an autoscaler depends on its server, Prometheus and the metrics backend."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,5 +1,7 @@
 """Creates KEDA, which derives pod counts from Prometheus queries."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

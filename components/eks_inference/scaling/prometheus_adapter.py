@@ -1,5 +1,7 @@
 """Creates prometheus-adapter, which serves pod metrics from Prometheus to HorizontalPodAutoscalers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

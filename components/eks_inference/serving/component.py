@@ -1,5 +1,7 @@
 """What the components of all kinds of servers share, and the base component of servers whose pods are all equal."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

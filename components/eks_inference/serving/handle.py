@@ -1,5 +1,7 @@
 """What others need to know about a model server, and what a server of any kind depends on."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

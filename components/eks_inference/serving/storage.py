@@ -1,5 +1,7 @@
 """The AWS and Kubernetes resources behind a server's compile cache and model: bucket or claim, and permissions."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import pulumi

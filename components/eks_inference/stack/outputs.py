@@ -1,5 +1,7 @@
 """The outputs of a stack: names, endpoints, and the commands to run next."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Creates file systems that pods on several nodes share, their CSI drivers, and claims."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

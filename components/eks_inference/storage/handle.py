@@ -1,5 +1,7 @@
 """The interface of a shared file system for workloads, created here or existing."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self

@@ -1,6 +1,6 @@
 """Renders reports of the rules as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eks_inference.faults import format_path
@@ -13,22 +13,23 @@ from stackgraph.problems import Problem
 SCHEMA = 1
 
 
-def render(reports: Sequence[StackReport]) -> str:
+def verdicts(stacks: Sequence[Mapping[str, Any]]) -> str:
     """The reports of all stacks."""
-    return json_text({"schema": SCHEMA, "stacks": [_document(report) for report in reports]})
+    return json_text({"schema": SCHEMA, "stacks": stacks})
 
 
-def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport]) -> str:
-    """One rule and its arithmetic in every stack, whether it holds or not."""
-    stacks = [
-        {
-            "stack": report.program.stack,
-            "refusals": [_problem(each) for each in report.refusals],
-            "judgements": [_judgement(each) for each in report.explained(rule)],
-            "doesNotApply": report.why_not(rule) if isinstance(rule, Rule) and not report.explained(rule) else "",
-        }
-        for report in reports
-    ]
+def explained(rule: Rule[Any] | ReadRule, report: StackReport) -> dict[str, Any]:
+    """The arithmetic of one rule in one stack, whether it holds or not."""
+    return {
+        "stack": report.program.stack,
+        "refusals": [_problem(each) for each in report.refusals],
+        "judgements": [_judgement(each) for each in report.explained(rule)],
+        "doesNotApply": report.why_not(rule) if isinstance(rule, Rule) and not report.explained(rule) else "",
+    }
+
+
+def explanation(rule: Rule[Any] | ReadRule, stacks: Sequence[Mapping[str, Any]]) -> str:
+    """One rule and its arithmetic in every stack."""
     return json_text({"schema": SCHEMA, "rule": _rule(rule), "stacks": stacks})
 
 
@@ -37,7 +38,8 @@ def rule_list() -> str:
     return json_text({"schema": SCHEMA, "rules": [_rule(rule) for rule in all_rules().values()]})
 
 
-def _document(report: StackReport) -> dict[str, Any]:
+def verdict(report: StackReport) -> dict[str, Any]:
+    """The report of one stack."""
     verdict = report.verdict
     return {
         "stack": report.program.stack,

@@ -12,16 +12,26 @@ from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
 
 
-def render(reports: Sequence[StackReport], *, colour: bool = False) -> str:
-    """The reports of all stacks. Lines are not wrapped, so that they can be searched and copied."""
-    return drawn((line for report in reports for line in _lines(report)), colour=colour)
+def verdict(report: StackReport, *, colour: bool = False) -> str:
+    """The report of one stack. Lines are not wrapped, so that they can be searched and copied."""
+    return drawn(_lines(report), colour=colour)
 
 
-def explanation(rule: Rule[Any] | ReadRule, reports: Sequence[StackReport], *, colour: bool = False) -> str:
-    """One rule and its arithmetic in every stack, whether it holds or not."""
+def verdicts(stacks: Sequence[str]) -> str:
+    """The reports of all stacks."""
+    return "".join(stacks)
+
+
+def explained(rule: Rule[Any] | ReadRule, report: StackReport, *, colour: bool = False) -> str:
+    """The arithmetic of one rule in one stack, whether it holds or not."""
+    return drawn(_explained(rule, report), colour=colour)
+
+
+def explanation(rule: Rule[Any] | ReadRule, stacks: Sequence[str], *, colour: bool = False) -> str:
+    """One rule and its arithmetic in every stack."""
     about = [("source", rule.source), ("if it is broken", f"{rule.severity}; {rule.fix}")]
     head = [words(f"{rule.id}  {rule.meaning}"), *(Paragraph(words(f"{label}: {text}"), "  ", "    ") for label, text in about)]
-    return drawn([*head, *(line for report in reports for line in _explained(rule, report))], colour=colour)
+    return drawn(head, colour=colour) + "".join(stacks)
 
 
 def rule_list() -> str:

@@ -46,11 +46,26 @@ def run(options: argparse.Namespace) -> int:
 
     from eks_inference_tools.check.report import judge
     from eks_inference_tools.program import programs
+    from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 
-    reports = [judge(stack) for stack in programs(options.stacks, options.program, debug=options.debug, answers=options.answers)]
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}
-    write(view.explanation(explained, reports, **drawing) if explained else view.render(reports, **drawing), options.output)
-    return 2 if any(each.stopped or (options.strict and each.not_judged) for each in reports) else 0
+
+    def judged(stack: "StackProgram") -> tuple[Any, bool]:
+        """What is said of a stack, and whether the exit code tells that it cannot run."""
+        report = judge(stack)
+        said = view.explained(explained, report, **drawing) if explained else view.verdict(report, **drawing)
+        return said, report.stopped or (options.strict and bool(report.not_judged))
+
+    first, *others = programs(options.stacks, options.program, debug=options.debug, answers=options.answers)
+    # The first stack loads the modules that the others then start with.
+    found = [judged(first)]
+    for stack, each in zip(others, side_by_side(judged, others) if can_fork() else map(judged, others), strict=True):
+        if isinstance(each, Ended):
+            raise ProblemsFound([Problem(f"judging it ended with {each}", file=stack.document.shown)])
+        found.append(each)
+    said = [each for each, _ in found]
+    write(view.explanation(explained, said, **drawing) if explained else view.verdicts(said), options.output)
+    return 2 if any(failed for _, failed in found) else 0
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":

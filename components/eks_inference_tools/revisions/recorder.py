@@ -1,4 +1,4 @@
-"""A child process of ``eks-inference diff`` that records one stack at one revision.
+"""A child process of ``eks-inference diff`` that records stacks at one revision.
 
 It reads its request from standard input and writes its answer to standard output, both as JSON. The recorder is that of the
 running command. Everything else in the repository is imported from the revision: the program, and packages that are installed
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eks_inference_tools.program import REGION_KEY, StackProgram, program
+from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.recorder.answers import Answers
@@ -31,25 +32,41 @@ def main() -> int:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        json.dump(record(asked), answer)
+        json.dump(record_all(asked), answer)
     # Threads that the program left running must not delay the comparison.
     os._exit(0)
 
 
-def record(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Records one stack and returns ``graph``, ``findings``, ``places`` and ``sealedConfig``, or only ``problems``.
+def record_all(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Records stacks and returns their answers by name.
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
-    ``stack``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``, the
-    rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
+    ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``,
+    the rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
+
+    The first stack is recorded here, and the others in processes that start with the modules that it loaded. Where there can be
+    no such processes, the answer has the first stack only.
     """
     root, tree = Path(asked["root"]), Path(asked["tree"])
-    folder = tree / asked["folder"]
     if tree != root:
         _use_revision(root, tree)
-    os.chdir(folder)
+    os.chdir(tree / asked["folder"])
+    first, *others = asked["stacks"]
+    answers: dict[str, Mapping[str, Any]] = {first: record(asked, first)}
+    if others and can_fork():
+        found = side_by_side(lambda stack: record(asked, stack), others)
+        for stack, answer in zip(others, found, strict=True):
+            failed = {"problems": [{"message": f"the recording process failed: {answer}"}]}
+            answers[stack] = failed if isinstance(answer, Ended) else answer
+    return answers
+
+
+def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Records one stack and returns ``graph``, ``findings``, ``places`` and ``sealedConfig``, or only ``problems``."""
+    tree = Path(asked["tree"])
+    folder = tree / asked["folder"]
     try:
-        stack = dataclasses.replace(_stack(asked, folder), answers=Answers(asked["answers"]))
+        stack = dataclasses.replace(_stack(asked, name, folder), answers=Answers(asked["answers"]))
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)
@@ -82,12 +99,12 @@ def _use_revision(root: Path, tree: Path) -> None:
             del sys.modules[name]
 
 
-def _stack(asked: Mapping[str, Any], folder: Path) -> StackProgram:
+def _stack(asked: Mapping[str, Any], name: str, folder: Path) -> StackProgram:
     """Loads the stack with the revision's library, or as any other project when that library has another layout."""
     try:
-        return program(asked["stack"], None if asked["own"] else folder, debug=asked["debug"])
+        return program(name, None if asked["own"] else folder, debug=asked["debug"])
     except ImportError:
-        return program(asked["stack"], folder, debug=asked["debug"])
+        return program(name, folder, debug=asked["debug"])
 
 
 def _is_ignored(root: Path, path: Path) -> bool:

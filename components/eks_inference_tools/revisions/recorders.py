@@ -1,4 +1,4 @@
-"""Records stacks of revisions in parallel child processes, one for each stack and revision, and keeps the answers in a cache."""
+"""Records stacks of revisions in child processes, which share what they loaded, and keeps the answers in a cache."""
 
 import contextlib
 import json
@@ -48,50 +48,43 @@ def record_all(
 
     Raises ``ProblemsFound`` when that file cannot be read.
     """
-    answers = list(read_answers(given).rows) if given else []
+    rows = list(read_answers(given).rows) if given else []
     kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
     common = {
         "root": str(repo.root),
         "folder": str(folder),
         "own": own,
         "debug": debug,
-        "answers": answers,
+        "answers": rows,
         "key": secrets.token_hex(32),
     }
-    fingerprint = key_of(str(folder), str(own), json.dumps(answers), *(file.read_text(encoding="utf-8") for file in _RECORDING))
+    fingerprint = key_of(str(folder), str(own), json.dumps(rows), *(file.read_text(encoding="utf-8") for file in _RECORDING))
 
-    def answered(side: Side, stack: str) -> Recorded:
+    def recorded(side: Side) -> dict[str, Recorded]:
+        wanted = [stack for stack in stacks if stack in side.stacks or side.problems]
         if side.problems:
-            return Recorded(problems=side.problems)
-        asked = {**common, "tree": str(side.tree), "stack": stack}
-        if kept is None or side.here:
-            return read_answer(recorders.ask(asked))
-        key = key_of(fingerprint, repo.tree(side.revision.commit), stack)
-        if (answer := kept.get(key)) is not None:
-            return read_answer(answer)
-        answer = recorders.ask(asked)
-        recorded = read_answer(answer)
-        if not recorded.problems:
-            kept.put(key, answer)
-        return recorded
+            return {stack: Recorded(problems=side.problems) for stack in wanted}
+        keys = {}
+        if kept is not None and not side.here:
+            keys = {stack: key_of(fingerprint, repo.tree(side.revision.commit), stack) for stack in wanted}
+        answers = {stack: answer for stack in keys if kept and (answer := kept.get(keys[stack])) is not None}
+        # A process answers for one stack at least.
+        while left := [stack for stack in wanted if stack not in answers]:
+            fresh = recorders.ask({**common, "tree": str(side.tree), "stacks": left})
+            answers |= fresh
+            for stack in fresh.keys() & keys.keys():
+                if kept and not read_answer(fresh[stack]).problems:
+                    kept.put(keys[stack], fresh[stack])
+        return {stack: read_answer(answers[stack]) for stack in wanted}
 
-    found: list[dict[str, Recorded]] = [{}, {}]
-    # More processes than cores, so that no core idles while the last processes run.
-    with ThreadPoolExecutor(max_workers=3 * (os.cpu_count() or 2)) as pool:
-        waiting = {
-            pool.submit(answered, side, stack): (number, stack)
-            for number, side in enumerate(sides)
-            for stack in stacks
-            if stack in side.stacks or side.problems
-        }
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(recorded, side) for side in sides]
         try:
-            for future, (number, stack) in waiting.items():
-                found[number][stack] = future.result()
+            return [future.result() for future in waiting]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             recorders.end()
             raise
-    return found
 
 
 class _Recorders:
@@ -103,8 +96,8 @@ class _Recorders:
         self._running: set[subprocess.Popen[str]] = set()
         self._ended = False
 
-    def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Starts a process with the revision's imports and returns its answer."""
+    def ask(self, asked: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        """Starts a process with the revision's imports and returns its answers by stack: one at least."""
         environment = {**without_credentials(os.environ), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
         # Let the child find this package, even where it is not installed but only on the path.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH", ""))))
@@ -134,7 +127,8 @@ class _Recorders:
             return json.loads(out)
         except (ValueError, RecursionError):
             last = (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-            return {"problems": [{"message": f"the recording process failed: {last}"}]}
+            failed = {"problems": [{"message": f"the recording process failed: {last}"}]}
+            return {asked["stacks"][0]: failed}
 
     def end(self) -> None:
         """Kills every process and prevents new ones."""

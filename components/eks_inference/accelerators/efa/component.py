@@ -1,5 +1,7 @@
 """Creates EFA support of a cluster as a typed Kubernetes object, so that previews show it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

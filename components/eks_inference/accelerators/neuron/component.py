@@ -1,5 +1,7 @@
 """Creates Neuron support of a cluster as typed Kubernetes objects, so that previews show each of them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

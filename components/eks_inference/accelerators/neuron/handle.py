@@ -1,5 +1,7 @@
 """The interface through which workloads depend on the Neuron scheduler."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,5 +1,7 @@
 """Creates support for NVIDIA GPUs as a typed Kubernetes object, so that previews show it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

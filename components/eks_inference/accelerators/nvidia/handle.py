@@ -1,5 +1,7 @@
 """The interface through which workloads depend on GPU support."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,5 +1,7 @@
 """The component of a prefill and decode pair, and of the Jobs that prepare it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,6 +4,7 @@ Sources: Neuron documentation, "Disaggregated Inference" (guide and tutorial for
 aws-neuron/upstreaming-to-vllm, ``distributed/kv_transfer/neuron``; NxD Inference API guide.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from eks_inference.pools.efa_spec import ExistingPlacementGroup
 from eks_inference.pools.plan import makes_placement_group
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.rules import Judgement, not_judged, rule
+from eks_inference.serving.cold_start import MARGIN
+from eks_inference.serving.disaggregated.cold_start import compilation, download
 from eks_inference.serving.disaggregated.facts import DisaggregatedFacts
 from eks_inference.serving.facts import ServingFacts
 from eks_inference.serving.flags import flag
@@ -423,4 +426,29 @@ def buckets_cover_all_lengths(pair: DisaggregatedFacts) -> Iterator[Judgement]:
             message=f"sequence parallelism splits a prompt over {degree} cores, which do not divide {uneven}",
             given=", ".join(map(str, uneven)),
             allowed=f"multiples of {degree}",
+        )
+
+
+@rule(
+    "DI015",
+    "The Jobs of a pair may take as long as its store needs.",
+    fix="raise the limit, or give the store more throughput",
+    source="EFS and FSx for Lustre user guides, throughput; each Job moves the whole model (storage/throughput.py)",
+)
+def store_is_waited_for(pair: DisaggregatedFacts) -> Iterator[Judgement]:
+    for phase, minutes, key in (
+        (download(pair.spec), pair.spec.download_timeout_minutes, "download_timeout_minutes"),
+        (compilation(pair.spec), pair.spec.compile_timeout_minutes, "compile_timeout_minutes"),
+    ):
+        if phase.disk_s is None:
+            yield not_judged(key, str(minutes), pair.at(key), why=phase.working, fix="see that the Job ends in time")
+            continue
+        yield Judgement(
+            holds=phase.limit_s <= minutes * 60,
+            path=pair.at(key),
+            working=(f"{phase.working} = {phase.disk_s} s; limit: {minutes * 60} s",),
+            message=f"{phase.what}, for which the store alone needs {phase.disk_s} s",
+            given=f"{minutes} minutes",
+            allowed=f"at least {math.ceil(phase.limit_s / 60)} minutes: {MARGIN} x what the store needs",
+            severity="error" if phase.disk_s > minutes * 60 else "warning",
         )

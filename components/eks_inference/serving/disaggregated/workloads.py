@@ -18,6 +18,7 @@ from typing import Any, Literal
 from eks_inference.placement import Placement
 from eks_inference.serving.disaggregated import parts
 from eks_inference.serving.disaggregated.artifact import KEY_LENGTH
+from eks_inference.serving.disaggregated.cold_start import load
 from eks_inference.serving.disaggregated.parts import PLAN, SCRIPTS
 from eks_inference.serving.disaggregated.servers import (
     BOOTSTRAP_PORT,
@@ -71,7 +72,7 @@ def meeting_seconds(spec: DisaggregatedPairSpec) -> int:
 
 def startup_seconds(spec: DisaggregatedPairSpec) -> int:
     """Returns the time from the start of the containers until both servers answer. Download and compilation are done by then."""
-    return spec.profile.startup.load_s + (meeting_seconds(spec) if spec.instances == 2 else _SETTLE_SECONDS)
+    return load(spec).limit_s + (meeting_seconds(spec) if spec.instances == 2 else _SETTLE_SECONDS)
 
 
 def cold_start_seconds(spec: DisaggregatedPairSpec) -> int:

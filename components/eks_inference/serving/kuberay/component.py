@@ -1,5 +1,7 @@
 """The operator that turns Ray resources into pods."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

@@ -1,5 +1,7 @@
 """What a Ray workload needs to know about the KubeRay operator, whoever installed it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

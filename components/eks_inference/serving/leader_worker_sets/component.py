@@ -1,5 +1,7 @@
 """The controller that turns LeaderWorkerSets into pods."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pulumi

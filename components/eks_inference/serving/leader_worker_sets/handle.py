@@ -1,5 +1,7 @@
 """What a server needs to know about the LeaderWorkerSet controller, whoever installed it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

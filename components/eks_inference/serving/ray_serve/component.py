@@ -1,5 +1,7 @@
 """The component of a vLLM server on Ray Serve."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import pulumi

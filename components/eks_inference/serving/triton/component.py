@@ -1,5 +1,7 @@
 """The component of a Triton server with the vLLM back end."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pulumi

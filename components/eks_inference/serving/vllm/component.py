@@ -1,5 +1,7 @@
 """The component of a plain vLLM server."""
 
+from __future__ import annotations
+
 import pulumi
 import pulumi_kubernetes as k8s
 

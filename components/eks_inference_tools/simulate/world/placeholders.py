@@ -162,8 +162,8 @@ class Placeholders:
     def filled(self, value: Mapping[str, Any], owner: Resource) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Returns the value without tokens, and the paths of values that are guessed or left out.
 
-        A token that names a resource becomes a value in the form of that output. ``<unknown>``, results of provider functions and ``[secret]`` become made-up
-        strings where a string is required, and are left out elsewhere.
+        A token that names a resource becomes a value in the form of that output. ``<unknown>``, results of provider functions and
+        ``[secret]`` become made-up strings where a string is required, and are left out elsewhere.
         """
         unsure: list[str] = []
         found = self._fill(value, owner, (), unsure)

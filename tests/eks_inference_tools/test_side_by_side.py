@@ -1,0 +1,63 @@
+"""Forked processes that run a function side by side. Each test has a process of its own, as this one may have threads."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = """
+import os, signal, sys, threading, time
+from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
+def shown(answers): print(*(f"ended: {one}" if isinstance(one, Ended) else one for one in answers), sep=", ")
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no safe fork")
+
+
+def printed(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", HEAD + program], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+def test_answers_come_in_the_order_of_the_items() -> None:
+    assert printed("shown(side_by_side(lambda n: (time.sleep(0.2 / n), n * n)[1], range(1, 9)))") == "1, 4, 9, 16, 25, 36, 49, 64"
+
+
+def test_an_answer_may_be_larger_than_a_pipe() -> None:
+    assert printed("shown(len(one) for one in side_by_side(lambda n: 'x' * n, [10**7, 0, 3 * 10**6]))") == "10000000, 0, 3000000"
+
+
+def test_a_process_without_an_answer_is_told_and_the_others_go_on() -> None:
+    program = """
+def function(item):
+    if item == "kill": os.kill(os.getpid(), signal.SIGKILL)
+    if item == "exit": os._exit(7)
+    if item == "object": return object()
+    return 1 / item
+shown(side_by_side(function, ["kill", 1, "exit", 0, "object", 2]))
+"""
+    assert printed(program) == "ended: signal 9, 1.0, ended: exit code 7, ended: exit code 1, ended: exit code 1, 0.5"
+
+
+def test_processes_end_with_the_iterator(tmp_path: Path) -> None:
+    program = f"""
+def function(number):
+    if number:
+        open({str(tmp_path)!r} + f"/{{os.getpid()}}", "w").close()
+        time.sleep(600)
+    while not os.listdir({str(tmp_path)!r}): time.sleep(0.01)
+answers = side_by_side(function, [0, 1])
+next(answers)
+answers.close()
+"""
+    printed(program)
+    (pid,) = (int(file.name) for file in tmp_path.iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    waiting = "threading.Thread(target=time.sleep, args=(1,), daemon=True).start()"
+    assert printed(f"print(can_fork()); {waiting}; print(can_fork())").split() == ["True", "False"]
