@@ -6,7 +6,7 @@ What a program costs beyond its SDKs is its time over that of its bare program, 
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pulumi import _types
@@ -59,7 +59,11 @@ def bare_source(graph: Graph) -> Iterator[str]:
             yield f"{variable} = pulumi.ComponentResource({resource.type!r}, {resource.name!r}, {inputs}, {options})"
             yield f"{variable}.register_outputs({{}})"
         else:
-            arguments = (f"{name}={references.expression(value)}" for name, value in _arguments(resource, found))
+            arguments = (
+                f"{name}={_known(expression, resource.property_dependencies.get(key, ()), variables, references, value)}"
+                for key, name, value in _arguments(resource, found)
+                for expression in (references.expression(value),)
+            )
             yield f"{variable} = {'.'.join(found)}({', '.join([repr(resource.name), *arguments, options])})"
 
 
@@ -70,7 +74,8 @@ def _in_order(graph: Graph) -> list[Resource]:
     def visit(resource: Resource) -> None:
         if resource.urn in done:
             return
-        for urn in (resource.parent, resource.provider, *resource.dependencies, *_property_urns(resource)):
+        others = (resource.options.get("deletedWith"), *resource.dependencies, *_property_urns(resource))
+        for urn in (resource.parent, resource.provider, *others):
             if urn:
                 visit(graph.by_urn[urn])
         done[resource.urn] = resource
@@ -95,16 +100,21 @@ def _options(resource: Resource, variables: Mapping[str, str], references: "Refe
     for name in _OPTIONS:
         if name in resource.options:
             yield f"{_snake(name)}={resource.options[name]!r}"
+    if "deletedWith" in resource.options:
+        yield f"deleted_with={variables[resource.options['deletedWith']]}"
+    if "replacementTrigger" in resource.options:
+        yield f"replacement_trigger={references.expression(resource.options['replacementTrigger'])}"
     if "customTimeouts" in resource.options:
         yield f"custom_timeouts=pulumi.CustomTimeouts(**{resource.options['customTimeouts']!r})"
 
 
-def _arguments(resource: Resource, found: tuple[str, str]) -> Iterator[tuple[str, Any]]:
+def _arguments(resource: Resource, found: tuple[str, str]) -> Iterator[tuple[str, str, Any]]:
+    """Name in the graph, name in Python, and value of each input."""
     module, cls = found
     if resource.is_provider:
         for name, value in resource.inputs.items():
             if name != "version":
-                yield _snake(name), json.loads(value) if value in ("true", "false") else value
+                yield name, _snake(name), json.loads(value) if value in ("true", "false") else value
         return
     names: dict[str, str] = {}
     for suffix in ("Args", "InitArgs"):
@@ -112,7 +122,15 @@ def _arguments(resource: Resource, found: tuple[str, str]) -> Iterator[tuple[str
         if args is not None:
             names = {wire: python for python, wire in _types.input_type_py_to_pulumi_names(args).items()}
     for name, value in resource.inputs.items():
-        yield names.get(name, _snake(name)), value
+        yield name, names.get(name, _snake(name)), value
+
+
+def _known(expression: str, urns: Iterable[str], variables: Mapping[str, str], references: "References", value: Any) -> str:
+    """The expression of an input; where it came from outputs that are known, an output of their resources with its value."""
+    hidden = [variables[urn] for urn in urns if urn in variables and urn not in references.urns(value)]
+    if not hidden:
+        return expression
+    return f"pulumi.Output.all({', '.join(f'{one}.urn' for one in hidden)}).apply(lambda _: {expression})"
 
 
 class References:

@@ -175,7 +175,10 @@ def _grown(config: dict[str, Any], copies: int) -> dict[str, Any]:
     pool = stack["pools"][server["worker"]["pool"]]
     names = [f"more-{number}" for number in range(copies)]
     servers = {name: {**server, "namespace": name, "worker": {**server["worker"], "pool": name}} for name in names}
-    stack = {**stack, "pools": stack["pools"] | dict.fromkeys(names, pool), "servers": stack["servers"] | servers}
+    # The heads of Ray run on the core pool.
+    core = {**stack["pools"]["core"], "size": stack["pools"]["core"]["size"] + copies}
+    pools = {**stack["pools"], **dict.fromkeys(names, pool), "core": core}
+    stack = {**stack, "pools": pools, "servers": stack["servers"] | servers}
     return {**config, "eks-inference:stack": stack}
 
 
