@@ -151,6 +151,14 @@ def test_diff_notes_it_and_takes_answers(program, capsys, monkeypatch, tmp_path)
     assert "getCallerIdentity" in said
 
 
+def test_a_program_that_fails_on_a_placeholder_is_told_so(program, capsys):
+    folder = program("tags = aws.ec2.get_vpc(default=True).tags\npulumi.export('team', tags['Team'])\n", **DEV)
+    assert preview(folder) == 2
+    said = capsys.readouterr().err
+    assert "__main__.py:5: KeyError: 'Team'" in said
+    assert "hint: placeholders stand for the results of aws:ec2/getVpc:getVpc" in said
+
+
 # -- stacks and environments -----------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +181,15 @@ def test_a_missing_module_hints_at_the_programs_environment(program, capsys):
     said = capsys.readouterr().err
     assert "__main__.py:4: ModuleNotFoundError: No module named 'pulumi_of_nobody'" in said
     assert "`virtualenv` in Pulumi.yaml" in said
+
+
+def test_a_program_of_the_automation_api_is_told_what_to_record(program, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))  # with the command on it, the program would run that
+    source = "from pulumi import automation\nautomation.create_or_select_stack('x', 'y', program=lambda: None)\n"
+    assert preview(program(source)) == 2
+    said = capsys.readouterr().err
+    assert "__main__.py:5: FileNotFoundError" in said
+    assert "record the function that it passes as `program`" in said
 
 
 # -- what runs in the program itself ---------------------------------------------------------------------------------------------

@@ -152,6 +152,20 @@ def test_what_only_a_provider_knows_is_a_placeholder_of_the_right_type():
     assert outputs(build) == {"image": "<getAmi.id>", "subnets": ["<getSubnets.ids[0]>!", "<getSubnets.ids[1]>!"]}
 
 
+def test_numbers_are_unknown_where_they_can_be():
+    def build():
+        found = aws.ec2.get_instance_type_output(instance_type="m5.large")
+        plain = aws.ec2.get_instance_type(instance_type="m5.large")
+        numbers = {"output": found.default_vcpus, "plain": plain.default_vcpus, "truth": plain.bare_metal}
+        pulumi.export("numbers", numbers | {"truth output": found.apply(lambda known: known.bare_metal)})
+        pulumi.export("text", found.instance_type)
+
+    assert outputs(build) == {
+        "numbers": {"output": "<unknown>", "plain": 1, "truth": False, "truth output": "<unknown>"},
+        "text": "m5.large",
+    }
+
+
 def test_strict_leaves_unknown_what_may_be_unknown():
     def build():
         pulumi.export("output", aws.ec2.get_ami_output(owners=["amazon"]).id)

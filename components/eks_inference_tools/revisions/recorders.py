@@ -48,17 +48,17 @@ def record_all(
 
     Raises ``ProblemsFound`` when that file cannot be read.
     """
-    answers = list(read_answers(given).rows) if given else []
+    rows = list(read_answers(given).rows) if given else []
     kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
     common = {
         "root": str(repo.root),
         "folder": str(folder),
         "own": own,
         "debug": debug,
-        "answers": answers,
+        "answers": rows,
         "key": secrets.token_hex(32),
     }
-    fingerprint = key_of(str(folder), str(own), json.dumps(answers), *(file.read_text(encoding="utf-8") for file in _RECORDING))
+    fingerprint = key_of(str(folder), str(own), json.dumps(rows), *(file.read_text(encoding="utf-8") for file in _RECORDING))
 
     def recorded(side: Side) -> dict[str, Recorded]:
         wanted = [stack for stack in stacks if stack in side.stacks or side.problems]

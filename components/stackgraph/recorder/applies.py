@@ -12,8 +12,9 @@ _SOURCES = "_stackgraph_sources"
 
 
 @contextlib.contextmanager
-def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException], None]) -> Iterator[None]:
-    """Makes the result of a failing ``apply`` unknown where a placeholder went in. ``made_up`` recognizes one inside a text.
+def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None]) -> Iterator[None]:
+    """Makes the result of a failing ``apply`` unknown where a placeholder went in. ``made_up`` recognizes one inside a text;
+    ``warn`` is told of the failure, and whether a secret went in.
 
     An ``apply`` that fails on other values still fails, and so does one that ends the program.
     """
@@ -36,7 +37,7 @@ def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException], No
     def forgiven(output: Any, error: Exception) -> Any:
         if not from_placeholder(output):
             raise error
-        warn(error)
+        warn(error, output._data.result().is_secret)
         return Output._from_data(_unknown())
 
     def applied(self: Any, func: Callable[[Any], Any], run_with_unknowns: bool = False) -> Any:

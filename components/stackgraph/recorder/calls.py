@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi.runtime
-from pulumi.output import UNKNOWN
+from pulumi.output import UNKNOWN, Unknown
 from pulumi.runtime import rpc
+
+from stackgraph.graph.values import mapped
 
 _MODULE = sys.modules["pulumi.runtime.invoke"]  # the package exports a function of the same name
 
@@ -46,6 +48,13 @@ class _Unseen(dict[str, Any]):
         return UNKNOWN
 
 
+class _Number(Unknown):
+    """A number or truth that is unknown. The result types of SDKs accept what is false."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 _CALL: ContextVar[Call] = ContextVar("call")
 
 
@@ -64,6 +73,10 @@ def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[
             call.shown = redact(struct)
         return unwrap(struct)
 
+    def read(*given: Any, **named: Any) -> tuple[Any, bool]:
+        result, secret = deserialize(*given, **named)
+        return mapped(result, lambda leaf: _Number() if isinstance(leaf, Unknown) else leaf), secret
+
     def noting(function: Callable[..., Any], *, prompt: bool) -> Callable[..., Any]:
         def call(tok: str, props: Any, opts: Any = None, typ: type | None = None, *rest: Any, **named: Any) -> Any:
             noted = _CALL.set(Call(typ, prompt, place()))
@@ -79,15 +92,15 @@ def observed(redact: Callable[[Any], dict[str, Any]], place: Callable[[], tuple[
 
         return functools.wraps(function)(call_later if inspect.iscoroutinefunction(function) else call)
 
-    unwrap = rpc._unwrap_rpc_secret_struct_properties
+    unwrap, deserialize = rpc._unwrap_rpc_secret_struct_properties, rpc.deserialize_properties_unwrap_secrets
     whole = {name: getattr(_MODULE, name) for name in ("invoke", "invoke_output", "invoke_async")}
     noted = {name: noting(function, prompt=name == "invoke") for name, function in whole.items()}
     _replace(noted)
-    rpc._unwrap_rpc_secret_struct_properties = unwrapped
+    rpc._unwrap_rpc_secret_struct_properties, rpc.deserialize_properties_unwrap_secrets = unwrapped, read
     try:
         yield
     finally:
-        rpc._unwrap_rpc_secret_struct_properties = unwrap
+        rpc._unwrap_rpc_secret_struct_properties, rpc.deserialize_properties_unwrap_secrets = unwrap, deserialize
         _replace(whole)
 
 

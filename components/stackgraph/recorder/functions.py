@@ -50,7 +50,9 @@ class Functions:
         known = compute(token, args, provider) if told is None else told
         if call.result_type is not None and (known is not None or call.prompt or not self._strict):
             given = {key: value for key, value in args.items() if value is not None}
-            result = results.placeholder(call.result_type, token.rpartition(":")[2], {**given, **(known or {})})
+            result = results.placeholder(
+                call.result_type, token.rpartition(":")[2], {**given, **(known or {})}, prompt=call.prompt
+            )
         else:
             result = None if known is None else dict(known)
         answer: Answer = "file" if told is not None else "computed" if known is not None else "placeholder"

@@ -235,11 +235,12 @@ class Recorder:
             # Like the engine: the constructor of a local component sets its outputs as attributes.
             return resource_pb2.RegisterResourceResponse(urn=resource.urn)
         known = self._known(resource, properties)
-        identity = request.importId
+        # The engine gives a provider the text for unknown values as an id, which the SDK takes for known.
+        identity = wire.UNKNOWN if resource.is_provider else request.importId
         if not self._strict:
             reference = partial(self._reference, resource) if resource.remote else None
             known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference)
-            identity = identity or (symbols.token(resource.name, "id") if resource.custom else "")
+            identity = request.importId or (symbols.token(resource.name, "id") if resource.custom else "")
         self._states[resource.urn] = {"urn": resource.urn, "id": identity, "state": known}
         return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=identity, object=wire.encode(known))
 

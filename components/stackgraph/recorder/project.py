@@ -59,7 +59,8 @@ class Project:
     def stack_file(self, stack: str) -> Document:
         """The file of a stack; empty if there is none, as for the CLI.
 
-        Raises ``ProblemsFound`` for what is no name, and where the file of a similar name is: one of them is misspelt.
+        Raises ``ProblemsFound`` for what is no name, and in a project with stack files for a name that must be wrong: it is like
+        one of theirs, or the project requires configuration.
         """
         for suffix in ("yaml", "yml"):
             path = self.stack_dir / f"Pulumi.{stack}.{suffix}"
@@ -68,7 +69,8 @@ class Project:
         stacks = self.stacks()
         path = self.stack_dir / f"Pulumi.{stack}.yaml"
         hint = _did_you_mean(stack, stacks, cutoff=0.6)
-        if _STACK_NAME.fullmatch(stack) and not hint:
+        required = any(item.get("value", item.get("default")) is None for item in self.declared.values())
+        if _STACK_NAME.fullmatch(stack) and not (hint or (stacks and required)):
             return Document(path, shown_path(path, self.root), None, {})
         allowed = ", ".join(stacks) or "letters, digits, '-', '_' and '.', at most 100"
         raise ProblemsFound(

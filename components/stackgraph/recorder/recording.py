@@ -151,9 +151,9 @@ def _short_traces() -> Iterator[None]:
 def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextManager[None]:
     """Makes the result of an ``apply`` that fails on a placeholder unknown, with a warning."""
 
-    def warn(error: BaseException) -> None:
+    def warn(error: BaseException, secret: bool) -> None:
         file, line = _place(error, root)
-        said = _bounded(recorder.secrets.scrub(f"{type(error).__name__}: {_said(error)}"))
+        said = type(error).__name__ + ("" if secret else f": {_bounded(recorder.secrets.scrub(_said(error)))}")
         told = "an apply failed on a value that only a deployment knows; its result is unknown here"
         recorder.warn(f"{file}:{line}: {told} ({said})" if file else f"{told} ({said})")
 
@@ -230,10 +230,10 @@ def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
     if isinstance(error, FunctionError):  # the SDK drops the frames of the program
         file, _, number = error.source.rpartition(":")
         line = int(number or 0)
-    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=_hint(error))
+    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=_hint(error, recorder))
 
 
-def _hint(error: BaseException) -> str:
+def _hint(error: BaseException, recorder: Recorder) -> str:
     if isinstance(error, ModuleNotFoundError):
         return (
             "the program runs in the Python of this command: install the program's requirements there, or this command in the "
@@ -241,6 +241,9 @@ def _hint(error: BaseException) -> str:
         )
     if isinstance(error, FileNotFoundError) and error.filename == "pulumi":
         return "a program of the Automation API runs the pulumi command itself: record the function that it passes as `program`"
+    asked = {called.token for called in recorder.graph().functions if called.answer == "placeholder"}
+    if asked and not isinstance(error, FunctionError):
+        return f"placeholders stand for the results of {', '.join(sorted(asked))}: an answers file gives them (--answers FILE)"
     return ""
 
 
