@@ -129,7 +129,7 @@ def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     code, out, _ = diff(capsys, "--base", "main~1", "--head", head, *(f"--{name}={file}" for name, file in outputs.items()))
     assert code == 0
     assert "1 of 2 stacks changes: +1 ~1 −1" in out
-    assert "one: s3.Bucket first is deleted together with its data" in out
+    assert "one: s3.Bucket first is deleted with its objects" in out
     assert "- tags.owner: team-a" in out
     assert "+ tags.owner: team-b" in out
     assert "unchanged: two" in out

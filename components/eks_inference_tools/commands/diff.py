@@ -20,11 +20,14 @@ FAILING = ("replace", "delete", "danger", "unsure")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Runs the programs of two revisions offline and shows the differences, stack by stack, without credentials, CLI, plugins "
-        "or network. It compares two programs, not a program with a deployment."
+        "or network. With --state, compares the program with a deployed stack."
     )
     add_stacks(parser, ", or two files of `preview --format json`")
     parser.add_argument("--base", metavar="REV", help="the old revision (default: the merge base with origin's main branch)")
     parser.add_argument("--head", metavar="REV", help="the new revision (default: the working tree)")
+    parser.add_argument(
+        "--state", metavar="FILE", type=Path, help="say what `pulumi up` does to the stack that `pulumi stack export` wrote"
+    )
     add_program(parser)
     add_document(parser, FORMATS)
     for name in FORMATS[1:]:
@@ -44,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     from stackgraph.diff.telling import contents
 
     with ending_cleanly():
-        if len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks):
+        if options.state:
+            report = _of_state(options)
+        elif len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks):
             report = _of_files(options)
         else:
             from eks_inference_tools.revisions.comparing import compare
@@ -92,6 +97,17 @@ def _of_files(options: argparse.Namespace) -> "Report":
     names = [Revision(name) for name in options.stacks]
     stack = StackReport(head.stack, Recorded(base), Recorded(head), EKS)
     return Report(head.project, names[0], names[1], [stack], tool=COMMAND)
+
+
+def _of_state(options: argparse.Namespace) -> "Report":
+    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.revisions.deployed import compare
+    from stackgraph.problems import Problem, ProblemsFound
+
+    if options.base or options.head or len(options.stacks) > 1:
+        raise ProblemsFound([Problem("--state takes at most one stack, and no --base or --head", key="--state")])
+    name = options.stacks[0] if options.stacks else None
+    return compare(options.state, name, program=options.program, domain=EKS, link=options.link or "", debug=options.debug)
 
 
 def _graph(file: Path) -> "Graph":

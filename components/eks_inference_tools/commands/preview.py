@@ -14,7 +14,7 @@ HELP = "show what `pulumi up` of a new stack would create, without CLI or creden
 def configure(parser: argparse.ArgumentParser) -> None:
     add_stack(parser)
     add_program(parser)
-    add_document(parser, ("tree", "json", "manifests", "mermaid", "html"))
+    add_document(parser, ("tree", "json", "manifests", "mermaid", "html", "pulumi"))
     parser.add_argument(
         "--strict",
         action="store_true",
@@ -28,6 +28,13 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import program
 
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
+    if options.format == "pulumi":
+        from stackgraph.views.engine import render_engine_json
+
+        # The engine knows no outputs of a stack that is not deployed.
+        graph = refuse(stack, stack.record(strict=True))
+        write(render_engine_json(graph, stack.config.values, stack.config.secret_keys), options.output)
+        return 0
     graph = refuse(stack, stack.record(strict=options.strict))
     write(_render(graph, options.format, colour=colour(options.output)), options.output)
     return 0

@@ -36,6 +36,12 @@ NO_STATE = (
 )
 
 
+OF_STATE = (
+    "This compares a program with an exported state. What the providers decide by values of their own, what differs between "
+    "state and cloud, and what is inside charts and remote components, `pulumi preview` says."
+)
+
+
 @dataclass(frozen=True)
 class Revision:
     """One side of the comparison. ``commit`` is empty for a file and for uncommitted work."""
@@ -99,6 +105,7 @@ class StackContents:
 
     ``problems`` are texts by revision (``base``, ``head``) that could not be recorded. ``opaque`` is the number of charts and
     remote components of the head, ``unsure`` that of resources that may be replaced, ``outputs`` the lines of changed outputs.
+    ``steps`` are those of an update in its order; None without a state.
     """
 
     stack: str
@@ -115,6 +122,7 @@ class StackContents:
     changes: tuple[Told, ...] = ()
     opaque: int = 0
     unsure: int = 0
+    steps: tuple[str, ...] | None = None
 
     @property
     def failed(self) -> bool:
@@ -146,6 +154,11 @@ class Contents:
         for stack in self.stacks:
             for side, problems in stack.problems.items():
                 yield from ((stack.stack, side, problem) for problem in problems)
+
+    @property
+    def ending(self) -> str:
+        """What a reader has to know of every report of the kind."""
+        return NO_STATE if all(stack.steps is None for stack in self.stacks) else OF_STATE
 
     @property
     def unchanged(self) -> list[str]:

@@ -59,6 +59,7 @@ def _stack(stack: StackReport, told: StackContents) -> dict[str, Any]:
         "summary": dict(diff.counts) if diff else {},
         "opaque": told.opaque,
         "mayReplace": told.unsure,
+        "steps": None if told.steps is None else list(told.steps),
         "facts": [asdict(row) for row in told.facts],
         "newFindings": [asdict(finding) for finding in told.new_findings],
         "curedFindings": [asdict(finding) for finding in told.cured_findings],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from stackgraph.diff import merging
-from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Contents
+from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import grouped, text, unique
 from stackgraph.graph.wording import shorten, utf16_length
 from stackgraph.plain_text import printable
@@ -48,10 +48,10 @@ def render_markdown(report: Contents, limit: int, origin: str = "") -> str:
     always = [marker(report), f"### {_escaped(report.headline)}", *filter(None, [origin]), revisions]
     found = [*notes, *_failures(report), *_danger(report), *_table(report), *_facts(report), *_findings(report)]
     parts = [Part(whole) for whole in found]
-    parts += [*_settings(report), *(_section(report, section) for section in merging.sections(report)), *_outputs(report)]
+    parts += [*_settings(report), *(_section(report, section) for section in merging.sections(report)), *_ends(report)]
     hidden = merging.hidden(report)
     said = [f"Not shown: {'; '.join(hidden)}."] if hidden else []
-    ending = [f"<sub>{_escaped(words)}</sub>" for words in (*said, NO_STATE)]
+    ending = [f"<sub>{_escaped(words)}</sub>" for words in (*said, report.ending)]
     return _fitted(always, parts, ending, limit)
 
 
@@ -195,8 +195,11 @@ def _source(report: Contents, place: merging.Place) -> str:
     return f" ({_escaped(f'{place.path or file}:{line}')})"
 
 
-def _outputs(report: Contents) -> Iterator[Part]:
+def _ends(report: Contents) -> Iterator[Part]:
     for stack in report.stacks:
+        if stack.steps:
+            opening = f"<details><summary>Steps of {_escaped(stack.stack)}</summary>"
+            yield Part("\n\n".join((opening, _fence(stack.steps, "text"), "</details>")))
         if stack.outputs:
             opening = f"<details><summary>Outputs of {_escaped(stack.stack)}</summary>"
             yield Part("\n\n".join((opening, _fence(stack.outputs, "diff"), "</details>")))

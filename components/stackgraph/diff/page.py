@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from stackgraph.diff import merging
-from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, WORDS, Contents
+from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, WORDS, Contents
 from stackgraph.graph.values import text
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
@@ -23,7 +23,7 @@ def render_html(report: Contents) -> str:
         skip="Skip to the changes",
         first="stacks",
         sections=_sections(report),
-        footer=[*(element("p", f"Not shown: {words}.") for words in merging.hidden(report)), element("p", NO_STATE)],
+        footer=[*(element("p", f"Not shown: {words}.") for words in merging.hidden(report)), element("p", report.ending)],
         style=asset("stackgraph.diff", "diff.css"),
     )
 
@@ -38,6 +38,7 @@ def _sections(report: Contents) -> Iterator[Section]:
     for number, section in enumerate(merging.sections(report)):
         yield Section(f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries])
     for number, stack in enumerate(report.stacks):
+        yield Section(f"steps-{number}", f"Steps of {text(stack.stack)}", _lines(stack.steps or ()))
         yield Section(f"outputs-{number}", f"Outputs of {text(stack.stack)}", _lines(stack.outputs))
 
 

@@ -33,12 +33,19 @@ class Recorded:
 
 @dataclass(frozen=True)
 class StackReport:
-    """One stack in both revisions; None stands for a revision without it. ``domain`` is what the caller knows about resources."""
+    """One stack in both revisions; None stands for a revision without it. ``domain`` is what the caller knows about resources.
+
+    ``planned`` are the changes where the base is a deployed stack; ``steps`` then says in words what an update does, in its
+    order, and ``found`` are dangers that only the state shows.
+    """
 
     stack: str
     base: Recorded | None
     head: Recorded | None
     domain: ComparedDomain = NO_DOMAIN
+    planned: StackDiff | None = None
+    steps: tuple[str, ...] | None = None
+    found: tuple[Danger, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -52,14 +59,15 @@ class StackReport:
     @cached_property
     def diff(self) -> StackDiff | None:
         """None if a revision failed."""
-        if self.failed:
-            return None
+        if self.failed or self.planned:
+            return self.planned
         base, head = (side.graph if side else None for side in (self.base, self.head))
         return compare(base, head)
 
     @cached_property
     def dangers(self) -> tuple[Danger, ...]:
-        return dangers(self.diff, self.domain) if self.diff else ()
+        found = dangers(self.diff, self.domain) if self.diff else ()
+        return tuple(sorted((*self.found, *found), key=lambda danger: danger.weight))
 
     @cached_property
     def facts(self) -> tuple[FactRow, ...]:
@@ -71,7 +79,7 @@ class StackReport:
 
     @property
     def changed(self) -> bool:
-        return bool((self.diff and self.diff.changed) or self.rotated or self.new_findings or self.cured_findings)
+        return bool((self.diff and self.diff.changed) or self.found or self.rotated or self.new_findings or self.cured_findings)
 
     @property
     def new_findings(self) -> tuple[FindingText, ...]:

@@ -49,6 +49,7 @@ _STACK = {
     "summary": _SUMMARY,
     "opaque": int,
     "mayReplace": int,
+    "steps": OrNull([str]),
     "facts": [{"about": str, "before": str, "after": str}],
     "newFindings": [_FINDING],
     "curedFindings": [_FINDING],
@@ -132,6 +133,7 @@ def _stack(found: Mapping[str, Any], dangers: Iterable[str]) -> StackContents:
         changes=tuple(_told(resource) for resource in resources if resource["told"] and resource["kind"] != "dependencies"),
         opaque=found["opaque"],
         unsure=found["mayReplace"],
+        steps=None if found["steps"] is None else tuple(found["steps"]),
     )
 
 

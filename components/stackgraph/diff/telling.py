@@ -52,6 +52,7 @@ def _stack(stack: StackReport) -> StackContents:
         rotated=stack.rotated,
         outputs=tuple(line for one in (diff.outputs if diff else ()) for line in property_lines(one)),
         unsure=len(diff.unsure) if diff and not stack.side else 0,
+        steps=stack.steps,
         changes=tuple(_told(stack, diff)) if diff and not stack.side else (),
         opaque=len(diff.head.opaque) if diff and diff.head else 0,
     )

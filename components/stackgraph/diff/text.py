@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from stackgraph.diff import merging
-from stackgraph.diff.contents import COLUMNS, NO_STATE, ROTATED, SIGNS, Contents
+from stackgraph.diff.contents import COLUMNS, ROTATED, SIGNS, Contents
 from stackgraph.presentation.terminal import Columns, drawn, words
 
 _STYLES = {"+": "green", "-": "red", "−": "red", "~": "yellow", "±": "magenta", "→": "cyan", "!": "bold red", "#": "bold"}
@@ -37,11 +37,12 @@ def _lines(report: Contents) -> Iterator[RenderableType]:
     for section in merging.sections(report):
         yield from _titled(section.title, [line for entry in section.entries for line in _entry(entry)])
     for stack in report.stacks:
+        yield from _titled(f"Steps of {stack.stack}", [f"  {line}" for line in stack.steps or ()])
         yield from _titled(f"Outputs of {stack.stack}", [_line(line[0], f"    {line}") for line in stack.outputs])
     yield ""
     if left_out := merging.hidden(report):
         yield f"Not shown: {'; '.join(left_out)}."
-    yield NO_STATE
+    yield report.ending
 
 
 def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableType]:

@@ -32,6 +32,11 @@ def settled(value: Any, outputs: Outputs) -> Any:
     return _TOKEN.sub(inside, value)
 
 
+def unknown(leaf: Any) -> bool:
+    """Whether a value, after ``settled``, is one that only the update will know."""
+    return leaf == UNKNOWN or (isinstance(leaf, str) and bool(_TOKEN.search(leaf)))
+
+
 def _found(reference: str, outputs: Outputs) -> tuple[Any] | None:
     """The one value that a reference has; None if there is none, or resources of one name differ in it."""
     steps = reference.split(".")

@@ -6,15 +6,16 @@ outputs its inputs will find. Outputs of what is created or replaced are unknown
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from stackgraph.diff.comparing import differences, opened
+from stackgraph.diff.comparing import PropertyChange, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.order import in_order
+from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
-from stackgraph.state.known import hidden, settled
+from stackgraph.state.known import hidden, settled, unknown
 from stackgraph.state.written import given
 
 _OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
@@ -37,21 +38,6 @@ class Plan:
 def plan(deployed: Deployed, head: Graph) -> Plan:
     """What an update of the stack to the program would change."""
     return _Planner(deployed, head).plan()
-
-
-def in_order(graph: Graph) -> tuple[str, ...]:
-    """The URNs of a graph, each after all that it stands on; otherwise by URN."""
-    needs = {
-        resource.urn: sorted(
-            {resource.parent, resource.provider}.union(resource.dependencies, *resource.property_dependencies.values())
-            & graph.by_urn.keys() - {resource.urn}
-        )
-        for resource in graph.resources
-    }
-    try:
-        return tuple(TopologicalSorter(needs).static_order())
-    except CycleError:
-        return tuple(needs)
 
 
 class _Planner:
@@ -77,7 +63,11 @@ class _Planner:
         self.uncompared += count
         changes = sorted((*self.changes.values(), *deleted), key=lambda change: change.urn)
         found = tuple(differences(opened(self.base.outputs), opened(outputs)))
-        diff = StackDiff(self.head.stack, self.base, self.head, tuple(changes), found)
+        # Both sides as they were compared: with the same spelling, and without what is inside remote components.
+        before = tuple(change.before for change in changes if change.before)
+        after = tuple(change.after for change in changes if change.after)
+        base, head = replace(self.base, resources=before), replace(self.head, resources=after, outputs=outputs)
+        diff = StackDiff(self.head.stack, base, head, tuple(changes), found)
         return Plan(diff, order, self.pairs, inside, self.uncompared)
 
     def _inside_remote(self, urn: str) -> bool:
@@ -127,10 +117,24 @@ class _Planner:
         change = compared(before, after, self.base, self.head, Pairing(self.pairs.old_of))
         if held.pending_replacement:
             change = replace(change, kind="replace", because=(*change.because, "an earlier update deleted it"))
-        provider = self.changes.get(resource.provider)
-        if provider is not None and provider.kind == "replace" and change.kind != "replace":
-            change = replace(change, kind="replace", because=(f"provider {provider.resource.name}",), unsure=())
+        if change.kind != "replace" and (because := self._pulled_along(resource)):
+            change = replace(change, kind="replace", because=because, unsure=())
+        if change.kind in ("same", "dependencies", "move") and self._unconfigured(resource.provider):
+            # The engine asks no provider whose configuration is unknown, and calls it an update (``DiffUnavailableError``).
+            moved = PropertyChange(("provider",), self.pairs.urn(held.resource.provider), resource.provider)
+            change = replace(change, kind="update", options=(moved,))
         return change
+
+    def _pulled_along(self, resource: Resource) -> tuple[str, ...]:
+        """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""
+        named = {"provider": [resource.provider], "deletedWith": [resource.options.get("deletedWith", "")]}
+        named["replaceWith"] = list(resource.options.get("replaceWith", ()))
+        found = ((key, self.changes.get(urn)) for key, urns in named.items() for urn in urns)
+        return tuple(f"{key} {change.resource.name}" for key, change in found if change and change.kind == "replace")
+
+    def _unconfigured(self, provider: str) -> bool:
+        change = self.changes.get(provider)
+        return change is not None and any(unknown(leaf) for leaf in leaves(change.resource.inputs))
 
     def _kept(self, resource: Resource, key: str) -> bool:
         """Whether everything that an input depends on stays the resource that it is."""

@@ -10,15 +10,16 @@ from typing import Literal
 
 from stackgraph.diff.graphs import ResourceChange, inputs_of, would_replace
 from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_read
+from stackgraph.graph.order import in_order
 from stackgraph.graph.values import at
 from stackgraph.state.exported import Deployed
-from stackgraph.state.planning import Plan, in_order
+from stackgraph.state.planning import Plan
 
 Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read"]
 
 # The names that a user may give instead of the one that the provider makes up. Who gave one, and keeps it, has the old resource
 # deleted first (pulumi-terraform-bridge, nameRequiresDeleteBeforeReplace).
-_NAMES = ("name", "bucket", "clusterIdentifier", "identifier", "domainName", "nodeGroupName", "clusterName", "replicationGroupId")
+_NAMES = ("name", "bucket", "clusterIdentifier", "identifier", "nodeGroupName")
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ class _Steps:
         elif change.kind == "create":
             yield Step("create", urn)
         else:
-            # Options alone are written to the state without a step of their own.
-            yield Step("update" if change.properties and change.resource.type != STACK_TYPE else "same", urn)
+            # Other options alone are written to the state without a step of their own.
+            asked = change.properties or any(one.path == ("provider",) for one in change.options)
+            yield Step("update" if asked and change.resource.type != STACK_TYPE else "same", urn)
 
     def _pulled_along(self, root: str) -> Sequence[str]:
         """The resources that have to go before ``root`` does: those that a change of its outputs would replace."""

@@ -1,0 +1,194 @@
+"""What ``pulumi up`` does to a deployed stack: against the steps of the real engine, and the unedited export of every stack.
+
+``deployed/`` has a program, its export and the engine's steps for each edit, written by hand with pulumi v3.272 and a provider
+that says what it was asked and replaces what the tables say (``pulumi preview --json --show-sames --show-replacement-steps``).
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import STACKS, recorded
+from exported_state import export_of
+from stackgraph.diff.domain import NO_DOMAIN
+from stackgraph.diff.report import Recorded
+from stackgraph.graph.document import Graph
+from stackgraph.graph.tokens import SECRET
+from stackgraph.graph.values import leaves
+from stackgraph.problems import ProblemsFound
+from stackgraph.recorder import wire
+from stackgraph.recorder.recording import record
+from stackgraph.state import exported
+from stackgraph.state.exported import Deployed, read_export
+from stackgraph.state.planning import plan
+from stackgraph.state.report import stack_report
+from stackgraph.state.steps import steps
+from stackgraph.views.engine import render_engine_json
+
+FOLDER = Path(__file__).parent / "deployed"
+ONE = {"urn": "urn:pulumi:a::b::c::d", "type": "c"}
+STEPS: dict[str, list[list[str]]] = json.loads((FOLDER / "steps.json").read_text(encoding="utf-8"))
+
+
+def program(edit: str) -> Graph:
+    config = {"aws:region": "eu-west-1", **({"shop:edit": edit} if edit else {})}
+    return record(FOLDER, project="shop", stack="prod", config=config)
+
+
+def written(folder: Path, document: Any) -> Path:
+    file = folder / "export.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    return file
+
+
+def small() -> Any:
+    return json.loads((FOLDER / "export.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("edit", STEPS)
+def test_the_engine_takes_the_same_steps(edit: str) -> None:
+    deployed, head = read_export(FOLDER / "export.json"), program(edit)
+    ours = [(step.op, step.urn) for step in steps(plan(deployed, head), deployed)]
+    theirs = [(op, urn) for op, urn in STEPS[edit]]
+    assert Counter(ours) == Counter(theirs)
+    for graph, deleting in ((head, False), (deployed.graph, True)):
+        for one in graph.resources:
+            needs = {one.parent, *one.dependencies}
+            assert _order(ours, one.urn, needs, deleting=deleting) == _order(theirs, one.urn, needs, deleting=deleting)
+
+
+def _order(taken: list[tuple[str, str]], urn: str, needs: set[str], *, deleting: bool) -> dict[tuple[str, str, str], bool]:
+    """For each step of a resource and of what it stands on, whether the resource's comes first."""
+    at = {step: number for number, step in enumerate(taken) if step[0].startswith("delete") is deleting}
+    return {
+        (op, other_op, other): at[op, one] < at[other_op, other]
+        for op, one in at
+        for other_op, other in at
+        if one == urn and other in needs
+    }
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_an_unedited_export_of_a_shipped_stack_changes_nothing(stack: str, tmp_path: Path) -> None:
+    graph = recorded(stack)
+    deployed = read_export(written(tmp_path, export_of(graph)))
+    found = plan(deployed, graph)
+    assert [change.urn for change in found.diff.changes if change.kind not in ("same", "dependencies")] == []
+    assert not found.diff.outputs
+    assert {step.op for step in steps(found, deployed)} == {"same"}
+
+
+def test_a_new_stack_reads_as_the_engine_previews_it() -> None:
+    """Equal but for ids of providers, the order of sets, and ``__internal``, where the engine keeps a plugin's version."""
+    config = {"aws:region": "eu-west-1"}
+    graph = record(FOLDER, project="shop", stack="prod", config=config, strict=True)
+    ours = json.loads(render_engine_json(graph, config, ()))
+    theirs = json.loads((FOLDER / "preview.json").read_text(encoding="utf-8"))
+    assert list(ours) == list(theirs)
+    assert (ours["config"], ours["changeSummary"]) == (theirs["config"], theirs["changeSummary"])
+    mine, engines = ({step["urn"]: _comparable(step) for step in document["steps"]} for document in (ours, theirs))
+    assert mine == engines
+
+
+def _comparable(step: dict[str, Any]) -> dict[str, Any]:
+    state = step["newState"]
+    state["inputs"] = {key: value for key, value in state.get("inputs", {}).items() if key not in ("__internal", "version")}
+    state["dependencies"] = sorted(state.get("dependencies", ()))
+    by_property = state.get("propertyDependencies", {})
+    state["propertyDependencies"] = {key: sorted(urns) for key, urns in by_property.items() if urns}
+    for place in (step, state):
+        place["provider"] = place.get("provider", "").rpartition("::")[0]
+    return step
+
+
+def test_secrets_are_not_read() -> None:
+    deployed = read_export(FOLDER / "export.json")
+    database = next(one for one in deployed.held if one.resource.name == "orders")
+    assert database.resource.inputs["password"] == SECRET
+    plaintext = small()
+    for resource in plaintext["deployment"]["resources"]:
+        if resource["urn"].endswith("::orders"):
+            resource["inputs"]["password"] = {exported.SIGNATURE: exported.SECRET_MARK, "plaintext": '"hunter2"'}
+    values = [exported.canonical(resource["inputs"]) for resource in plaintext["deployment"]["resources"] if "inputs" in resource]
+    assert not any("hunter2" in str(leaf) for leaf in leaves(values))
+    assert plan(deployed, program("")).uncompared == 2
+
+
+def test_the_marks_of_special_values_are_those_of_the_sdk() -> None:
+    ours = (exported.SIGNATURE, exported.SECRET_MARK, exported.ASSET_MARK, exported.ARCHIVE_MARK, exported.RESOURCE_MARK)
+    assert ours == (wire.SIGNATURE, wire.SECRET, wire.ASSET, wire.ARCHIVE, wire.RESOURCE)
+    assert exported.OUTPUT_MARK == wire.OUTPUT
+
+
+def report_of(deployed: Deployed, edit: str) -> Any:
+    report, _ = stack_report(deployed, Recorded(program(edit)), NO_DOMAIN)
+    return report
+
+
+def test_a_protected_resource_is_said_to_hold_up_its_deletion_and_replacement(tmp_path: Path) -> None:
+    document = small()
+    for resource in document["deployment"]["resources"]:
+        if resource["type"] in ("aws:dynamodb/table:Table", "aws:rds/instance:Instance"):
+            resource["protect"] = True
+    deployed = read_export(written(tmp_path, document))
+    told = [danger.what for danger in report_of(deployed, "gone").dangers]
+    assert "dynamodb.Table carts is protected: pulumi refuses to delete it" in told
+    assert "dynamodb.Table carts is deleted with its items" in told
+    assert "rds.Instance orders loses its protection from deletion" in told
+
+
+def test_an_interrupted_update_is_told(tmp_path: Path) -> None:
+    document = small()
+    resources = document["deployment"]["resources"]
+    table = next(one for one in resources if one["type"] == "aws:dynamodb/table:Table")
+    resources.append({**table, "delete": True, "id": "the-old-one"})
+    document["deployment"]["pending_operations"] = [{"type": "creating", "resource": table}]
+    report = report_of(read_export(written(tmp_path, document)), "")
+    assert [danger.kind for danger in report.dangers] == ["pending-delete", "pending-operation"]
+    assert report.steps == ("delete-replaced dynamodb.Table carts",)
+    assert report.changed
+
+
+def test_what_a_provider_wrote_into_the_inputs_is_no_change(tmp_path: Path) -> None:
+    document = small()
+    for resource in document["deployment"]["resources"]:
+        if resource["type"] == "aws:s3/bucket:Bucket":
+            resource["inputs"] |= {"bucket": "store-files-1234567", "__defaults": ["bucket"]}
+        if resource["type"] == "kubernetes:core/v1:Secret":
+            resource["inputs"]["metadata"] |= {"namespace": "default", "annotations": {"pulumi.com/autonamed": "true"}}
+    deployed = read_export(written(tmp_path, document))
+    assert not plan(deployed, program("")).diff.changed
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [
+        ([], "not an export of a stack"),
+        ({"version": 3}, "not an export of a stack"),
+        ({"version": 1, "deployment": {"resources": []}}, "unsupported version"),
+        ({"version": 3, "deployment": {"resources": []}}, "has no resource"),
+        ({"version": 3, "deployment": {"resources": [{"urn": "x", "type": "y"}]}}, r"resources\[0\].urn"),
+        ({"version": 3, "deployment": {"resources": [1]}}, "not a list of mappings"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"inputs": 1}]}}, "inputs"),
+        (
+            {
+                "version": 3,
+                "deployment": {"resources": [ONE], "pending_operations": [{}]},
+            },
+            "not an operation",
+        ),
+    ],
+)
+def test_what_is_no_export_is_refused(document: Any, what: str, tmp_path: Path) -> None:
+    with pytest.raises(ProblemsFound, match=what):
+        read_export(written(tmp_path, document))
+
+
+def test_a_file_that_is_no_json_or_missing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    for name, what in (("text", "not JSON"), ("nothing", "cannot be read")):
+        with pytest.raises(ProblemsFound, match=what):
+            read_export(tmp_path / name)
