@@ -386,7 +386,7 @@ def test_clients_are_sent_to_the_service_of_pods_that_answer() -> None:
             head=HEAD,
             worker=workers_on("inf2.8xlarge"),
         )
-        found.append(server.endpoint)
+        found.append(server.url)
 
     record(build)
     assert found == ["http://vllm-llama3-inf2-serve-svc.vllm.svc.cluster.local:8000/v1"]

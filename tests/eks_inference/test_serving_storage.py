@@ -370,7 +370,7 @@ def test_a_server_is_what_clients_stand_on() -> None:
     (server,) = found
     assert server.model_id == "llama-3-8b"
     assert server.namespace == "vllm"
-    assert server.endpoint == "http://llama-serve-svc.vllm.svc.cluster.local:8000/v1"
+    assert server.url == "http://llama-serve-svc.vllm.svc.cluster.local:8000/v1"
     assert server.startup_seconds >= 3000
     assert server.ready
 

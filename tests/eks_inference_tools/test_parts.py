@@ -1,6 +1,7 @@
 """Two of everything in one program: what is judged and shown of it is the union of what each alone gives."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +63,8 @@ def side(which: str, facts: GraphFacts) -> list[Resource]:
             inputs = {**inputs, "clusterName": which}
             needs |= {"clusterName": (urn(made[0]),)} if made else {}
         own = urn(one.provider) if one.provider else reached if one.package == "kubernetes" else aws
-        found.append(Resource(urn(one.urn), one.type, one.name, provider=own, inputs=inputs, property_dependencies=needs))
+        made_here = Resource(urn(one.urn), one.type, one.name, provider=own, inputs=inputs, property_dependencies=needs)
+        found.append(replace(made_here, options=one.options))
     return [*providers, *found]
 
 

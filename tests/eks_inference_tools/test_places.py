@@ -42,7 +42,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             0,
             "Vpc 'net': zone_ids[0]: the zone is",
         ),
-        ('Vpc("net", {"zonez": 2}, settings=SETTINGS)', 0, "Vpc 'net': spec.zonez: unknown key"),
+        ('Vpc("net", {"zonez": 2}, settings=SETTINGS)', 0, "Vpc 'net': zonez: unknown key"),
         ('def make(name):\n    Vpc(name, settings=SETTINGS)\nmake("one")', 1, "Vpc 'one': spec: this argument is required"),
         ("NetworkSpec.model_validate({'zones': 'x'})", 0, "NetworkSpec: zones: should be an integer"),
         (
