@@ -13,31 +13,15 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
+from pulumi.runtime.proto import provider_pb2, resource_pb2
 
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_REFERENCE, STACK_TYPE, Graph, Resource, build_urn
 from stackgraph.recorder import options, symbols, wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
-from stackgraph.recorder.callbacks import Callbacks
 from stackgraph.recorder.calls import current_call
 from stackgraph.recorder.functions import Functions
-from stackgraph.recorder.hooks import HookError, Hooks
-from stackgraph.recorder.transforms import Transforms
-
-_FEATURES = [
-    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_OUTPUT_VALUES,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_TRANSFORMS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_INVOKE_TRANSFORMS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_PARAMETERIZATION,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_HOOKS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_ERROR_HOOKS,
-]
+from stackgraph.recorder.hooks import HookError
+from stackgraph.recorder.protocol import Protocol
 
 DYNAMIC_PACKAGE = "pulumi-python"
 """The package of resources whose provider is written in the program itself."""
@@ -49,7 +33,7 @@ class RegistrationError(Exception):
     """A registration that the engine would refuse."""
 
 
-class Recorder:
+class Recorder(Protocol):
     """The monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
 
     ``config`` is the stack's configuration by full key, ``secret_keys`` are its secret keys. ``locate`` turns the absolute path
@@ -70,6 +54,7 @@ class Recorder:
         digest: Callable[[Any], str] | None = None,
         answers: Answers = NO_ANSWERS,
     ) -> None:
+        super().__init__(digest)
         self.project = project
         self.stack = stack
         self.config = config
@@ -86,24 +71,15 @@ class Recorder:
         """The remote component around a resource that only a reference names, by the URN of that resource."""
         self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
-        self._warnings: dict[str, None] = {}
-        self._callbacks = Callbacks()
-        self._transforms = Transforms(self._callbacks)
-        self._hooks = Hooks(self._callbacks)
         self._functions = Functions(answers, strict=strict)
         self._placeholders = {f"secret {key}" for key in secret_keys}
         """What placeholders begin with: names of resources and functions."""
-        self.secrets = wire.Secrets(digest)
 
     def graph(self) -> Graph:
         """The graph of everything registered so far."""
         with self._lock:
             resources = tuple(self._resources[urn] for urn in sorted(self._resources))
             return Graph(self.project, self.stack, resources, self._outputs, tuple(self._warnings), self._functions.called())
-
-    def warn(self, message: str) -> None:
-        """Adds a warning to the graph, once."""
-        self._warnings.setdefault(self.secrets.scrub(message))
 
     def is_made_up(self, text: str) -> bool:
         """Whether a placeholder of this recording is inside the text."""
@@ -339,40 +315,6 @@ class Recorder:
         """Answers a method of a remote component, whose result is unknown offline."""
         self._functions.method(request.tok, "")
         return _returning(provider_pb2.CallResponse(), {"result": wire.UNKNOWN})
-
-    # -- the rest of the protocol ---------------------------------------------------------------------------------------------
-
-    def GetDeploymentInfo(self, request: Any) -> resource_pb2.DeploymentInfo:
-        return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
-
-    def RegisterStackTransform(self, callback: Any) -> empty_pb2.Empty:
-        self._transforms.add_stack_transform(callback)
-        return empty_pb2.Empty()
-
-    def _accept(self, request: Any) -> empty_pb2.Empty:
-        """Accepts what has no effect on the graph."""
-        return empty_pb2.Empty()
-
-    RegisterStackInvokeTransform = RegisterErrorHook = _accept
-
-    def RegisterResourceHook(self, request: resource_pb2.RegisterResourceHookRequest) -> empty_pb2.Empty:
-        self._hooks.add(request)
-        return empty_pb2.Empty()
-
-    def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:
-        return resource_pb2.RegisterPackageResponse(ref=f"{request.name}@{request.version}")
-
-    def SignalAndWaitForShutdown(self, request: Any) -> empty_pb2.Empty:
-        self._callbacks.close()
-        return empty_pb2.Empty()
-
-    def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:
-        if request.severity in (engine_pb2.WARNING, engine_pb2.ERROR):
-            self.warn(request.message)
-        return empty_pb2.Empty()
-
-    def RequirePulumiVersion(self, request: Any) -> Any:
-        return engine_pb2.RequirePulumiVersionResponse()
 
 
 def _returning(response: Any, value: Mapping[str, Any]) -> Any:

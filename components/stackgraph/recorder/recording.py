@@ -9,8 +9,6 @@ import logging
 import os
 import runpy
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -25,18 +23,15 @@ from pulumi.runtime.proto import source_pb2
 from pulumi.runtime.settings import SETTINGS
 
 from stackgraph.graph.document import Graph
-from stackgraph.problems import Problem, ProgramError
+from stackgraph.problems import ProgramError
 from stackgraph.recorder import wire
 from stackgraph.recorder.answers import NO_ANSWERS, Answers
 from stackgraph.recorder.applies import forgiving
 from stackgraph.recorder.calls import observed
-from stackgraph.recorder.functions import FunctionError
+from stackgraph.recorder.failures import failed_apply, of_program, problem, shown
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
-from stackgraph.recorder.process import Ended, process_kept
-
-_LONGEST_MESSAGE = 4000
-_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
+from stackgraph.recorder.process import process_kept
 
 
 def record(
@@ -69,7 +64,7 @@ def record(
         dict(config or {}),
         secret_keys=list(secret_keys),
         strict=strict,
-        locate=lambda path: _shown(path, root),
+        locate=lambda path: shown(path, root),
         progress=progress,
         digest=digest,
         answers=answers,
@@ -109,7 +104,7 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
         sys.setrecursionlimit(deepest)
         if type(error) is KeyboardInterrupt:  # the user's
             raise
-        raise ProgramError([_problem(error, recorder, root)]) from error
+        raise ProgramError([problem(error, recorder, root)]) from error
     finally:
         sys.setrecursionlimit(deepest)
         os.chdir(before)
@@ -152,10 +147,7 @@ def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextMana
     """Makes the result of an ``apply`` that fails on a placeholder unknown, with a warning."""
 
     def warn(error: BaseException, secret: bool) -> None:
-        file, line = _place(error, root)
-        said = type(error).__name__ + ("" if secret else f": {_bounded(recorder.secrets.scrub(_said(error)))}")
-        told = "an apply failed on a value that only a deployment knows; its result is unknown here"
-        recorder.warn(f"{file}:{line}: {told} ({said})" if file else f"{told} ({said})")
+        recorder.warn(failed_apply(error, recorder, root, secret=secret))
 
     return forgiving(recorder.is_made_up, warn)
 
@@ -168,7 +160,7 @@ def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
 def _calling_line() -> tuple[str, int] | None:
     """File and line of the program that calls a function of an SDK; None where the event loop does."""
     frame = sys._getframe(1)
-    while not _of_program(frame.f_code.co_filename):
+    while not of_program(frame.f_code.co_filename):
         if frame.f_back is None or frame.f_code.co_filename == __file__:
             return None
         frame = frame.f_back
@@ -216,63 +208,3 @@ class _Executor(ThreadPoolExecutor):
         except BaseException as error:
             future.set_exception(error)
         return future
-
-
-def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
-    """The failure as a problem, located at the innermost line of the program's own code."""
-    told = isinstance(error, pulumi.RunError | FunctionError)
-    message = _said(error) if told else f"{type(error).__name__}: {_said(error)}"
-    if isinstance(error, Ended):
-        message = f"the program ended the process: {_said(error)}"
-    elif isinstance(error, SystemExit):
-        message = f"the program ended itself with exit code {_said(error)}"
-    file, line = _place(error, root)
-    if isinstance(error, FunctionError):  # the SDK drops the frames of the program
-        file, _, number = error.source.rpartition(":")
-        line = int(number or 0)
-    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=_hint(error, recorder))
-
-
-def _hint(error: BaseException, recorder: Recorder) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return (
-            "the program runs in the Python of this command: install the program's requirements there, or this command in the "
-            "program's own environment (`virtualenv` in Pulumi.yaml)"
-        )
-    if isinstance(error, FileNotFoundError) and error.filename == "pulumi":
-        return "a program of the Automation API runs the pulumi command itself: record the function that it passes as `program`"
-    asked = {called.token for called in recorder.graph().functions if called.answer == "placeholder"}
-    if asked and not isinstance(error, FunctionError):
-        return f"placeholders stand for the results of {', '.join(sorted(asked))}: an answers file gives them (--answers FILE)"
-    return ""
-
-
-def _place(error: BaseException, root: Path) -> tuple[str, int]:
-    """The innermost line of the program's own code in an error's traceback."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_program(frame.filename)]
-    return (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
-
-
-def _of_program(file: str) -> bool:
-    return not file.startswith(("<", *_INSTALLED)) and os.path.isabs(file)
-
-
-def _bounded(message: str) -> str:
-    """The message without what is beyond its first thousands of characters. Secrets must be scrubbed before."""
-    left_out = len(message) - _LONGEST_MESSAGE
-    return message if left_out <= 0 else f"{message[:_LONGEST_MESSAGE]}… ({left_out} more characters)"
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as another:
-        return f"(its text cannot be made: {type(another).__name__})"
-
-
-def _shown(path: str, root: Path) -> str:
-    """A source file, relative to the project or to the folder it was imported from, so that graphs hold no machine's paths."""
-    for base in (str(root), *sys.path):
-        if base and os.path.isabs(base) and path.startswith(base + os.sep):
-            return os.path.relpath(path, base)
-    return os.path.basename(path)
