@@ -5,19 +5,23 @@ that says what it was asked and replaces what the tables say (``pulumi preview -
 """
 
 import json
+import random
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import STACKS, recorded
+from diff_edits import edited
 from exported_state import export_of
+from mutations import cases
 from stackgraph.diff.domain import NO_DOMAIN
 from stackgraph.diff.report import Recorded
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import SECRET
-from stackgraph.graph.values import leaves
+from stackgraph.graph.values import grouped, leaves
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder import wire
 from stackgraph.recorder.recording import record
@@ -79,6 +83,47 @@ def test_an_unedited_export_of_a_shipped_stack_changes_nothing(stack: str, tmp_p
     assert [change.urn for change in found.diff.changes if change.kind not in ("same", "dependencies")] == []
     assert not found.diff.outputs
     assert {step.op for step in steps(found, deployed)} == {"same"}
+
+
+@pytest.mark.parametrize("seed", range(cases(12)))
+def test_any_edit_has_steps_in_an_order_that_keeps_what_others_stand_on(seed: int, tmp_path: Path) -> None:
+    graph = recorded("gpu-opt350m")
+    chance = random.Random(seed)
+    head = edited(graph, chance, chance.randrange(1, 9))
+    deployed = read_export(written(tmp_path, export_of(graph)))
+    found = plan(deployed, head)
+    taken = [(step.op, step.urn) for step in steps(found, deployed)]
+    assert len(taken) == len(set(taken))
+    by_urn = grouped((urn, op) for op, urn in taken)
+    for change in found.diff.changes:
+        ops = sorted(by_urn.get(change.urn, ()))
+        if change.resource.is_default_provider:
+            assert not ops
+        elif change.kind == "replace" and change.resource.custom:
+            assert ops == ["create-replacement", "delete-replaced", "replace"]
+        else:
+            assert len(ops) == 1 or ops == ["create-replacement", "delete-replaced", "replace"]
+            assert (ops == ["create"]) is (change.kind == "create")
+            assert (ops == ["delete"]) is (change.kind == "delete")
+    at = {step: number for number, step in enumerate(taken)}
+    for resource in () if _cyclic(head) else head.resources:
+        for needed in {resource.parent, *resource.dependencies} - {resource.urn}:
+            made = [at[op, urn] for urn in (needed, resource.urn) for op in ("create", "create-replacement") if (op, urn) in at]
+            assert made == sorted(made) or needed not in head.by_urn
+    for resource in deployed.graph.resources:
+        for needed in resource.dependencies:
+            if ("delete", resource.urn) in at and ("delete", needed) in at:
+                assert at["delete", resource.urn] < at["delete", needed]
+
+
+def _cyclic(graph: Graph) -> bool:
+    """Whether random edits made resources wait for each other, which no program can do."""
+    sorter = TopologicalSorter({one.urn: {one.parent, one.provider, *one.dependencies} - {one.urn} for one in graph.resources})
+    try:
+        sorter.prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def test_a_new_stack_reads_as_the_engine_previews_it() -> None:

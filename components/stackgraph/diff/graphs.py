@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from stackgraph.diff import replacements
-from stackgraph.diff.comparing import Path, PropertyChange, alike, differences, identical, opened, path_text
+from stackgraph.diff.causes import because, replacing, unsure
+from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
@@ -172,11 +173,11 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     ignored = [change for change in found if _within(change, after.options.get("ignoreChanges", ()))]
     properties = [change for change in found if change not in ignored]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
-    because = _because(before, after, old, new, properties, head) if after.custom or after.remote else ()
+    reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
     refused = tuple(path_text(path) for path in replacements.refused(after.type, old, new))
     dependencies = _dependencies(before, base, pairs) != _dependencies(after, head, _IDENTITY)
     kind: Kind = "dependencies" if dependencies else "same"
-    if because:
+    if reasons:
         kind = "replace"
     elif properties or options:
         kind = "update"
@@ -189,54 +190,11 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
         tuple(properties),
         tuple(options),
         dependencies,
-        because,
+        reasons,
         refused,
         tuple(ignored),
-        () if because else _unsure(after, old, new, properties),
+        () if reasons else unsure(after, old, new, properties),
     )
-
-
-def would_replace(resource: Resource, old: Any, new: Any) -> bool:
-    """Whether other inputs replace the resource, by the tables and its own ``replaceOnChanges``."""
-    changed = [change.path for change in differences(old, new)]
-    named = [replacements.pattern_of(text) for text in resource.options.get("replaceOnChanges", ())]
-    paths = (*replacements.replacing(resource.type, old, new, {}), *named)
-    return any(replacements.covers(path, one) for path in paths for one in changed)
-
-
-def _unsure(after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange]) -> tuple[str, ...]:
-    """The changed paths that may replace the resource."""
-    if is_component(after) or after.type == STACK_TYPE or is_read(after):
-        return ()
-    if not replacements.is_known(after.type):
-        return tuple(change.name for change in properties)
-    changed = [change.path for change in properties]
-    possible = replacements.possible(after.type, old, new)
-    return tuple(path_text(path) for path in possible if any(replacements.covers(path, one) for one in changed))
-
-
-def _because(
-    before: Resource, after: Resource, old: Any, new: Any, properties: Sequence[PropertyChange], head: Graph
-) -> tuple[str, ...]:
-    """The reasons for a replacement: changed paths of the table, then those that the resource's own options name."""
-    if is_read(after):
-        return ()
-    if after.type != before.type and properties:
-        return ("type",)
-    changed = [change.path for change in properties]
-    paths = [*_replacing(after, old, new, head)]
-    for text in after.options.get("replaceOnChanges", ()):
-        pattern = replacements.pattern_of(text)
-        paths += [path for path in changed if text == "*" or replacements.covers(pattern, path)]
-    found = [path_text(path) for path in paths if any(replacements.covers(path, one) for one in changed)]
-    if not alike(before.options.get("replacementTrigger"), after.options.get("replacementTrigger")):
-        found.append("replacementTrigger")
-    return tuple(dict.fromkeys(found))
-
-
-def _replacing(resource: Resource, old: Any, new: Any, head: Graph) -> Iterator[Path]:
-    provider = head.by_urn.get(resource.provider)
-    return replacements.replacing(resource.type, old, new, provider.inputs if provider else {})
 
 
 def _options(resource: Resource, pairs: Pairing) -> Any:
@@ -274,14 +232,14 @@ def _with_consequences(changes: Sequence[ResourceChange], head: Graph) -> list[R
             change = found[urn]
             if origin is None or change.before is None or change.kind == "replace" or is_read(change.resource):
                 continue
-            sure, unsure = _reasons(change.resource, origin, head)
+            sure, maybe = _reasons(change.resource, origin, head)
             if sure:
                 found[urn] = replace(change, kind="replace", because=sure, unsure=())
                 waiting.append(urn)
-            elif unsure:
+            elif maybe:
                 # The engine shows an update of inputs that are unknown until then.
                 kind = "update" if change.kind in ("same", "dependencies") else change.kind
-                found[urn] = replace(change, kind=kind, unsure=tuple(dict.fromkeys((*change.unsure, *unsure))))
+                found[urn] = replace(change, kind=kind, unsure=tuple(dict.fromkeys((*change.unsure, *maybe))))
     return list(found.values())
 
 
@@ -297,6 +255,6 @@ def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[tuple[s
     inputs = inputs_of(resource)
     uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
     anew = inputs | {key: mapped(inputs[key], outdated) for key in uses}
-    sure = [path_text(path) for path in _replacing(resource, inputs, anew, head)]
-    unsure = _unsure(resource, inputs, anew, list(differences(inputs, anew)))
-    return tuple(f"{path} of {origin.name}" for path in sure), tuple(f"{path} of {origin.name}" for path in unsure)
+    sure = [path_text(path) for path in replacing(resource, inputs, anew, head)]
+    maybe = unsure(resource, inputs, anew, list(differences(inputs, anew)))
+    return tuple(f"{path} of {origin.name}" for path in sure), tuple(f"{path} of {origin.name}" for path in maybe)

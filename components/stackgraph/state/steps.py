@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from stackgraph.diff.graphs import ResourceChange, inputs_of, would_replace
+from stackgraph.diff.causes import would_replace
+from stackgraph.diff.graphs import ResourceChange, inputs_of
 from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_read
 from stackgraph.graph.order import in_order
 from stackgraph.graph.values import at
