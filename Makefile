@@ -11,7 +11,7 @@ BIN := .venv/bin
 WORKERS := -n 3 --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
-.PHONY: preview client test cluster-tools cluster lint checkov format bench golden clean
+.PHONY: preview client test cluster-tools cluster lint checkov format bench golden release clean
 
 preview: .venv/.runtime ## What `pulumi up -s STACK` would create
 	@$(BIN)/eks-inference preview $(STACK)
@@ -51,6 +51,9 @@ bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, d
 golden: .venv/.dev ## Regenerate golden files and print what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest $(WORKERS)
 	git diff --stat -- tests/golden stacks/schema.json
+
+release: .venv/.dev ## Write the graphs of the version in pyproject.toml, which later changes are compared with (docs/releases.md)
+	$(BIN)/python tests/support/released.py
 
 clean:
 	rm -rf .venv .venv-checkov build dist components/*.egg-info

@@ -40,7 +40,7 @@ DOMAINS = (
         "scaling",
         "serving",
     ),
-    *("loadtest", "clients", "stack", "server_assembly", "platform"),
+    *("loadtest", "clients", "stack", "server_assembly", "platform", "plugin", "__main__"),
 )
 
 # Modules that decide and compute: they never import pulumi. Others of the library may.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from readme import block
+from readme import block, blocks
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,6 +65,16 @@ def test_the_wheel_holds_its_types_its_data_and_no_plugin(wheel):
         if ours and (data.suffix in (".toml", ".json") or data.parent.name == "assets"):
             assert str(data.relative_to(ROOT / "components")) in names
     assert not [name for name in names if name.startswith(("tests/", "infra/"))]
+
+
+def test_pytest_finds_the_fixture_of_the_wheel(python, tmp_path):
+    program, tests, *_ = (b.text for b in blocks(ROOT / "docs" / "testing.md") if b.language == "python")
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    (tmp_path / "__main__.py").write_text(program)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_shop.py").write_text(tests)
+    done = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "component_alone or rename", cwd=tmp_path)
+    assert "2 passed" in done.stdout
 
 
 def test_the_readmes_program_of_a_platform_team_is_previewed(python, tmp_path):

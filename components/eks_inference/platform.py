@@ -102,7 +102,7 @@ class InferencePlatform(Component):
             pulumi.log.warn(each.summary)
         self._spec, self._child = spec, pulumi.ResourceOptions(parent=self)
 
-        control_plane = self._foundation(settings)
+        self.control_plane = control_plane = self._foundation(settings)
         prometheus = self._observability(grafana_admin_password, alert_receiver_url)
         devices = self._accelerators(prometheus)
         dependencies = Dependencies(
@@ -317,7 +317,7 @@ class InferencePlatform(Component):
                 raise SpecError([Fault((), "this key is required and missing", allowed="an AWS region", config_key="aws:region")])
             spec = parse_stack(config.require("stack"))
             token, url = config.get_secret("huggingFaceToken"), config.get_secret("alertReceiverUrl")
-            if missing := list(_missing_secrets(spec, token=token is not None, url=url is not None)):
+            if missing := list(missing_secrets(spec, token=token is not None, url=url is not None)):
                 raise SpecError(missing)
             return cls(
                 spec,
@@ -335,7 +335,7 @@ class InferencePlatform(Component):
             raise pulumi.RunError(f"stack {pulumi.get_stack()} cannot be built:\n{faults}") from error
 
 
-def _missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fault]:
+def missing_secrets(spec: StackSpec, *, token: bool, url: bool) -> Iterator[Fault]:
     """Yields a fault for each secret that the stack needs and that is not given."""
     for name, server in spec.servers.items():
         draft = server.draft if isinstance(server, EngineFeatures) else None

@@ -16,8 +16,9 @@ from eks_inference_tools.presentation.progress import Progress
 from eks_inference_tools.program_faults import problems_of_program
 from stackgraph.plain_text import printable
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
+from stackgraph.recorder.answers import NO_ANSWERS, Answers, read_answers
 from stackgraph.recorder.garbage_collection import garbage_collection_off
-from stackgraph.recorder.project import Document, Project, StackConfig, encrypted, find_project
+from stackgraph.recorder.project import DEFAULT_STACK, Document, Project, StackConfig, encrypted, find_project
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
@@ -41,6 +42,8 @@ class StackProgram:
     config: StackConfig
     debug: bool = False
     """Whether to print the traceback of a failing program to standard error."""
+    answers: Answers = NO_ANSWERS
+    """What the functions of providers give, where a file says it."""
 
     @property
     def stack(self) -> str:
@@ -98,6 +101,7 @@ class StackProgram:
                         root=self.project.root,
                         progress=lambda count: progress.show(f"recording {self.stack}: {count} resources"),
                         digest=digest,
+                        answers=self.answers,
                     )
                 # Modules and graph live until the command ends. Collecting garbage among them would take a third of a preview.
                 gc.freeze()
@@ -136,25 +140,27 @@ class StackProgram:
         ]
 
 
-def programs(stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False) -> Iterator[StackProgram]:
+def programs(
+    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Path | None = None
+) -> Iterator[StackProgram]:
     """Loads the named stacks, or all stacks, of the project in or above ``folder`` (default: the working directory).
 
-    Raises ``ProblemsFound`` when the project or a stack does not exist, or a stack file cannot be read.
+    ``answers`` is a file with results of provider functions. Raises ``ProblemsFound`` when the project or a stack does not exist,
+    or a file cannot be read.
     """
     project = project_in(folder)
-    names = stacks or project.stacks()
-    if not names:
-        raise ProblemsFound([Problem("the project has no stack file yet", file=str(project.root))])
-    return (_read(project, folder is None, name, debug) for name in names)
+    known = read_answers(answers) if answers else NO_ANSWERS
+    names = stacks or project.stacks() or [DEFAULT_STACK]
+    return (_read(project, folder is None, name, debug, known) for name in names)
 
 
-def program(stack: str | None, folder: Path | None = None, *, debug: bool = False) -> StackProgram:
-    """Loads one stack. ``stack`` may be None when the project has exactly one."""
-    project = project_in(folder)
-    names = project.stacks()
-    if stack is None and len(names) != 1:
-        raise ProblemsFound([Problem("name a stack", allowed=", ".join(names) or "the project has no stack file yet")])
-    return _read(project, folder is None, names[0] if stack is None else stack, debug)
+def program(stack: str | None, folder: Path | None = None, *, debug: bool = False, answers: Path | None = None) -> StackProgram:
+    """Loads one stack. ``stack`` may be None when the project has at most one."""
+    if stack is None:
+        names = project_in(folder).stacks()
+        if len(names) > 1:
+            raise ProblemsFound([Problem("name a stack", allowed=", ".join(names))])
+    return next(programs([stack] if stack else [], folder, debug=debug, answers=answers))
 
 
 def project_in(folder: Path | None) -> Project:
@@ -165,7 +171,7 @@ def project_in(folder: Path | None) -> Project:
     return find_project(folder or Path.cwd())
 
 
-def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
+def _read(project: Project, own: bool, stack: str, debug: bool, answers: Answers) -> StackProgram:
     document = project.stack_file(stack)
     optional_secrets: Sequence[str] = ()
     if own and project.name == "eks-inference":
@@ -184,7 +190,7 @@ def _read(project: Project, own: bool, stack: str, debug: bool) -> StackProgram:
                 for path in encrypted(given, key)
             ]
         )
-    return StackProgram(project, document, config, debug)
+    return StackProgram(project, document, config, debug, answers)
 
 
 def _faults_of_stack_file(error: ProgramError) -> Sequence[Fault]:

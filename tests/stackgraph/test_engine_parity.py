@@ -19,11 +19,13 @@ from typing import Any
 
 import pytest
 from engine import cli
+from engine.echo import ANSWERS
 
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
 from stackgraph.graph import tokens
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from stackgraph.recorder import wire
+from stackgraph.recorder.answers import read_answers
 from stackgraph.recorder.project import Project, find_project
 from stackgraph.recorder.recording import record
 
@@ -65,6 +67,7 @@ def assert_engine_agrees(project: Project, stack: str, work: Path, secrets: Mapp
         config={**config.values, **secrets},
         secret_keys={*config.secret_keys, *secrets},
         strict=True,
+        answers=read_answers(ANSWERS),
     )
     left, right = _lines(engine_view(engine, graph)), _lines(recorder_view(graph))
     difference = "\n".join(difflib.unified_diff(left, right, "engine", "recorder", n=0, lineterm=""))

@@ -225,29 +225,6 @@ def test_what_uses_the_inside_of_a_remote_component_depends_on_the_component():
     assert graph.named("p").dependencies == (graph.named("c").urn,)
 
 
-def test_a_function_only_a_provider_can_answer_is_named_in_the_error():
-    def build():
-        pulumi.export("zones", aws.get_availability_zones().names)
-
-    with pytest.raises(ProgramError) as failure:
-        recorded(build)
-    assert "aws:index/getAvailabilityZones:getAvailabilityZones" in failure.value.problems[0].hint
-
-
-def test_the_output_form_of_such_a_function_is_unknown():
-    def build():
-        aws.ec2.Vpc("v", tags={"zone": aws.get_availability_zones_output().names[0]})
-
-    assert recorded(build).named("v").inputs["tags"] == {"zone": "<unknown>"}
-
-
-def test_the_region_is_known():
-    def build():
-        pulumi.export("region", aws.get_region().region)
-
-    assert recorded(build).outputs == {"region": "us-west-2"}
-
-
 def test_resources_that_are_only_read_are_marked():
     graph = recorded(lambda: aws.ec2.Vpc.get("v", "vpc-1"))
     assert graph.named("v").options == {"read": "vpc-1"}

@@ -13,6 +13,7 @@ from eks_inference.stack.spec import StackSpec
 from eks_inference_tools.check.registry import check_graph, unknown_ids
 from eks_inference_tools.check.stack_keys import stack_key
 from eks_inference_tools.program import REGION_KEY, SILENCED_KEY, StackProgram
+from stackgraph.graph.document import UNANSWERED
 from stackgraph.problems import Problem, ProblemsFound
 
 if TYPE_CHECKING:
@@ -50,10 +51,16 @@ class StackReport:
 
     @property
     def not_judged(self) -> tuple[NotJudged, ...]:
-        """What no rule could judge. Without a stack object, nothing is known of what the program's servers need."""
-        if self.stopped or self.spec:
-            return self.verdict.not_judged
-        return (*self.verdict.not_judged, _NO_STACK_OBJECT)
+        """What no rule could judge: what depends on unanswered functions; without a stack object, what its servers need."""
+        found = (*self.verdict.not_judged, *self._asked)
+        return found if self.stopped or self.spec else (*found, _NO_STACK_OBJECT)
+
+    @property
+    def _asked(self) -> tuple[NotJudged, ...]:
+        """The provider functions that nobody answered."""
+        open_ = {called.token for called in self.graph.functions if called.answer in UNANSWERED} if self.graph else ()
+        why, fix = "only its provider or stack knows it, and a placeholder stands for it", "--answers FILE gives it"
+        return tuple(NotJudged((), ("what depends on the result",), token, why, fix) for token in sorted(open_))
 
     @property
     def state(self) -> str:

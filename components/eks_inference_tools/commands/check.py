@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         said = view.explained(explained, report, **drawing) if explained else view.verdict(report, **drawing)
         return said, report.stopped or (options.strict and bool(report.not_judged))
 
-    first, *others = programs(options.stacks, options.program, debug=options.debug)
+    first, *others = programs(options.stacks, options.program, debug=options.debug, answers=options.answers)
     # The first stack loads the modules that the others then start with.
     found = [judged(first)]
     for stack, each in zip(others, side_by_side(judged, others) if can_fork() else map(judged, others), strict=True):
@@ -71,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     """Returns the graph with the findings of the rules about graphs added to its warnings.
 
-    Raises ``ProblemsFound`` when such a finding stops the stack, as ``check`` does.
+    Raises ``ProblemsFound`` when such a finding stops the stack, as ``check`` does. It stops no program without a component of
+    this library: ``pulumi up`` of one asks no rule.
     """
     from eks_inference_tools.check.registry import check_graph
     from eks_inference_tools.check.report import problem, unknown_silences
@@ -80,7 +81,8 @@ def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":
     spec = stack.spec()
     silenced = stack.silenced(spec)
     findings = check_graph(graph, silenced).findings
-    stopping = [problem(stack, finding, graph) for finding in findings if finding.stops]
+    ours = any(resource.package == "eks-inference" for resource in graph.resources)
+    stopping = [problem(stack, finding, graph) for finding in findings if finding.stops and ours]
     stopping += unknown_silences(stack, spec, silenced)
     if stopping:
         raise ProblemsFound(stopping)

@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
                 program=options.program,
                 link=options.link,
                 debug=options.debug,
+                answers=options.answers,
             )
     told = contents(report)
     _write(options, report, told)

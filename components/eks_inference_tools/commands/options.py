@@ -19,9 +19,12 @@ def add_stacks(parser: argparse.ArgumentParser, also: str = "") -> None:
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
-    """Adds ``options.program`` and ``options.debug``, for every command that runs a program."""
+    """Adds ``options.program``, ``options.answers`` and ``options.debug``, for every command that runs a program."""
     parser.add_argument(
         "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+    )
+    parser.add_argument(
+        "--answers", metavar="FILE", type=Path, help="what data sources and stack references give (docs/programs.md)"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
 

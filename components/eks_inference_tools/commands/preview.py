@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
 
-    stack = program(options.stack, options.program, debug=options.debug)
+    stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     if options.format == "pulumi":
         from stackgraph.views.engine import render_engine_json
 

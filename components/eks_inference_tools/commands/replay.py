@@ -41,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.replay.subject import subject_of
     from eks_inference_tools.simulate.replay.text import render_text
 
-    graph = part_of(program(options.stack, options.program, debug=options.debug).record(), options.cluster)
+    graph = part_of(
+        program(options.stack, options.program, debug=options.debug, answers=options.answers).record(), options.cluster
+    )
     subject = subject_of(graph)
     limits, source = subject.limits, rows()
     model = fitted(source, limits.target)

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.simulate.simulation import rolled_out, simulation
     from eks_inference_tools.simulate.text import render_text
 
-    stack = program(options.stack, options.program, debug=options.debug)
+    stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     toolchain = installed(*TOOLS, "kubectl", DEFINITIONS)
     for tool in toolchain.asked:
         toolchain.path(tool)

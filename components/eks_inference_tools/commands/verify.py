@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.verify.text import render_text
     from eks_inference_tools.verify.verdicts import overall
 
-    graph = program(options.stack, options.program, debug=options.debug).record()
+    graph = program(options.stack, options.program, debug=options.debug, answers=options.answers).record()
     expected = expected_of(part_of(graph, options.cluster))
     kubectl = Kubectl(kubeconfig=options.kubeconfig, context=options.context, access_command=expected.access_command)
     context = kubectl.check_cluster(expected.cluster)

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from eks_inference_tools import COMMAND
@@ -11,8 +12,9 @@ from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.report import Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
+from stackgraph.graph.document import UNANSWERED
 from stackgraph.problems import Problem, ProblemsFound
-from stackgraph.recorder.project import find_project
+from stackgraph.recorder.project import DEFAULT_STACK, find_project
 
 
 def compare(
@@ -23,11 +25,13 @@ def compare(
     program: Path | None = None,
     link: str | None = None,
     debug: bool = False,
+    answers: Path | None = None,
 ) -> Report:
     """Reports the changes from ``base`` to ``head`` for the named stacks, or for all stacks of either revision.
 
     ``base`` defaults to the merge base with the main branch, ``head`` to the working tree, ``program`` to the project in or
     above the working directory. ``link`` is the URL prefix of source files. ``debug`` prints the tracebacks of failing programs.
+    ``answers`` is a file with results of provider functions, for both revisions.
     Raises ``ProblemsFound`` when there is nothing to compare. A failing program fails only its own stack.
     """
     project = project_in(program)
@@ -41,9 +45,11 @@ def compare(
             here = revision.name == "working tree"
             tree = repo.root if here else cleanup.enter_context(repo.checked_out(revision.commit))
             sides.append(_side(revision, tree, folder, here=here))
+        if not any(side.stacks for side in sides):
+            sides = [replace(side, stacks=(DEFAULT_STACK,)) for side in sides]
         wanted = _wanted(stacks, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
-        answers = record_all(sides, wanted, repo, folder, own=program is None, debug=debug)
-    reports = [StackReport(name, answers[0].get(name), answers[1].get(name), EKS) for name in wanted]
+        recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers)
+    reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), EKS) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
     return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"), COMMAND)
 
@@ -70,8 +76,6 @@ def _wanted(named: Sequence[str], known: Sequence[str], folder: Path) -> list[st
     for name in named:
         if name not in known:
             raise ProblemsFound([Problem(f"there is no stack '{name}' on either side", allowed=", ".join(known) or "none")])
-    if not known:
-        raise ProblemsFound([Problem("no stack has a file on either side", file=str(folder))])
     return [name for name in known if name in (named or known)]
 
 
@@ -91,6 +95,19 @@ def _notes(repo: Repository, sides: Sequence[Side], stacks: Sequence[StackReport
             yield f"stack {stack.stack} is new: the base has no file for it"
         elif stack.head is None:
             yield f"stack {stack.stack} no longer has a file; its resources stay until `pulumi destroy`"
+    for stack in stacks:
+        yield from _made_up(stack)
     for side, recorded in (("base", [stack.base for stack in stacks]), ("head", [stack.head for stack in stacks])):
         if any(one and one.graph and one.findings is None for one in recorded):
             yield f"findings of check are not compared: the rules of the {side} cannot be run from here"
+
+
+def _made_up(stack: StackReport) -> Iterator[str]:
+    """The provider functions of a stack whose results nobody knew: what they change in a deployment is not compared."""
+    graphs = [side.graph for side in (stack.base, stack.head) if side and side.graph]
+    tokens = {called.token for graph in graphs for called in graph.functions if called.answer in UNANSWERED}
+    if tokens:
+        yield (
+            f"stack {stack.stack} asks what only a provider or another stack knows ({', '.join(sorted(tokens))}): "
+            "placeholders stand for the answers on both sides (--answers FILE gives them)"
+        )

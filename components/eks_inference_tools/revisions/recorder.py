@@ -6,6 +6,7 @@ from folders of the repository, including this library.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import hmac
 import json
@@ -22,6 +23,7 @@ from eks_inference_tools.program import REGION_KEY, StackProgram, program
 from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 from stackgraph.graph.saved import sealed
 from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.recorder.answers import Answers
 
 
 def main() -> int:
@@ -39,8 +41,8 @@ def record_all(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Records stacks and returns their answers by name.
 
     ``asked`` has ``root``, the repository; ``tree``, the folder with the revision's files; ``folder``, the project's path in it;
-    ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; and ``key``,
-    the hexadecimal HMAC key of secrets.
+    ``stacks``; ``own``, whether --program was left out; ``debug``, whether to print tracebacks to standard error; ``answers``,
+    the rows of an answers file; and ``key``, the hexadecimal HMAC key of secrets.
 
     The first stack is recorded here, and the others in processes that start with the modules that it loaded. Where there can be
     no such processes, the answer has the first stack only.
@@ -64,7 +66,7 @@ def record(asked: Mapping[str, Any], name: str) -> dict[str, Any]:
     tree = Path(asked["tree"])
     folder = tree / asked["folder"]
     try:
-        stack = _stack(asked, name, folder)
+        stack = dataclasses.replace(_stack(asked, name, folder), answers=Answers(asked["answers"]))
         encrypted = _encrypted(stack)
         digest = _digest(bytes.fromhex(asked["key"]), encrypted)
         graph = stack.record(digest=digest)

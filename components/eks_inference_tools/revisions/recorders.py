@@ -22,6 +22,7 @@ from stackgraph.diff.report import Recorded
 from stackgraph.diff.revisions import Repository
 from stackgraph.plain_text import printable
 from stackgraph.problems import Problem
+from stackgraph.recorder.answers import read_answers
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _RECORDING = (Path(__file__).with_name("recorder.py"), _PACKAGE / "program.py")
@@ -41,12 +42,23 @@ class Side:
 
 
 def record_all(
-    sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool
+    sides: Sequence[Side], stacks: Sequence[str], repo: Repository, folder: Path, *, own: bool, debug: bool, given: Path | None
 ) -> list[dict[str, Recorded]]:
-    """Returns for each side the recorded stacks by name."""
+    """Returns for each side the recorded stacks by name. ``given`` is a file with results of provider functions.
+
+    Raises ``ProblemsFound`` when that file cannot be read.
+    """
+    rows = list(read_answers(given).rows) if given else []
     kept, recorders = None if in_ci() else Store(user_cache("diff")), _Recorders(debug)
-    common = {"root": str(repo.root), "folder": str(folder), "own": own, "debug": debug, "key": secrets.token_hex(32)}
-    fingerprint = key_of(str(folder), str(own), *(file.read_text(encoding="utf-8") for file in _RECORDING))
+    common = {
+        "root": str(repo.root),
+        "folder": str(folder),
+        "own": own,
+        "debug": debug,
+        "answers": rows,
+        "key": secrets.token_hex(32),
+    }
+    fingerprint = key_of(str(folder), str(own), json.dumps(rows), *(file.read_text(encoding="utf-8") for file in _RECORDING))
 
     def recorded(side: Side) -> dict[str, Recorded]:
         wanted = [stack for stack in stacks if stack in side.stacks or side.problems]

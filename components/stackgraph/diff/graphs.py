@@ -70,6 +70,10 @@ class ResourceChange:
         resource = self.resource
         return not (is_component(resource) or resource.type == STACK_TYPE or resource.is_default_provider or is_read(resource))
 
+    def hides(self, change: PropertyChange) -> bool:
+        """Whether the resource asks not to show a property change: at or below a path of ``hideDiffs``."""
+        return _within(change, self.resource.options.get("hideDiffs", ()))
+
     def forces(self, change: PropertyChange) -> bool:
         """Whether a property change is a reason for the replacement."""
         return any(replacements.covers(replacements.pattern_of(path), change.path) for path in self.because)
@@ -142,6 +146,12 @@ def compare(base: Graph | None, head: Graph | None) -> StackDiff:
     return StackDiff(after.stack, base, head, tuple(order), tuple(outputs))
 
 
+def _within(change: PropertyChange, paths: Sequence[str]) -> bool:
+    """Whether a change is at or below one of the paths of a resource option."""
+    patterns = map(replacements.pattern_of, paths)
+    return any(len(change.path) >= len(pattern) and replacements.covers(pattern, change.path) for pattern in patterns)
+
+
 def inputs_of(resource: Resource) -> dict[str, Any]:
     """The inputs in the form to compare: JSON strings parsed, the data of a Kubernetes Secret sealed."""
     return redacted(resource.type, opened(resource.inputs), _sealed)
@@ -160,8 +170,7 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
         old = pairs.translated(inputs_of(before))
     found = list(differences(old, new))
     # Like the engine, disregard changes at or below an ignored path.
-    patterns = [replacements.pattern_of(path) for path in after.options.get("ignoreChanges", ())]
-    ignored = [c for c in found if any(len(c.path) >= len(p) and replacements.covers(p, c.path) for p in patterns)]
+    ignored = [change for change in found if _within(change, after.options.get("ignoreChanges", ()))]
     properties = [change for change in found if change not in ignored]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()

@@ -112,7 +112,8 @@ def _lines(stack: StackReport, change: ResourceChange) -> Iterator[str]:
             yield f"{'+' if change.kind == 'create' else '-'} {words}"
         return
     for one in change.properties:
-        yield from property_lines(one, "  # replaces" if change.forces(one) else "")
+        why = "  # replaces" if change.forces(one) else ""
+        yield from [f"~ {one.name}: hidden by hideDiffs{why}"] if change.hides(one) else property_lines(one, why)
     for one in change.options:
         yield from property_lines(PropertyChange(("option", *one.path), one.before, one.after), "")
 

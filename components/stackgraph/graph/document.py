@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from stackgraph.graph.values import grouped
 
@@ -12,6 +12,9 @@ SCHEMA = 1
 STACK_TYPE = "pulumi:pulumi:Stack"
 CHART_TYPE = "kubernetes:helm.sh/v3:Release"
 PROVIDER_PREFIX = "pulumi:providers:"
+RENDERED_TYPES = ("kubernetes:helm.sh/v3:Chart", "kubernetes:kustomize:Directory")
+"""Components whose objects the provider renders from files: they have children only if an answer says what it renders."""
+STACK_REFERENCE = "pulumi:pulumi:StackReference"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,31 @@ class Resource:
         }
 
 
+Answer = Literal["file", "computed", "placeholder", "unknown"]
+UNANSWERED: tuple[Answer, ...] = ("placeholder", "unknown")
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A function of a provider that the program called: a data source, a stack reference, a method of a remote component.
+
+    ``answer`` says where the result came from: a file of answers, arguments and facts, a placeholder; or that it stayed unknown.
+    ``args`` have wire names, as the inputs of resources. ``source`` is ``file:line`` of the call.
+    """
+
+    token: str
+    args: Mapping[str, Any]
+    answer: Answer
+    source: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return {"token": self.token, "args": self.args, "answer": self.answer, "source": self.source}
+
+    def key(self) -> str:
+        """Equal for equal calls."""
+        return json.dumps(self.document(), sort_keys=True)
+
+
 def build_urn(stack: str, project: str, chain: str, type_: str, name: str) -> str:
     """The URN of a resource. ``chain`` holds the types of its parents, joined by ``$``; empty or the stack's for a root."""
     types = f"{chain}${type_}" if chain and chain != STACK_TYPE else type_
@@ -88,13 +116,17 @@ def is_read(resource: Resource) -> bool:
 
 @dataclass(frozen=True)
 class Graph:
-    """What a program registers: ``resources`` sorted by URN, stack ``outputs``, and the ``warnings`` it logged."""
+    """What a program registers: ``resources`` sorted by URN, stack ``outputs``, and the ``warnings`` it logged.
+
+    ``functions`` are those of providers that it called.
+    """
 
     project: str
     stack: str
     resources: tuple[Resource, ...]
     outputs: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    functions: tuple[FunctionCall, ...] = ()
 
     @cached_property
     def by_urn(self) -> Mapping[str, Resource]:
@@ -108,7 +140,8 @@ class Graph:
 
     @property
     def opaque(self) -> tuple[Resource, ...]:
-        return tuple(filter(is_opaque, self.resources))
+        """What the graph cannot see inside: charts, remote components, and what only the provider renders."""
+        return tuple(r for r in self.resources if is_opaque(r) or (r.type in RENDERED_TYPES and r.urn not in self.children))
 
     def of_type(self, type_: str) -> list[Resource]:
         return [resource for resource in self.resources if resource.type == type_]
@@ -128,6 +161,7 @@ class Graph:
             "resources": [resource.document() for resource in self.resources],
             "outputs": self.outputs,
             "opaque": [resource.urn for resource in self.opaque],
+            "functions": [function.document() for function in self.functions],
         }
 
     def to_json(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stackgraph.graph.document import SCHEMA, Graph, Resource
+from stackgraph.graph.document import SCHEMA, FunctionCall, Graph, Resource
 from stackgraph.graph.tokens import Sealed
 from stackgraph.graph.values import leaves, mapped
 from stackgraph.problems import Problem, ProblemsFound
@@ -24,10 +24,14 @@ def read_graph(document: Any, shown: str, hint: str = "") -> Graph:
         project, stack = str(document["project"]), str(document["stack"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ProblemsFound([Problem(f"a resource without {error}", file=shown)]) from error
+    try:
+        functions = tuple(_function(item) for item in document.get("functions", ()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ProblemsFound([Problem(f"a function without {error}", file=shown)]) from error
     outputs, warnings = document.get("outputs", {}), document.get("warnings", ())
     if not isinstance(outputs, dict) or not isinstance(warnings, list | tuple):
         raise ProblemsFound([Problem("outputs must be a mapping, and warnings a list", file=shown)])
-    return Graph(project, stack, resources, unsealed(outputs), tuple(map(str, warnings)))
+    return Graph(project, stack, resources, unsealed(outputs), tuple(map(str, warnings)), functions)
 
 
 def sealed(value: Any) -> Any:
@@ -45,6 +49,12 @@ def unsealed(value: Any) -> Any:
 def holds_seals(value: Any) -> bool:
     """Whether the value holds the digest of a secret."""
     return any(isinstance(leaf, Sealed) for leaf in leaves(value))
+
+
+def _function(item: Mapping[str, Any]) -> FunctionCall:
+    if not isinstance(item["args"], dict):
+        raise TypeError("args that are a mapping")
+    return FunctionCall(str(item["token"]), unsealed(item["args"]), item["answer"], str(item.get("source", "")))
 
 
 _TYPES = {

@@ -13,26 +13,18 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
+from pulumi.runtime.proto import provider_pb2, resource_pb2
 
-from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource, build_urn
-from stackgraph.recorder import invokes, options, symbols, wire
-from stackgraph.recorder.transforms import Transforms
+from stackgraph.graph.document import PROVIDER_PREFIX, STACK_REFERENCE, STACK_TYPE, Graph, Resource, build_urn
+from stackgraph.recorder import options, symbols, wire
+from stackgraph.recorder.answers import NO_ANSWERS, Answers
+from stackgraph.recorder.calls import current_call
+from stackgraph.recorder.functions import Functions
+from stackgraph.recorder.hooks import HookError
+from stackgraph.recorder.protocol import Protocol
 
-_FEATURES = [
-    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_OUTPUT_VALUES,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_TRANSFORMS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_INVOKE_TRANSFORMS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_PARAMETERIZATION,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_HOOKS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_ERROR_HOOKS,
-]
+DYNAMIC_PACKAGE = "pulumi-python"
+"""The package of resources whose provider is written in the program itself."""
 
 SDK_FILE = re.compile(r"[/\\]site-packages[/\\]pulumi(_\w+)?[/\\]")
 
@@ -41,12 +33,12 @@ class RegistrationError(Exception):
     """A registration that the engine would refuse."""
 
 
-class Recorder:
+class Recorder(Protocol):
     """The monitor and engine of one program run. Thread-safe: the SDK registers from several threads.
 
     ``config`` is the stack's configuration by full key, ``secret_keys`` are its secret keys. ``locate`` turns the absolute path
     of a source file into the path to record. ``progress`` is called after each resource, with the number of resources so far.
-    ``digest`` makes the digest that a graph keeps of a secret (``tokens.Sealed``).
+    ``digest`` makes the digest that a graph keeps of a secret (``tokens.Sealed``). ``answers`` are those of functions.
     """
 
     def __init__(
@@ -60,7 +52,9 @@ class Recorder:
         locate: Callable[[str], str],
         progress: Callable[[int], None] | None = None,
         digest: Callable[[Any], str] | None = None,
+        answers: Answers = NO_ANSWERS,
     ) -> None:
+        super().__init__(digest)
         self.project = project
         self.stack = stack
         self.config = config
@@ -77,17 +71,19 @@ class Recorder:
         """The remote component around a resource that only a reference names, by the URN of that resource."""
         self._unconfigured: set[str] = set()
         self._outputs: dict[str, Any] = {}
-        self._warnings: list[str] = []
-        self._transforms = Transforms()
-        self.secrets = wire.Secrets(digest)
-        self.unanswered: list[str] = []
-        """Functions that the program called and that cannot be answered offline."""
+        self._functions = Functions(answers, strict=strict)
+        self._placeholders = {f"secret {key}" for key in secret_keys}
+        """What placeholders begin with: names of resources and functions."""
 
     def graph(self) -> Graph:
         """The graph of everything registered so far."""
         with self._lock:
             resources = tuple(self._resources[urn] for urn in sorted(self._resources))
-            return Graph(self.project, self.stack, resources, self._outputs, tuple(self._warnings))
+            return Graph(self.project, self.stack, resources, self._outputs, tuple(self._warnings), self._functions.called())
+
+    def is_made_up(self, text: str) -> bool:
+        """Whether a placeholder of this recording is inside the text."""
+        return "<" in text and symbols.is_made_up(text, self._placeholders)
 
     # -- registration ---------------------------------------------------------------------------------------------------------
 
@@ -114,7 +110,7 @@ class Recorder:
         is_provider = request.type.startswith(PROVIDER_PREFIX)
         provider = ""
         if managed and not is_provider:
-            provider = request.provider.rpartition("::")[0] or self._default_provider(request)
+            provider = request.provider.rpartition("::")[0] or self._default_provider(request, request.type)
             if request.custom:
                 # Descendants of the same package inherit this provider.
                 request.provider = f"{provider}::{wire.UNKNOWN}"
@@ -144,7 +140,21 @@ class Recorder:
         if is_provider and wire.has_unknown(properties):
             self._unconfigured.add(urn)
         self._transforms.remember(urn, request.transforms)
+        if request.hooks.before_create or request.hooks.after_create:
+            return self._hooked(resource, request, properties)
         return self._respond(resource, request, properties)
+
+    def _hooked(
+        self, resource: Resource, request: resource_pb2.RegisterResourceRequest, properties: dict[str, Any]
+    ) -> resource_pb2.RegisterResourceResponse:
+        """The response for a resource with hooks of its creation, which run before and after."""
+        try:
+            self._hooks.run("before", request, resource.urn, properties, warn=self.warn)
+            response = self._respond(resource, request, properties)
+            self._hooks.run("after", request, resource.urn, properties, response, warn=self.warn)
+        except HookError as error:
+            raise RegistrationError(f"{resource.urn}: {error}") from error
+        return response
 
     def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:
         resource = self._resources.get(request.urn)
@@ -161,7 +171,7 @@ class Recorder:
             type=request.type,
             name=request.name,
             parent=request.parent,
-            provider=request.provider.rpartition("::")[0] or self._default_provider(request),
+            provider=request.provider.rpartition("::")[0] or self._default_provider(request, request.type),
             inputs=wire.canonical(properties, self.secrets, request.type, request.name),
             dependencies=self._visible(request.dependencies),
             options={"read": request.id}
@@ -170,7 +180,10 @@ class Recorder:
         )
         self._add(resource, None)
         known = self._known(resource, properties)
-        if not self._strict:
+        if request.type == STACK_REFERENCE:
+            outputs = self._functions.outputs(str(request.id), resource.source)
+            known |= {"outputs": wire.UNKNOWN if outputs is None else outputs, "secretOutputNames": []}
+        elif not self._strict:
             known |= symbols.symbolic_outputs(request.name, request.type, known)
         self._states[resource.urn] = {"urn": resource.urn, "id": request.id, "state": known}
         return resource_pb2.ReadResourceResponse(urn=resource.urn, id=request.id, properties=wire.encode(known))
@@ -184,6 +197,7 @@ class Recorder:
                     f"{resource.source or 'the program'}. Give one of them another name."
                 )
             self._resources[resource.urn] = resource
+            self._placeholders.add(resource.name)
             if request is not None:
                 self._requests[resource.urn] = request
             count = len(self._resources)
@@ -197,11 +211,12 @@ class Recorder:
             # Like the engine: the constructor of a local component sets its outputs as attributes.
             return resource_pb2.RegisterResourceResponse(urn=resource.urn)
         known = self._known(resource, properties)
-        identity = request.importId
+        # The engine gives a provider the text for unknown values as an id, which the SDK takes for known.
+        identity = wire.UNKNOWN if resource.is_provider else request.importId
         if not self._strict:
             reference = partial(self._reference, resource) if resource.remote else None
             known |= symbols.symbolic_outputs(resource.name, resource.type, known, reference)
-            identity = identity or (symbols.token(resource.name, "id") if resource.custom else "")
+            identity = request.importId or (symbols.token(resource.name, "id") if resource.custom else "")
         self._states[resource.urn] = {"urn": resource.urn, "id": identity, "state": known}
         return resource_pb2.RegisterResourceResponse(urn=resource.urn, id=identity, object=wire.encode(known))
 
@@ -214,7 +229,8 @@ class Recorder:
         if resource.remote or (self._strict and resource.provider in self._unconfigured):
             return {}
         secret = resource.options.get("additionalSecretOutputs", ())
-        return {key: wire.as_secret(value) if key in secret else value for key, value in properties.items()}
+        provided = symbols.as_provided(resource.type, properties)
+        return {key: wire.as_secret(value) if key in secret else value for key, value in provided.items()}
 
     def _reference(self, resource: Resource, prop: str, cls: type) -> Any:
         """A reference to a resource inside a remote component. The URN is made up, since only the provider knows the real one."""
@@ -247,13 +263,15 @@ class Recorder:
         parent = self._requests.get(request.parent)
         return request.providers.get(package) or (parent.providers.get(package, "") if parent is not None else "")
 
-    def _default_provider(self, request: Any) -> str:
-        package = request.type.split(":", 1)[0]
+    def _default_provider(self, request: Any, type_: str) -> str:
+        """The URN of the default provider for a resource type or the token of a function."""
+        package = type_.split(":", 1)[0]
         name = "_".join(filter(None, ("default", re.sub(r"[.+-]", "_", request.version), _qualified(request.pluginDownloadURL))))
         urn = self._urn("", PROVIDER_PREFIX + package, name)
         with self._lock:
             if urn not in self._resources:
-                prefix = f"{package}:"
+                # Dynamic providers get the whole configuration, by full key (``GetPackageConfig`` of the engine).
+                prefix = "" if package == DYNAMIC_PACKAGE else f"{package}:"
                 inputs = {
                     key.removeprefix(prefix): wire.as_secret(value) if key in self.secret_keys else value
                     for key, value in self.config.items()
@@ -283,46 +301,20 @@ class Recorder:
             if answer is None:
                 raise RegistrationError(f"the program looks up {args['urn']}, which it has not registered")
         else:
-            answer = invokes.answer(request.tok, args, self.config)
+            provider = self._resources.get(request.provider.rpartition("::")[0] or self._default_provider(request, request.tok))
+            call = current_call()
+            source = f"{self._locate(call.frame[0])}:{call.frame[1]}" if call.frame else ""
+            self._placeholders.add(request.tok.rpartition(":")[2])
+            name, inputs = (provider.name, provider.inputs) if provider else ("", {})
+            answer = self._functions.result(request.tok, args, call, source, name, inputs)
         if answer is None:
-            self.unanswered.append(request.tok)
             return resource_pb2.ResourceInvokeResponse(unknown=True)
         return _returning(resource_pb2.ResourceInvokeResponse(), answer)
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> provider_pb2.CallResponse:
         """Answers a method of a remote component, whose result is unknown offline."""
-        self.unanswered.append(request.tok)
+        self._functions.method(request.tok, "")
         return _returning(provider_pb2.CallResponse(), {"result": wire.UNKNOWN})
-
-    # -- the rest of the protocol ---------------------------------------------------------------------------------------------
-
-    def GetDeploymentInfo(self, request: Any) -> resource_pb2.DeploymentInfo:
-        return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
-
-    def RegisterStackTransform(self, callback: Any) -> empty_pb2.Empty:
-        self._transforms.add_stack_transform(callback)
-        return empty_pb2.Empty()
-
-    def _accept(self, request: Any) -> empty_pb2.Empty:
-        """Accepts what has no effect on the graph."""
-        return empty_pb2.Empty()
-
-    RegisterStackInvokeTransform = RegisterResourceHook = RegisterErrorHook = _accept
-
-    def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:
-        return resource_pb2.RegisterPackageResponse(ref=f"{request.name}@{request.version}")
-
-    def SignalAndWaitForShutdown(self, request: Any) -> empty_pb2.Empty:
-        self._transforms.close()
-        return empty_pb2.Empty()
-
-    def Log(self, request: engine_pb2.LogRequest) -> empty_pb2.Empty:
-        if request.severity in (engine_pb2.WARNING, engine_pb2.ERROR):
-            self._warnings.append(self.secrets.scrub(request.message))
-        return empty_pb2.Empty()
-
-    def RequirePulumiVersion(self, request: Any) -> Any:
-        return engine_pb2.RequirePulumiVersionResponse()
 
 
 def _returning(response: Any, value: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ Never decrypts. ``secure:`` values, and values of keys declared ``secret: true``
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +18,11 @@ from stackgraph.recorder.yaml_file import Document, read_document, shown_path
 
 # The keys of a stack file (pulumi/sdk/go/common/workspace/project.go, ProjectStack).
 _STACK_FILE_KEYS = ("config", "encryptedkey", "encryptionsalt", "environment", "secretsprovider")
+
+DEFAULT_STACK = "dev"
+"""The stack that is meant where no stack has a file and none is named: what ``pulumi new`` proposes."""
+
+_STACK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 # Go escapes JSON for HTML, and the CLI passes structured values on in that form.
 _GO_ESCAPES = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026"})
@@ -51,16 +57,25 @@ class Project:
         return sorted(file.name.split(".", 1)[1].rpartition(".")[0] for file in files)
 
     def stack_file(self, stack: str) -> Document:
-        """The file of a stack. If there is none, raises ``ProblemsFound`` with the most similar stack."""
+        """The file of a stack; empty if there is none, as for the CLI.
+
+        Raises ``ProblemsFound`` for what is no name, and in a project with stack files for a name that must be wrong: it is like
+        one of theirs, or the project requires configuration.
+        """
         for suffix in ("yaml", "yml"):
             path = self.stack_dir / f"Pulumi.{stack}.{suffix}"
             if os.path.isfile(path):
                 return read_document(path, self.root)
         stacks = self.stacks()
-        expected = shown_path(self.stack_dir / f"Pulumi.{stack}.yaml", self.root)
-        allowed = ", ".join(stacks) or f"no stack files in {shown_path(self.stack_dir, self.root)} yet"
-        hint = _did_you_mean(stack, stacks)
-        raise ProblemsFound([Problem(f"there is no stack '{stack}'", file=expected, allowed=allowed, hint=hint)])
+        path = self.stack_dir / f"Pulumi.{stack}.yaml"
+        hint = _did_you_mean(stack, stacks, cutoff=0.6)
+        required = any(item.get("value", item.get("default")) is None for item in self.declared.values())
+        if _STACK_NAME.fullmatch(stack) and not (hint or (stacks and required)):
+            return Document(path, shown_path(path, self.root), None, {})
+        allowed = ", ".join(stacks) or "letters, digits, '-', '_' and '.', at most 100"
+        raise ProblemsFound(
+            [Problem(f"there is no stack '{stack}'", file=shown_path(path, self.root), allowed=allowed, hint=hint)]
+        )
 
     def config(self, document: Document, optional_secrets: Collection[str] = ()) -> StackConfig:
         """The configuration in a stack file, with defaults of ``Pulumi.yaml``. Raises ``ProblemsFound`` with all problems.
@@ -114,8 +129,12 @@ class Project:
                 problems.append(document.problem(message, "config", key=full, allowed=allowed, hint=hint))
         if problems:
             raise ProblemsFound(problems)
-        warning = "`environment:` imports of Pulumi ESC cannot be read offline; their values are missing here"
-        return StackConfig(values, frozenset(secret_keys), (warning,) if data.get("environment") else ())
+        warnings = []
+        if data.get("environment"):
+            warnings.append("`environment:` imports of Pulumi ESC cannot be read offline; their values are missing here")
+        if document.data is None and self.stacks() and not document.path.is_file():
+            warnings.append(f"there is no {document.shown}: the stack has no configuration of its own")
+        return StackConfig(values, frozenset(secret_keys), tuple(warnings))
 
 
 def find_project(start: Path) -> Project:
@@ -174,8 +193,8 @@ def _unknown_key(document: Document, path: tuple[str | int, ...], key: str, allo
     return document.problem("unknown key", *path, key=key, allowed=", ".join(sorted(allowed)), hint=hint)
 
 
-def _did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    nearest = get_close_matches(given, list(allowed), n=1, cutoff=0.4)
+def _did_you_mean(given: str, allowed: Iterable[str], cutoff: float = 0.4) -> str:
+    nearest = get_close_matches(given, list(allowed), n=1, cutoff=cutoff)
     return f"did you mean '{nearest[0]}'?" if nearest else ""
 
 

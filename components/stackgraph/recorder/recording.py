@@ -9,8 +9,6 @@ import logging
 import os
 import runpy
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -25,12 +23,15 @@ from pulumi.runtime.proto import source_pb2
 from pulumi.runtime.settings import SETTINGS
 
 from stackgraph.graph.document import Graph
-from stackgraph.problems import Problem, ProgramError
+from stackgraph.problems import ProgramError
+from stackgraph.recorder import wire
+from stackgraph.recorder.answers import NO_ANSWERS, Answers
+from stackgraph.recorder.applies import forgiving
+from stackgraph.recorder.calls import observed
+from stackgraph.recorder.failures import failed_apply, of_program, problem, shown
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.monitor import SDK_FILE, Recorder
-from stackgraph.recorder.process import Ended, process_kept
-
-_LONGEST_MESSAGE = 4000
+from stackgraph.recorder.process import process_kept
 
 
 def record(
@@ -44,13 +45,15 @@ def record(
     root: Path | None = None,
     progress: Callable[[int], None] | None = None,
     digest: Callable[[Any], str] | None = None,
+    answers: Answers = NO_ANSWERS,
 ) -> Graph:
     """The graph that a program registers, as ``pulumi preview`` of a new stack would.
 
     ``program`` is a function that creates resources, or the folder or file of a program. ``config`` maps full keys
     (``aws:region``) to texts, as the CLI passes them; ``secret_keys`` are the secret ones. With ``strict``, outputs that only a
     deployment knows stay unknown, as in the engine; otherwise, strings among them read ``<name.property>``. With ``digest``,
-    secrets carry the digest that it returns. Source files are recorded relative to ``root``.
+    secrets carry the digest that it returns. ``answers`` are results of provider functions (``answers.py``). Source files are
+    recorded relative to ``root``.
 
     Raises ``ProgramError`` if the program fails or makes a registration that the engine would refuse.
     """
@@ -61,9 +64,10 @@ def record(
         dict(config or {}),
         secret_keys=list(secret_keys),
         strict=strict,
-        locate=lambda path: _shown(path, root),
+        locate=lambda path: shown(path, root),
         progress=progress,
         digest=digest,
+        answers=answers,
     )
     contextvars.copy_context().run(_run, program, recorder, root)
     return recorder.graph()
@@ -94,13 +98,13 @@ def _run(program: Callable[[], Any] | Path, recorder: Recorder, root: Path) -> N
             folder = program if program.is_dir() else program.parent
             os.chdir(folder)
             program = functools.partial(runpy.run_path, str(program.resolve()), run_name="__main__")
-        with garbage_collection_off(), _short_traces(), process_kept():
+        with garbage_collection_off(), _short_traces(), process_kept(), _forgiving(recorder, root), _observed(recorder):
             loop.run_until_complete(_settled(program))
     except BaseException as error:
         sys.setrecursionlimit(deepest)
         if type(error) is KeyboardInterrupt:  # the user's
             raise
-        raise ProgramError([_problem(error, recorder, root)]) from error
+        raise ProgramError([problem(error, recorder, root)]) from error
     finally:
         sys.setrecursionlimit(deepest)
         os.chdir(before)
@@ -137,6 +141,30 @@ def _short_traces() -> Iterator[None]:
         yield
     finally:
         sdk_resource._get_stack_trace = whole
+
+
+def _forgiving(recorder: Recorder, root: Path) -> contextlib.AbstractContextManager[None]:
+    """Makes the result of an ``apply`` that fails on a placeholder unknown, with a warning."""
+
+    def warn(error: BaseException, secret: bool) -> None:
+        recorder.warn(failed_apply(error, recorder, root, secret=secret))
+
+    return forgiving(recorder.is_made_up, warn)
+
+
+def _observed(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+    """Notes the program's calls of functions for the recorder."""
+    return observed(lambda args: wire.canonical(wire.decode(args), recorder.secrets), _calling_line)
+
+
+def _calling_line() -> tuple[str, int] | None:
+    """File and line of the program that calls a function of an SDK; None where the event loop does."""
+    frame = sys._getframe(1)
+    while not of_program(frame.f_code.co_filename):
+        if frame.f_back is None or frame.f_code.co_filename == __file__:
+            return None
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _program_frame() -> source_pb2.StackTrace:
@@ -180,41 +208,3 @@ class _Executor(ThreadPoolExecutor):
         except BaseException as error:
             future.set_exception(error)
         return future
-
-
-def _problem(error: BaseException, recorder: Recorder, root: Path) -> Problem:
-    """The failure as a problem, located at the innermost line of the program's own code."""
-    message = _said(error) if isinstance(error, pulumi.RunError) else f"{type(error).__name__}: {_said(error)}"
-    if isinstance(error, Ended):
-        message = f"the program ended the process: {_said(error)}"
-    elif isinstance(error, SystemExit):
-        message = f"the program ended itself with exit code {_said(error)}"
-    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])})
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*installed, "<"))]
-    hint = ""
-    if recorder.unanswered:
-        called = ", ".join(sorted(set(recorder.unanswered)))
-        hint = f"the program called {called}, which only a provider can answer; use its _output form, or pass the value as config"
-    file, line = (_shown(frames[-1].filename, root), frames[-1].lineno or 0) if frames else ("", 0)
-    return Problem(_bounded(recorder.secrets.scrub(message)), file, line, hint=hint)
-
-
-def _bounded(message: str) -> str:
-    """The message without what is beyond its first thousands of characters. Secrets must be scrubbed before."""
-    left_out = len(message) - _LONGEST_MESSAGE
-    return message if left_out <= 0 else f"{message[:_LONGEST_MESSAGE]}… ({left_out} more characters)"
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as another:
-        return f"(its text cannot be made: {type(another).__name__})"
-
-
-def _shown(path: str, root: Path) -> str:
-    """A source file, relative to the project or to the folder it was imported from, so that graphs hold no machine's paths."""
-    for base in (str(root), *sys.path):
-        if base and os.path.isabs(base) and path.startswith(base + os.sep):
-            return os.path.relpath(path, base)
-    return os.path.basename(path)

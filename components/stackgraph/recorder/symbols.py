@@ -5,10 +5,12 @@ deployment. Numbers, lists and outputs of unknown shape stay unknown.
 """
 
 import inspect
+import json
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pulumi
 from pulumi import _types
@@ -78,12 +80,59 @@ def _fill(shape: Any, known: Any, name: str, path: tuple[str, ...], reference: C
     return wire.UNKNOWN
 
 
+def is_made_up(text: str, names: Collection[str]) -> bool:
+    """Whether a placeholder is inside the text: of a resource or function with one of the names, or of a secret with one."""
+    return any(
+        found in names or any(found[: dot.start()] in names for dot in re.finditer(r"\.", found))
+        for found in re.findall(r"<([^<>]+)>", text)
+    )
+
+
+def as_provided(type_: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as a provider would return them, in the types that the SDK expects of outputs.
+
+    An object where a text is expected is JSON text, as ``policy`` of AWS resources. Any other difference is unknown.
+    """
+    cls = resource_class(type_) if any(isinstance(value, dict | list) for value in inputs.values()) else None
+    hints = _hints(cls) if cls else {}
+    return {key: _provided(value, hints.get(key)) for key, value in inputs.items()}
+
+
+def _provided(value: Any, hint: Any) -> Any:
+    if not isinstance(value, dict | list) or hint is None:
+        return value
+    if isinstance(value, dict) and wire.SIGNATURE in value:
+        return value | {"value": _provided(value["value"], hint)} if value[wire.SIGNATURE] == wire.SECRET else value
+    hint = _types.unwrap_optional_type(hint)
+    if hint is str:
+        plain = wire.revealed(value)
+        text = wire.UNKNOWN if wire.has_unknown(plain) else json.dumps(plain, separators=(",", ":"), sort_keys=True)
+        return text if plain == value else wire.as_secret(text)
+    if isinstance(value, dict) and _types.is_output_type(hint):
+        hints = _hints(hint)
+        return {key: _provided(item, hints.get(key)) for key, item in value.items()}
+    kind = get_origin(hint) or hint
+    if not inspect.isclass(kind) or hint is object:  # Any, a union
+        return value
+    inner = get_args(hint)[-1] if get_args(hint) else None
+    if isinstance(value, dict) and issubclass(kind, Mapping):
+        return {key: _provided(item, inner) for key, item in value.items()}
+    if isinstance(value, list) and issubclass(kind, Sequence):
+        return [_provided(item, inner) for item in value]
+    return wire.UNKNOWN
+
+
+@cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    """The types of a resource's outputs, or of a nested output type's properties, by wire name."""
+    return _types.resource_types(cls) if issubclass(cls, pulumi.Resource) else _types.output_type_types(cls)
+
+
 @cache
 def _shape(cls: type, depth: int) -> dict[str, Any]:
     """By output: ``str``, a resource class, a dict for a nested output type, or None if it stays unknown."""
     is_resource = issubclass(cls, pulumi.Resource)
-    types = _types.resource_types(cls) if is_resource else _types.output_type_types(cls)
-    return {prop: _shape_of(typ, depth) for prop, typ in types.items() if not (is_resource and prop in ("id", "urn"))}
+    return {prop: _shape_of(typ, depth) for prop, typ in _hints(cls).items() if not (is_resource and prop in ("id", "urn"))}
 
 
 def _shape_of(typ: Any, depth: int) -> Any:

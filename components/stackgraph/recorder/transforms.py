@@ -1,12 +1,12 @@
-"""Runs resource transforms: functions of the program that the engine calls for each registration, over gRPC on loopback."""
+"""Runs resource transforms: functions of the program that the engine calls for each registration."""
 
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pulumi.runtime.proto import callback_pb2, resource_pb2
 
 from stackgraph.recorder import wire
+from stackgraph.recorder.callbacks import Callbacks
 
 # Fields of a registration, and their names in the options that transforms get.
 _FIELDS = {
@@ -33,12 +33,10 @@ _FIELDS = {
 class Transforms:
     """Finds the transforms of a resource and runs them in the engine's order: its own, its parents', the stack's."""
 
-    def __init__(self) -> None:
+    def __init__(self, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
         self._stack: list[callback_pb2.Callback] = []
         self._by_parent: dict[str, list[callback_pb2.Callback]] = {}
-        self._stubs: dict[str, Any] = {}
-        self._channels: list[Any] = []
-        self._lock = threading.Lock()
 
     def add_stack_transform(self, callback: callback_pb2.Callback) -> None:
         self._stack.append(callback)
@@ -74,7 +72,7 @@ class Transforms:
                 properties=wire.encode(properties),
                 options=options,
             )
-            response = resource_pb2.TransformResponse.FromString(self._call(callback, transform.SerializeToString()))
+            response = resource_pb2.TransformResponse.FromString(self._callbacks.call(callback, transform))
             if response.HasField("properties"):
                 properties = wire.decode(response.properties)
             if response.HasField("options"):
@@ -86,22 +84,6 @@ class Transforms:
         for key, urns in property_dependencies.items():
             found[key] = found.get(key, set()) | urns
         return properties, dependencies, found
-
-    def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
-
-    def _call(self, callback: callback_pb2.Callback, request: bytes) -> bytes:
-        import grpc
-        from pulumi.runtime.proto import callback_pb2_grpc
-
-        with self._lock:
-            stub = self._stubs.get(callback.target)
-            if stub is None:
-                channel = grpc.insecure_channel(callback.target)
-                self._channels.append(channel)
-                stub = self._stubs[callback.target] = callback_pb2_grpc.CallbacksStub(channel)
-        return stub.Invoke(callback_pb2.CallbackInvokeRequest(token=callback.token, request=request)).response
 
 
 def _options_of(request: resource_pb2.RegisterResourceRequest, dependencies: set[str]) -> resource_pb2.TransformResourceOptions:

@@ -122,6 +122,14 @@ def as_secret(value: Any) -> Any:
     return value if secret else {SIGNATURE: SECRET, "value": value}
 
 
+def revealed(value: Any) -> Any:
+    """The value with the content of secrets in their place."""
+    if isinstance(value, dict):
+        secret = value.get(SIGNATURE) == SECRET
+        return revealed(value["value"]) if secret else {key: revealed(item) for key, item in value.items()}
+    return [revealed(item) for item in value] if isinstance(value, list) else value
+
+
 def has_unknown(value: Any) -> bool:
     """Whether a value without output values contains an unknown."""
     return UNKNOWN in leaves(value)

@@ -17,7 +17,7 @@ from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import division, layers
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_resources import ResourceList
-from stackgraph.views.summary import by_path, counts, opaque, opaque_counts
+from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, opaque, opaque_counts
 
 _MOST_BOXES = 60
 _MOST_LETTERS = 28
@@ -79,6 +79,7 @@ class _Page:
             yield Section(name, section.title, list(self._of_domain(section)), len(section.rows))
         yield Section("outputs", "Outputs", list(self._outputs()))
         yield Section("opaque", "Opaque resources", list(self._opaque_resources()), len(self._graph.opaque))
+        yield Section("functions", "Provider functions", list(self._functions()), len(self._graph.functions))
 
     def _diagram(self) -> Iterator[Markup]:
         urns = [urn for layer in self._layers.layers for urn in layer]
@@ -117,6 +118,14 @@ class _Page:
         ]
         if entries:
             yield element("dl", *entries, class_="outputs")
+
+    def _functions(self) -> Iterator[Markup]:
+        rows = [
+            (element("code", text(called.token)), ", ".join(arguments(called)), ANSWERS[called.answer], text(called.source))
+            for called in self._graph.functions
+        ]
+        if rows:
+            yield from _table(("Function", "Arguments", "Result", "Called at"), rows)
 
     def _opaque_resources(self) -> Iterator[Markup]:
         if self._graph.opaque:

@@ -6,10 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from stackgraph.graph.describe import Words, describe, protection, short_type
-from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_component, is_opaque, is_read
+from stackgraph.graph.document import (
+    CHART_TYPE,
+    RENDERED_TYPES,
+    Answer,
+    FunctionCall,
+    Graph,
+    Resource,
+    is_component,
+    is_opaque,
+    is_read,
+)
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.values import joined, text
-from stackgraph.graph.wording import counted
+from stackgraph.graph.wording import counted, shorten
 
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
@@ -71,7 +81,9 @@ class Opaque:
 
 
 def _opaque_kind(resource: Resource) -> str:
-    return "chart" if resource.type == CHART_TYPE else "remote component"
+    if resource.type in (CHART_TYPE, *RENDERED_TYPES):
+        return "kustomization" if resource.type.endswith("Directory") else "chart"
+    return "remote component"
 
 
 def opaque(graph: Graph, words: Words) -> tuple[Opaque, ...]:
@@ -97,6 +109,21 @@ def marks(resource: Resource) -> tuple[str, ...]:
     """Remarks on a resource: whether its contents are unknown, and its protection."""
     opaque = (f"{_opaque_kind(resource)}, opaque",) if is_opaque(resource) else ()
     return (*opaque, *protection(resource))
+
+
+# -- functions of providers ------------------------------------------------------------------------------------------------------
+
+ANSWERS: Mapping[Answer, str] = {
+    "file": "from the answers file",
+    "computed": "computed",
+    "placeholder": "placeholder",
+    "unknown": "unknown",
+}
+
+
+def arguments(function: FunctionCall) -> tuple[str, ...]:
+    """The arguments of a call: ``mostRecent: true``."""
+    return tuple(shorten(f"{text(key)}: {text(value)}", 80) for key, value in sorted(function.args.items()))
 
 
 # -- outputs ---------------------------------------------------------------------------------------------------------------------

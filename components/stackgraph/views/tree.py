@@ -36,7 +36,7 @@ from stackgraph.views.lines import (
     flowing,
     listing,
 )
-from stackgraph.views.summary import by_path, counts, marks, opaque, opaque_counts
+from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, marks, opaque, opaque_counts
 
 
 def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = False, width: int = 100) -> str:
@@ -50,6 +50,7 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
     titled |= {
         "Outputs": _outputs(graph, width),
         "Opaque resources": _opaque(graph, domain.words, width),
+        "Provider functions": _functions(graph),
         "Warnings": _warnings(graph, width),
     }
     sections = [list(_headline(graph, structure, width)), list(_Tree(structure, domain.words, width).inside("", ""))]
@@ -191,6 +192,14 @@ def _opaque(graph: Graph, words: Words, width: int) -> Iterator[Line]:
         return
     yield fitted([Span(f"{INDENT}{opaque_counts(graph)}", "opaque")], width)
     yield from listing((), [Row((item.name, item.type, item.detail)) for item in found])
+
+
+def _functions(graph: Graph) -> Iterator[Line]:
+    rows = [
+        Row((text(called.token), ANSWERS[called.answer], text(called.source)), {"": arguments(called)})
+        for called in graph.functions
+    ]
+    yield from listing(("FUNCTION", "RESULT", "CALLED AT"), rows)
 
 
 def _warnings(graph: Graph, width: int) -> Iterator[Line]:

@@ -1,12 +1,15 @@
 """A resource provider that answers every request with what it was asked: no cloud, no schema, no state.
 
 Run as ``echo.py PACKAGE VERSION`` by the engine, which reads the port from its first line. A resource has its inputs as outputs
-and an id that a preview does not know, as with the real plugins. A remote component gets two children, one an output of it.
+and an id that a preview does not know, as with the real plugins; an object for a policy comes back as JSON text, as with AWS.
+Functions give what ``answers.yaml`` says. A remote component gets two children, one an output of it.
 """
 
+import json
 import os
 import sys
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +17,10 @@ from google.protobuf import empty_pb2, struct_pb2
 from pulumi.runtime import rpc
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, resource_pb2, resource_pb2_grpc
 
+from stackgraph.recorder import wire
+from stackgraph.recorder.answers import read_answers
+
+ANSWERS = Path(__file__).with_name("answers.yaml")
 OPTIONS = (("grpc.max_receive_message_length", 400 << 20), ("grpc.max_send_message_length", 400 << 20))
 
 # By type of a remote component: the child that is an output of it, its type and the name of the output.
@@ -53,7 +60,14 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Create(self, request: provider_pb2.CreateRequest, context: Any) -> provider_pb2.CreateResponse:
-        return provider_pb2.CreateResponse(id="" if request.preview else f"{request.name}-id", properties=request.properties)
+        properties = wire.encode({key: _provided(key, value) for key, value in wire.decode(request.properties).items()})
+        return provider_pb2.CreateResponse(id="" if request.preview else f"{request.name}-id", properties=properties)
+
+    def Invoke(self, request: provider_pb2.InvokeRequest, context: Any) -> provider_pb2.InvokeResponse:
+        args, response = wire.decode(request.args), provider_pb2.InvokeResponse()
+        answer = read_answers(ANSWERS).of_function(request.tok, args, "", None)
+        getattr(response, "return").CopyFrom(wire.encode(answer or {}))
+        return response
 
     def Read(self, request: provider_pb2.ReadRequest, context: Any) -> provider_pb2.ReadResponse:
         return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
@@ -114,6 +128,12 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
                 supportsPartialValues=True,
             )
         )
+
+
+def _provided(key: str, value: Any) -> Any:
+    if key not in ("policy", "assumeRolePolicy") or not isinstance(value, dict) or wire.SIGNATURE in value:
+        return value
+    return wire.UNKNOWN if wire.has_unknown(value) else json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def main() -> None:

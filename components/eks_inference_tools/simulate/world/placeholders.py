@@ -157,12 +157,13 @@ class Placeholders:
         self._by_name: dict[str, list[Resource]] = {}
         for resource in graph.resources:
             self._by_name.setdefault(resource.name, []).append(resource)
+        self._asked = {called.token.rpartition(":")[2] for called in graph.functions if called.answer == "placeholder"}
 
     def filled(self, value: Mapping[str, Any], owner: Resource) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Returns the value without tokens, and the paths of values that are guessed or left out.
 
-        A token that names a resource becomes a value in the form of that output. ``<unknown>`` and ``[secret]`` become made-up
-        strings where a string is required, and are left out elsewhere.
+        A token that names a resource becomes a value in the form of that output. ``<unknown>``, results of provider functions and
+        ``[secret]`` become made-up strings where a string is required, and are left out elsewhere.
         """
         unsure: list[str] = []
         found = self._fill(value, owner, (), unsure)
@@ -177,6 +178,7 @@ class Placeholders:
             return [item for item in inside if item is not _DROPPED]
         if not isinstance(value, str):
             return plain(value)
+        value = UNKNOWN if is_token(value) and self._is_asked(value[1:-1]) else value
         if value in (SECRET, UNKNOWN):
             wants_text = path[-1] in _TEXT_KEYS or (len(path) > 1 and path[-2] in _TEXT_TABLES)
             if value == UNKNOWN or not wants_text:
@@ -189,14 +191,18 @@ class Placeholders:
 
         def stand_in(match: re.Match[str]) -> str:
             found = self._named(match[1], owner)
-            if found is None:
+            if found is None and not self._is_asked(match[1]):
                 return match[0]
-            filled, sure = self._output(*found)
+            filled, sure = self._output(*found) if found else (UNKNOWN_TEXT, False)
             if not sure and unsure is not None:
                 unsure.append(path)
             return filled
 
         return _TOKEN.sub(stand_in, value)
+
+    def _is_asked(self, inside: str) -> bool:
+        """Whether a token stands for the result of a provider function that nobody answered."""
+        return inside.partition(".")[0] in self._asked
 
     def _named(self, inside: str, owner: Resource) -> tuple[Resource, str] | None:
         """Returns the resource and the output that a token names. The longest name wins, then a dependency of the owner."""

@@ -1,5 +1,7 @@
 """A program with one of everything that decides what the engine registers. It is only ever previewed."""
 
+from typing import Any
+
 import pulumi
 import pulumi_aws as aws
 import pulumi_eks as eks
@@ -135,7 +137,7 @@ third = Inner("third", token, ResourceOptions(parent=second, provider=west, reta
 
 # -- options ------------------------------------------------------------------------------------------------------------------
 
-hook = pulumi.ResourceHook("hook", lambda args: None)
+hook = pulumi.ResourceHook("hook", lambda args: None, pulumi.ResourceHookOptions(on_dry_run=True))
 hooks = pulumi.ResourceHookBinding(before_create=[hook], after_delete=[hook])
 unready = aws.Provider("unready", region=topic.name)
 bucket = aws.s3.Bucket(
@@ -200,6 +202,20 @@ subnet = aws.ec2.Subnet("subnet", vpc_id=reread.arn, cidr_block=reread.cidr_bloc
 group = aws.ec2.SecurityGroup("group", ingress=[{"protocol": "tcp", "from_port": 1, "to_port": 2, "cidr_blocks": []}], tags={})
 hooked = aws.sqs.Queue("hooked", opts=ResourceOptions(hooks=hooks, provider=unready))
 heir = aws.sqs.Queue("heir", name=hooked.name, opts=ResourceOptions(parent=bucket, version="7.2.0"))
+
+# -- objects for texts, functions of providers -----------------------------------------------------------------------------------
+
+statement: Any = {"Effect": "Allow", "Resource": "*"}
+known_role = aws.iam.Role("known-role", assume_role_policy=statement)
+pending: Any = {"Version": "2012-10-17", "Statement": [statement | {"Resource": bucket.arn}]}
+pending_policy = aws.s3.BucketPolicy("pending-policy", bucket=bucket.id, policy=pending)
+policies = aws.sqs.Queue("policies", tags={"known": known_role.assume_role_policy, "pending": pending_policy.policy})
+image = aws.ec2.get_ami_output(owners=["amazon"])
+asked = aws.sqs.Queue(
+    "asked",
+    name=f"of-{aws.get_caller_identity(opts=pulumi.InvokeOptions(provider=east)).account_id}",
+    tags={"image": image.id, "pending": aws.ec2.get_ami_output(owners=["amazon"], name_regex=bucket.arn).id},
+)
 
 # -- Kubernetes ---------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,93 @@
+"""Reads answers to the functions of providers from a file: what a program's data sources and stack references would give.
+
+A YAML list of rows. The first row that fits a call answers it::
+
+    - function: aws:ec2/getAmi:getAmi      # the token of the function
+      args: {owners: [amazon]}             # optional: arguments that the call has, among others
+      region: eu-west-1                    # optional: of the call, or of its provider
+      provider: east                       # optional: the name of the explicit provider
+      result: {id: ami-12345678}           # what is left out gets placeholders
+    - stack: acme/network/prod             # a StackReference
+      outputs: {vpcId: vpc-1}
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from stackgraph.problems import Problem, ProblemsFound
+
+_FUNCTION = {"function": str, "args": dict, "region": str, "provider": str, "result": dict}
+_STACK = {"stack": str, "outputs": dict}
+_REQUIRED = ("function", "result", "stack", "outputs")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The rows of an answers file."""
+
+    rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+    def of_function(self, token: str, args: Mapping[str, Any], provider: str, region: Any) -> Mapping[str, Any] | None:
+        """The result of a function, by its token, arguments, provider's name and region; None without a row."""
+        called = {"function": token, "provider": provider, "region": region}
+        for row in self.rows:
+            if "function" not in row or any(row[key] != value for key, value in called.items() if key in row):
+                continue
+            if _within(row.get("args", {}), args):
+                return row["result"]
+        return None
+
+    def of_stack(self, name: str) -> Mapping[str, Any] | None:
+        """The outputs of a stack; None without a row."""
+        return next((row["outputs"] for row in self.rows if row.get("stack") == name), None)
+
+
+NO_ANSWERS = Answers()
+
+
+def read_answers(path: Path) -> Answers:
+    """The rows of a file. Raises ``ProblemsFound`` with everything that is wrong in it."""
+    from stackgraph.recorder.yaml_file import read_document
+
+    path = path.absolute()
+    document = read_document(path, path.parent)
+    rows = document.data or []
+    if not isinstance(rows, list):
+        allowed = "rows of `function` and `result`, or of `stack` and `outputs`"
+        raise ProblemsFound([Problem("answers must be a list", document.shown, 1, given=type(rows).__name__, allowed=allowed)])
+    problems = [
+        Problem(message, document.shown, document.line((number, *key)), f"row {number + 1}", hint=hint)
+        for number, row in enumerate(rows)
+        for message, key, hint in row_faults(row)
+    ]
+    if problems:
+        raise ProblemsFound(problems)
+    return Answers(tuple(rows))
+
+
+def row_faults(row: Any) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """What is wrong with a row, each with its key and a hint."""
+    if not isinstance(row, dict) or ("function" in row) == ("stack" in row):
+        yield "a row has either `function` or `stack`", (), ""
+        return
+    allowed = _FUNCTION if "function" in row else _STACK
+    for key, value in row.items():
+        if key not in allowed:
+            nearest = get_close_matches(str(key), allowed, n=1)
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"allowed are {', '.join(allowed)}"
+            yield f"unknown key `{key}`", (str(key),), hint
+        elif not isinstance(value, allowed[key]):
+            yield f"`{key}` must be a {'mapping' if allowed[key] is dict else 'text'}, not {value!r}", (key,), ""
+    for key in allowed:
+        if key in _REQUIRED and key not in row:
+            yield f"`{key}` is missing", (), ""
+
+
+def _within(part: Any, whole: Any) -> bool:
+    """Whether a value has everything of another: keys of mappings, at any depth."""
+    if isinstance(part, Mapping):
+        return isinstance(whole, Mapping) and all(key in whole and _within(value, whole[key]) for key, value in part.items())
+    return part == whole

@@ -1,0 +1,88 @@
+"""Lets a program's ``apply`` fail on a placeholder: a value that no deployment gave it. Its result is unknown then."""
+
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+from pulumi import _types
+from pulumi.output import Output, _OutputData
+
+_SOURCES = "_stackgraph_sources"
+
+
+@contextlib.contextmanager
+def forgiving(made_up: Callable[[str], bool], warn: Callable[[BaseException, bool], None]) -> Iterator[None]:
+    """Makes the result of a failing ``apply`` unknown where a placeholder went in. ``made_up`` recognizes one inside a text;
+    ``warn`` is told of the failure, and whether a secret went in.
+
+    An ``apply`` that fails on other values still fails, and so does one that ends the program.
+    """
+    apply, gather = Output.apply, Output.all
+
+    def from_placeholder(output: Any) -> bool:
+        """Whether a placeholder is in an output, or in what it was made from."""
+        waiting, seen = [output], set()
+        while waiting:
+            one = waiting.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            waiting += one.__dict__.get(_SOURCES, ())
+            data = one._data
+            if data.done() and not data.cancelled() and not data.exception() and any(map(made_up, _texts(data.result().value))):
+                return True
+        return False
+
+    def forgiven(output: Any, error: Exception) -> Any:
+        if not from_placeholder(output):
+            raise error
+        warn(error, output._data.result().is_secret)
+        return Output._from_data(_unknown())
+
+    def applied(self: Any, func: Callable[[Any], Any], run_with_unknowns: bool = False) -> Any:
+        async def awaited(later: Awaitable[Any]) -> Any:
+            try:
+                return await later
+            except Exception as error:
+                return forgiven(self, error)
+
+        def called(value: Any) -> Any:
+            try:
+                result = func(value)
+            except Exception as error:
+                return forgiven(self, error)
+            return awaited(result) if inspect.isawaitable(result) and not isinstance(result, Output) else result
+
+        made = apply(self, called, run_with_unknowns)
+        made.__dict__[_SOURCES] = (self,)
+        return made
+
+    def gathered(*given: Any, **named: Any) -> Any:
+        made = gather(*given, **named)
+        made.__dict__[_SOURCES] = [value for value in (*given, *named.values()) if isinstance(value, Output)]
+        return made
+
+    Output.apply, Output.all = applied, staticmethod(gathered)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Output.apply, Output.all = apply, staticmethod(gather)  # type: ignore[method-assign, assignment]
+
+
+async def _unknown() -> _OutputData[Any]:
+    return _OutputData(resources=set(), value=None, is_known=False, is_secret=False)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts inside a value, also in the results of functions, which are objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in (*value.keys(), *value.values()):
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif _types.is_output_type(type(value)):
+        yield from _texts(vars(value))

@@ -1,0 +1,124 @@
+"""Answers the functions of providers that a program calls, without a provider: data sources, stack references, methods.
+
+In this order: a row of the answers file; what follows from arguments, provider and facts; a placeholder made from the result type
+of the SDK. Whatever the answer is, the graph has it in ``Graph.functions``.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stackgraph.graph.document import STACK_REFERENCE, Answer, FunctionCall
+from stackgraph.graph.tokens import SECRET
+from stackgraph.recorder import results
+from stackgraph.recorder.answers import NO_ANSWERS, Answers
+from stackgraph.recorder.calls import Call
+
+
+class FunctionError(Exception):
+    """A function whose result a program needs at once, and that nobody knows. ``source`` is ``file:line`` of the call."""
+
+    def __init__(self, message: str, source: str) -> None:
+        super().__init__(message)
+        self.source = source
+
+
+class Functions:
+    """The functions that one program calls. With ``strict``, no placeholder stands for a result that may stay unknown."""
+
+    def __init__(self, answers: Answers = NO_ANSWERS, *, strict: bool = False) -> None:
+        self._answers = answers
+        self._strict = strict
+        self._called: dict[str, FunctionCall] = {}
+
+    def called(self) -> tuple[FunctionCall, ...]:
+        """Every function that was called, equal calls once, by token."""
+        return tuple(sorted(self._called.values(), key=lambda called: (called.token, called.key())))
+
+    def result(
+        self, token: str, args: Mapping[str, Any], call: Call, source: str, name: str, provider: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """The result of a function; None if it stays unknown. ``name`` and ``provider`` are of its provider: name and inputs.
+
+        Raises ``FunctionError`` if the program needs the result at once.
+        """
+        if token == _DECODE:  # no question: the SDK has its texts read, which may hold data of Secrets
+            return _decoded(args)
+        args, shown = _chart_of(token, args), _chart_of(token, call.shown or {})
+        region = args.get("region") or provider.get("region")
+        told = self._answers.of_function(token, args, name, region)
+        known = compute(token, args, provider) if told is None else told
+        if call.result_type is not None and (known is not None or call.prompt or not self._strict):
+            given = {key: value for key, value in args.items() if value is not None}
+            result = results.placeholder(
+                call.result_type, token.rpartition(":")[2], {**given, **(known or {})}, prompt=call.prompt
+            )
+        else:
+            result = None if known is None else dict(known)
+        answer: Answer = "file" if told is not None else "computed" if known is not None else "placeholder"
+        self._note(token, shown, "unknown" if result is None else answer, source)
+        if result is None and call.prompt:
+            raise FunctionError(
+                f"{token} gives its result at once, and no type says what it consists of: only the provider knows it, "
+                "or a row of a file named with --answers",
+                source,
+            )
+        return result
+
+    def outputs(self, stack: str, source: str) -> dict[str, Any] | None:
+        """The outputs of another stack; None if nobody knows them."""
+        told = self._answers.of_stack(stack)
+        self._note(STACK_REFERENCE, {"name": stack}, "unknown" if told is None else "file", source)
+        return None if told is None else dict(told)
+
+    def method(self, token: str, source: str) -> None:
+        """Notes a call of a method of a remote component. Its result is unknown."""
+        self._note(token, {}, "unknown", source)
+
+    def _note(self, token: str, args: Mapping[str, Any], answer: Answer, source: str) -> None:
+        called = FunctionCall(token, args, answer, source)
+        self._called.setdefault(called.key(), called)
+
+
+_DECODE = "kubernetes:yaml:decode"
+
+
+def compute(token: str, args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is known of a result without its provider, whose inputs are ``provider``."""
+    package, _, name = token.partition(":")
+    if package == "aws":
+        from stackgraph.recorder import aws_functions
+
+        return aws_functions.compute(name, args, provider)
+    known = _KNOWN.get(token)
+    return known(args, provider) if known else None
+
+
+def _decoded(args: Mapping[str, Any]) -> dict[str, Any]:
+    import yaml
+
+    return {"result": [document for document in yaml.safe_load_all(args["text"]) if document]}
+
+
+def _chart_of(token: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a function; of the one that renders charts, those that say which: it gets them as a JSON text."""
+    if token != "kubernetes:helm:template" or args.get("jsonOpts") in (None, SECRET):
+        return args
+    options = json.loads(args["jsonOpts"])
+    return {key: options[key] for key in ("chart", "version", "release_name", "namespace", "repo", "path") if options.get(key)}
+
+
+def _project(args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, Any] | None:
+    project = args.get("projectId") or provider.get("project")
+    return {"id": f"projects/{project}", "projectId": project, "name": project} if project else None
+
+
+def _client(args: Mapping[str, Any], provider: Mapping[str, Any]) -> dict[str, Any] | None:
+    found = {key: provider[key] for key in ("project", "region", "zone") if provider.get(key)}
+    return found or None
+
+
+_KNOWN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None]] = {
+    "gcp:organizations/getProject:getProject": _project,
+    "gcp:organizations/getClientConfig:getClientConfig": _client,
+}

@@ -1,0 +1,141 @@
+"""Records what a test names: a project, the file of a program, or a function that makes resources."""
+
+import asyncio
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.recorder.answers import Answers, read_answers, row_faults
+from stackgraph.recorder.lazy_sdk import lazy_sdks
+from stackgraph.recorder.project import Project, find_project
+from stackgraph.recorder.recording import record as record_program
+from stackgraph.recorder.yaml_file import Document
+from stackgraph.testing.graph import RecordedStack
+
+GivenAnswers = Sequence[Mapping[str, Any]] | Path | str
+"""Rows of an answers file (``stackgraph.recorder.answers``), or the path of one."""
+
+
+def answers_of(given: GivenAnswers) -> Answers:
+    """The rows, read and checked. Raises ``ProblemsFound`` with everything that is wrong in them."""
+    if isinstance(given, Path | str):
+        return read_answers(Path(given))
+    problems = [
+        Problem(message, "answers", key=".".join((f"row {number}", *key)), hint=hint)
+        for number, row in enumerate(given, 1)
+        for message, key, hint in row_faults(row)
+    ]
+    if problems:
+        raise ProblemsFound(problems)
+    return Answers(tuple(given))
+
+
+def record(
+    program: Callable[[], Any] | Path | str,
+    *,
+    stack: str = "",
+    config: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    answers: GivenAnswers = (),
+    strict: bool = False,
+) -> RecordedStack:
+    """Runs a program offline and returns what it registers, as ``pulumi preview`` of a new stack would.
+
+    ``program`` is the folder of a Pulumi project, the file of a program, or a function, which may be asynchronous; for a
+    component, ``lambda: Component("name", …)``. ``stack`` names the stack whose file is read, as ``Pulumi.dev.yaml``; without a
+    name there is no file, and the stack is called ``test``. ``config`` adds to the file's values and goes before them: keys with
+    their namespace (``aws:region``) or, of the project's own, without; values as in a stack file. ``secrets`` are values that the
+    program reads in plain and the graph shows as ``[secret]``. ``answers`` are results of data sources and outputs of other
+    stacks: the file of ``preview --answers``, or its rows; without a row, results get placeholders. With ``strict``, outputs stay
+    unknown as in the engine, and functions given to ``apply`` do not run on them.
+
+    Raises ``ProblemsFound`` for a project or configuration that cannot be read, and ``ProgramError`` if the program fails or
+    registers what the engine would refuse.
+    """
+    __tracebackhide__ = True
+    project = _project(program)
+    document = project.stack_file(stack) if stack else Document(project.root, "config", {}, {})
+    read = project.config(_with(document, project.name, config or {}))
+    given = {_full(key, project.name): value for key, value in (secrets or {}).items()}
+    target = program if callable(program) else project.main
+    with _loop_kept(), _modules_of_its_own(project.root, target), _quiet_sdks(), lazy_sdks():
+        graph = record_program(
+            target,
+            project=project.name,
+            stack=stack or "test",
+            config={**read.values, **given},
+            secret_keys={*read.secret_keys, *given},
+            strict=strict,
+            root=project.root,
+            answers=answers_of(answers),
+        )
+    return RecordedStack(graph)
+
+
+def _project(program: Callable[[], Any] | Path | str) -> Project:
+    """The project of a program. A function or a single file needs none."""
+    if callable(program):
+        return _bare(Path.cwd())
+    path = Path(program).resolve()
+    if not path.is_file():
+        return find_project(path)
+    try:
+        return replace(find_project(path.parent), main=path)
+    except ProblemsFound:
+        if any((folder / "Pulumi.yaml").exists() for folder in path.parents):
+            raise
+        return replace(_bare(path.parent), main=path)
+
+
+def _bare(root: Path) -> Project:
+    return Project(root, Document(root, "config", {}, {}), "project", root, root, {})
+
+
+def _with(document: Document, project: str, config: Mapping[str, Any]) -> Document:
+    """The stack file with the values of a test."""
+    data = document.data if isinstance(document.data, dict) else {}
+    values = {_full(str(key), project): value for key, value in (data.get("config") or {}).items()}
+    values |= {_full(key, project): value for key, value in config.items()}
+    return replace(document, data={**data, "config": values})
+
+
+def _full(key: str, project: str) -> str:
+    return key if ":" in key else f"{project}:{key}"
+
+
+@contextmanager
+def _modules_of_its_own(root: Path, target: object) -> Iterator[None]:
+    """Forgets the modules that a program imports of its own folder: another program may have some of the same names."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before if isinstance(target, Path) else ():
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts:
+                del sys.modules[name]
+
+
+@contextmanager
+def _quiet_sdks() -> Iterator[None]:
+    """Leaves out what generated SDKs say of themselves when they define classes that are deprecated.
+
+    Who uses such a class gets a warning of the program.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="pulumi_")
+        yield
+
+
+@contextmanager
+def _loop_kept() -> Iterator[None]:
+    """Leaves the thread an event loop, on which tests with ``pulumi.runtime.set_mocks`` wait."""
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(asyncio.new_event_loop())

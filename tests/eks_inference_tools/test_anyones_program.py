@@ -1,0 +1,270 @@
+"""Programs of others, through the command: what only a deployment knows stops no preview, and is told."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eks_inference_tools.cli import main
+
+Program = Callable[..., Path]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Writes a project without a stack file; named texts are further files."""
+
+    def write(source: str, **files: str) -> Path:
+        (tmp_path / "Pulumi.yaml").write_text("name: theirs\nruntime: python\n")
+        (tmp_path / "__main__.py").write_text("import json\nimport pulumi\nimport pulumi_aws as aws\n" + source)
+        for name, text in files.items():
+            (tmp_path / f"{name}.yaml").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def preview(folder: Path, *more: str) -> int:
+    return main(["preview", "dev", "--program", str(folder), *more])
+
+
+# -- an apply on what only a deployment knows ------------------------------------------------------------------------------------
+
+ROLE = "role = aws.iam.Role('r', assume_role_policy={'Version': '2012-10-17'})\n"
+
+
+def test_an_apply_that_fails_on_a_placeholder_is_a_warning_with_its_line(program, capsys):
+    folder = program(ROLE + "pulumi.export('x', role.arn.apply(lambda arn: arn.split(':')[4]))\n")
+    assert preview(folder) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "__main__.py:5: an apply failed on a value that only a deployment knows; its result is unknown here" in said
+    assert "x <unknown>" in said
+
+
+@pytest.mark.parametrize("more", [[], ["--debug"]])
+def test_an_apply_that_fails_on_a_known_value_ends_with_its_line(program, more):
+    """In a process of its own, since this once took for ever."""
+    folder = program("pulumi.export('x', pulumi.Output.from_input('a').apply(lambda a: 1 / 0))\n")
+    command = [sys.executable, "-m", "eks_inference_tools", "preview", "dev", "--program", str(folder), *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "error: __main__.py:4: ZeroDivisionError: division by zero" in done.stderr
+    assert ("Traceback" in done.stderr) == bool(more)
+
+
+# -- data sources ----------------------------------------------------------------------------------------------------------------
+
+ASKING = """\
+account = aws.get_caller_identity().account_id
+zones = aws.get_availability_zones(state="available").names
+image = aws.ec2.get_ami(owners=["amazon"], most_recent=True)
+network = pulumi.StackReference("acme/network/prod")
+aws.ec2.Instance("i", ami=image.id, availability_zone=zones[1], subnet_id=network.get_output("subnetId"))
+pulumi.export("account", account)
+"""
+ANSWERS = """\
+- function: aws:ec2/getAmi:getAmi
+  args: {owners: [amazon]}
+  result: {id: ami-1}
+- stack: acme/network/prod
+  outputs: {subnetId: subnet-1}
+"""
+DEV = {"Pulumi.dev": "config:\n  aws:region: eu-west-1\n"}
+
+
+def test_the_preview_lists_what_was_asked_and_how_it_was_answered(program, capsys):
+    folder = program(ASKING, **DEV)
+    assert preview(folder) == 0
+    said = capsys.readouterr().out.partition("Provider functions")[2]
+    rows = [line.split() for line in said.splitlines() if "__main__.py" in line]
+    assert rows == [
+        ["aws:ec2/getAmi:getAmi", "placeholder", "__main__.py:6"],
+        ["aws:index/getAvailabilityZones:getAvailabilityZones", "computed", "__main__.py:5"],
+        ["aws:index/getCallerIdentity:getCallerIdentity", "placeholder", "__main__.py:4"],
+        ["pulumi:pulumi:StackReference", "unknown", "__main__.py:7"],
+    ]
+    assert 'owners: ["amazon"]' in said
+
+
+def test_answers_come_from_a_file(program, capsys):
+    folder = program(ASKING, answers=ANSWERS, **DEV)
+    answers = str(folder / "answers.yaml")
+    assert preview(folder, "--answers", answers, "--format", "json") == 0
+    graph = json.loads(capsys.readouterr().out)
+    (instance,) = [item for item in graph["resources"] if item["name"] == "i"]
+    assert instance["inputs"] == {"ami": "ami-1", "availabilityZone": "eu-west-1b", "subnetId": "subnet-1"}
+    assert {item["token"].rpartition(":")[2]: item["answer"] for item in graph["functions"]} == {
+        "getAmi": "file",
+        "getAvailabilityZones": "computed",
+        "getCallerIdentity": "placeholder",
+        "StackReference": "file",
+    }
+    assert graph["outputs"] == {"account": "<getCallerIdentity.accountId>"}
+
+
+def test_every_fault_of_an_answers_file_is_told_at_once(program, capsys):
+    wrong = "- functoin: a\n- {function: a, result: 3}\n- {function: a, result: {}, regoin: b}\n- {stack: a}\n"
+    folder = program(ASKING, answers=wrong)
+    assert preview(folder, "--answers", str(folder / "answers.yaml")) == 2
+    said = capsys.readouterr().err
+    for line, message in {
+        1: "row 1: a row has either `function` or `stack`",
+        2: "row 2: `result` must be a mapping, not 3",
+        3: "row 3: unknown key `regoin`",
+        4: "row 4: `outputs` is missing",
+    }.items():
+        assert f"answers.yaml:{line}: {message}" in said
+    assert "did you mean 'region'?" in said
+    assert preview(folder, "--answers", str(folder / "none.yaml")) == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err
+
+
+def test_check_says_that_it_cannot_judge_what_nobody_answered(program, capsys):
+    folder = program(ASKING, answers=ANSWERS, **DEV)
+    assert main(["check", "--program", str(folder)]) == 0
+    assert "not judged: what depends on the result of aws:ec2/getAmi:getAmi" in capsys.readouterr().out
+    assert main(["check", "--program", str(folder), "--answers", str(folder / "answers.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "getAmi" not in said
+    assert "getCallerIdentity" in said
+
+
+def test_diff_notes_it_and_takes_answers(program, capsys, monkeypatch, tmp_path):
+    folder = program(ASKING, answers=ANSWERS, **DEV)
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    (folder / "__main__.py").write_text((folder / "__main__.py").read_text().replace("zones[1]", "zones[0]"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for format_ in ("text", "markdown", "json"):
+        assert main(["diff", "--base", "HEAD", "--program", str(folder), "--format", format_]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "asks what only a provider or another stack knows (aws:ec2/getAmi:getAmi, " in said, format_
+    assert main(["diff", "--base", "HEAD", "--program", str(folder), "--answers", str(folder / "answers.yaml")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "eu-west-1b" in said
+    assert "getAmi" not in said
+    assert "getCallerIdentity" in said
+
+
+def test_a_program_that_fails_on_a_placeholder_is_told_so(program, capsys):
+    folder = program("tags = aws.ec2.get_vpc(default=True).tags\npulumi.export('team', tags['Team'])\n", **DEV)
+    assert preview(folder) == 2
+    said = capsys.readouterr().err
+    assert "__main__.py:5: KeyError: 'Team'" in said
+    assert "hint: placeholders stand for the results of aws:ec2/getVpc:getVpc" in said
+
+
+# -- stacks and environments -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stack_needs_no_file(program, capsys):
+    folder = program("pulumi.export('stack', pulumi.get_stack())\n")
+    for named in ([], ["prod"]):
+        assert main(["preview", *named, "--program", str(folder), "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["outputs"] == {"stack": named[0] if named else "dev"}
+    (folder / "Pulumi.prod.yaml").touch()
+    assert main(["preview", "other", "--program", str(folder)]) == 0
+    assert "warning: there is no Pulumi.other.yaml: the stack has no configuration of its own" in capsys.readouterr().err
+    assert main(["preview", "prd", "--program", str(folder)]) == 2
+    assert "did you mean 'prod'?" in capsys.readouterr().err
+    assert main(["preview", "a/b", "--program", str(folder)]) == 2
+    assert "there is no stack 'a/b'" in capsys.readouterr().err
+
+
+def test_a_missing_module_hints_at_the_programs_environment(program, capsys):
+    assert preview(program("import pulumi_of_nobody\n")) == 2
+    said = capsys.readouterr().err
+    assert "__main__.py:4: ModuleNotFoundError: No module named 'pulumi_of_nobody'" in said
+    assert "`virtualenv` in Pulumi.yaml" in said
+
+
+def test_a_program_of_the_automation_api_is_told_what_to_record(program, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))  # with the command on it, the program would run that
+    source = "from pulumi import automation\nautomation.create_or_select_stack('x', 'y', program=lambda: None)\n"
+    assert preview(program(source)) == 2
+    said = capsys.readouterr().err
+    assert "__main__.py:5: FileNotFoundError" in said
+    assert "record the function that it passes as `program`" in said
+
+
+# -- what runs in the program itself ---------------------------------------------------------------------------------------------
+
+
+def test_hooks_that_ask_for_it_run(program, capsys):
+    source = """\
+def hook(args):
+    pulumi.log.warn(f"{args.name} {args.new_inputs['name']} {args.id or 'new'}")
+    if args.new_inputs["name"] == "wrong":
+        raise ValueError("not this name")
+
+opts = pulumi.ResourceHookOptions(on_dry_run=True)
+loud = pulumi.ResourceHook("loud", hook, opts)
+quiet = pulumi.ResourceHook("quiet", lambda args: 1 / 0)
+binding = pulumi.ResourceHookBinding(before_create=[loud, quiet], after_create=[loud])
+aws.sqs.Queue("q", name=pulumi.Config().require("name"), opts=pulumi.ResourceOptions(hooks=binding))
+"""
+    folder = program(source, **{"Pulumi.dev": "config: {theirs:name: jobs}\n"})
+    assert preview(folder) == 0
+    said = capsys.readouterr().out
+    assert "q jobs new" in said
+    assert "q jobs <q.id>" in said
+    (folder / "Pulumi.dev.yaml").write_text("config: {theirs:name: wrong}\n")
+    assert preview(folder) == 2
+    assert 'before hook "loud" failed: not this name' in capsys.readouterr().err
+
+
+def test_a_dynamic_provider_gets_the_whole_configuration(program, capsys):
+    source = """\
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Maker(ResourceProvider):
+    def create(self, props):
+        return CreateResult("made", props)
+
+class Made(Resource):
+    size: pulumi.Output[int]
+    def __init__(self, name, size):
+        super().__init__(Maker(), name, {"size": size, "colour": None})
+
+pulumi.export("size", Made("m", 3).size)
+"""
+    folder = program(source, **{"Pulumi.dev": "config: {theirs:name: jobs, aws:region: eu-west-1}\n"})
+    assert preview(folder, "--format", "json") == 0
+    graph = json.loads(capsys.readouterr().out)
+    provider, made = (next(item for item in graph["resources"] if item["name"] == name) for name in ("default", "m"))
+    assert provider["inputs"] == {"aws:region": "eu-west-1", "theirs:name": "jobs"}
+    assert made["inputs"]["size"] == 3
+    assert made["inputs"]["__provider"] == "[secret]"
+
+
+CHART = """\
+from pulumi_kubernetes.helm.v3 import Chart, ChartOpts
+
+chart = Chart("web", ChartOpts(chart="nginx", version="1.0.0", namespace="default"))
+pulumi.export("address", chart.get_resource("v1/Service", "default/web").metadata.name)
+"""
+
+
+def test_a_chart_that_the_provider_renders_is_not_seen_inside_unless_answered(program, capsys):
+    answers = """\
+- function: kubernetes:helm:template
+  args: {chart: nginx, release_name: web}
+  result:
+    result:
+      - {apiVersion: v1, kind: Service, metadata: {name: web, namespace: default}, spec: {}}
+"""
+    folder = program(CHART, answers=answers)
+    assert preview(folder) == 0
+    said = capsys.readouterr().out
+    assert "1 chart: their contents are known only after deployment" in said
+    assert "kubernetes:helm:template  unknown" in said
+    assert "chart: nginx" in said
+    assert preview(folder, "--answers", str(folder / "answers.yaml"), "--format", "json") == 0
+    graph = json.loads(capsys.readouterr().out)
+    assert graph["opaque"] == []
+    assert graph["outputs"] == {"address": "web"}

@@ -1,0 +1,218 @@
+"""Writes a page for each public component, from its docstring, its constructor, its spec and a program that a test runs.
+
+``component_programs.toml`` has the programs in pieces, each with the pieces that it needs. The piece of a component has the name
+of its class. ``docs/components/`` has the pages.
+"""
+
+import ast
+import collections.abc
+import inspect
+import re
+import textwrap
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_origin
+
+import eks_inference
+from eks_inference.component import Component
+from eks_inference.spec import Spec
+from eks_inference.validation import schema_of
+
+FOLDER = Path(__file__).parents[2] / "docs" / "components"
+PIECES: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("component_programs.toml").read_text("utf-8"))
+_MODULES = {"aws": "pulumi_aws as aws", "eks": "pulumi_eks as eks", "k8s": "pulumi_kubernetes as k8s", "pulumi": "pulumi"}
+
+
+@cache
+def components() -> Mapping[str, type[Component]]:
+    """Every public component by the name of its class."""
+    named = {name: getattr(eks_inference, name) for name in dir(eks_inference)}
+    return {name: one for name, one in named.items() if isinstance(one, type) and issubclass(one, Component)}
+
+
+def program(name: str) -> str:
+    """A whole program around a component: its imports, the pieces that it needs, and its own."""
+    needed: dict[str, None] = {}
+
+    def add(piece: str) -> None:
+        for other in PIECES[piece].get("needs", ()):
+            add(other)
+        needed[piece] = None
+
+    add(name)
+    body = "\n".join(PIECES[piece]["program"].strip() for piece in needed)
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    modules = "\n".join(sorted(f"import {_MODULES[one]}" for one in used & _MODULES.keys()))
+    ours = ", ".join(sorted(used & set(dir(eks_inference))))
+    line = f"from eks_inference import {ours}"
+    if len(line) > 100:
+        line = "from eks_inference import (\n" + "".join(f"    {one},\n" for one in ours.split(", ")) + ")"
+    return "\n\n".join(filter(None, (modules, line, body))) + "\n"
+
+
+def page(name: str) -> str:
+    component = components()[name]
+    parts = [
+        f"# {name}\n\n{_prose(component.__doc__)}",
+        _prose(component.__init__.__doc__),
+        f"```python\n{program(name)}```",
+        "## Arguments\n\n" + _table(("argument", "type", "default"), _arguments(component)),
+        *_specs(component),
+    ]
+    if rows := [*_attributes(component)]:
+        parts.append("## Attributes\n\n" + _table(("attribute", "type", ""), rows))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def contents() -> str:
+    """The page that lists the others."""
+    rows = ((f"[{name}]({name}.md)", _first(one.__doc__)) for name, one in sorted(components().items()))
+    return f"# Components\n\n{_INTRODUCTION}\n\n{_table(('component', 'builds'), rows)}\n"
+
+
+_INTRODUCTION = """\
+Each component works alone and on resources that you already have; `InferencePlatform` builds a whole stack. The pages are made
+from the source, and a test runs each of their programs. Name, spec and `opts` come by position, all others by name; a spec is an
+object or a mapping with the same keys.
+[architecture.md](../architecture.md) has the contract of all components."""
+
+
+def _prose(doc: str | None) -> str:
+    return inspect.cleandoc(doc or "").replace("``", "`")
+
+
+def _first(doc: str | None) -> str:
+    return " ".join(_prose(doc).split("\n\n")[0].split())
+
+
+def _table(head: tuple[str, ...], rows: Any) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+# -- arguments and attributes -------------------------------------------------------------------------------------------------
+
+
+def _arguments(component: type[Component]) -> Iterator[tuple[str, str, str]]:
+    for one in [*inspect.signature(component.__init__, eval_str=True).parameters.values()][1:]:
+        default = "required" if one.default is one.empty else "" if one.default in (None, ()) else f"`{one.default}`"
+        yield f"`{one.name}`", _annotation(one.annotation), default
+
+
+def _annotation(of: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(of), get_args(of)
+    if origin is Annotated:
+        return _annotation(arguments[0])
+    if origin is Literal:
+        return ", ".join(f"`{one}`" for one in arguments)
+    if origin in (Union, types.UnionType):
+        members = (one for one in arguments if one is not types.NoneType and get_origin(one) is not collections.abc.Awaitable)
+        return " or ".join(dict.fromkeys(_annotation(one) for one in members))
+    if isinstance(of, ForwardRef):
+        return "`Output`"
+    if origin in (collections.abc.Mapping, dict):
+        return "mapping" if arguments[1] is Any else f"mapping of {_annotation(arguments[1])}"
+    if origin is not None:
+        return f"sequence of {_annotation(arguments[0])}" if arguments else _annotation(origin)
+    return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(of) or f"`{getattr(of, '__name__', of)}`"
+
+
+def _attributes(component: type[Component]) -> Iterator[tuple[str, str, str]]:
+    """Public attributes with a type, and properties; those of a class before those of its bases."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for cls in component.__mro__:
+        if not cls.__module__.startswith("eks_inference.") or cls is Component:
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                found.setdefault(node.target.attr, _attribute(node.target.attr, node.annotation, ""))
+            elif isinstance(node, ast.FunctionDef) and any(ast.unparse(one) == "property" for one in node.decorator_list):
+                found.setdefault(node.name, _attribute(node.name, node.returns, _first(ast.get_docstring(node))))
+    yield from (row for name, row in sorted(found.items()) if not name.startswith("_"))
+
+
+def _attribute(name: str, annotation: ast.expr | None, doc: str) -> tuple[str, str, str]:
+    return f"`{name}`", f"`{ast.unparse(annotation)}`" if annotation else "", doc
+
+
+# -- specs --------------------------------------------------------------------------------------------------------------------
+
+
+def _specs_of(component: type[Component]) -> list[type[Spec]]:
+    spec = inspect.signature(component.__init__, eval_str=True).parameters.get("spec")
+    return [one for one in _members(spec.annotation) if isinstance(one, type) and issubclass(one, Spec)] if spec else []
+
+
+def _members(of: Any) -> Iterator[Any]:
+    if get_origin(of) in (Annotated, Union, types.UnionType):
+        for one in get_args(of):
+            yield from _members(one)
+    else:
+        yield of
+
+
+@cache
+def _pages_of_specs() -> Mapping[str, str]:
+    """By spec, the component whose page describes it."""
+    return {spec.__name__: name for name, component in sorted(components().items()) for spec in _specs_of(component)}
+
+
+def _specs(component: type[Component]) -> Iterator[str]:
+    """A table for each spec of a component, then for the specs inside that have no page of their own."""
+    for spec in _specs_of(component):
+        schema = schema_of(spec)  # pyright: ignore[reportArgumentType]  # a frozen model can be hashed
+        waiting, seen = [(spec.__name__, schema)], {spec.__name__}
+        while waiting:
+            name, place = waiting.pop(0)
+            level = "##" if place is schema else "###"
+            doc = _prose(place.get("description", ""))
+            required = place.get("required", ())
+            rows = [_field(key, value, key in required) for key, value in place.get("properties", {}).items()]
+            table = _table(("field", "type", "default", ""), rows) if rows else ""
+            yield "\n\n".join(filter(None, (f"{level} {name}", doc, table)))
+            for inner in re.findall(r"'#/\$defs/(\w+)'", repr(place if place is not schema else schema["properties"])):
+                if inner not in seen and inner not in _pages_of_specs() and "properties" in schema["$defs"][inner]:
+                    seen.add(inner)
+                    waiting.append((inner, schema["$defs"][inner]))
+
+
+def _field(name: str, place: Mapping[str, Any], required: bool) -> tuple[str, str, str, str]:
+    default = place.get("default")
+    shown = "required" if required else "" if default in (None, {}, [], "") else f"`{_value(default)}`"
+    return f"`{name}`", _type(place), shown, place.get("description", "")
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+_NAMES = {"string": "text", "boolean": "true or false"}
+
+
+def _type(place: Mapping[str, Any]) -> str:
+    """What a JSON schema allows, in words."""
+    if "$ref" in place:
+        name = place["$ref"].rpartition("/")[2]
+        return f"[{name}]({_pages_of_specs()[name]}.md)" if name in _pages_of_specs() else f"`{name}`"
+    if choices := place.get("enum", [place["const"]] if "const" in place else []):
+        return ", ".join(f"`{_value(one)}`" for one in choices)
+    if members := place.get("anyOf", place.get("oneOf", ())):
+        return " or ".join(dict.fromkeys(_type(one) for one in members if one.get("type") != "null"))
+    if place.get("type") == "array":
+        return f"list of {_type(place.get('items', {}))}"
+    if place.get("type") == "object":
+        values = place.get("additionalProperties") or next(iter(place.get("patternProperties", {}).values()), {})
+        return f"mapping of {_type(values)}" if isinstance(values, Mapping) and values else "mapping"
+    bounds = [f"{words} {place[bound]}" for bound, words in _BOUNDS.items() if bound in place]
+    kind = str(place.get("type", "any"))
+    return ", ".join([_NAMES.get(kind, kind), *bounds])
