@@ -18,6 +18,7 @@ from diff_edits import edited
 from exported_state import export_of
 from mutations import cases
 from stackgraph.diff.domain import NO_DOMAIN
+from stackgraph.diff.graphs import compare
 from stackgraph.diff.report import Recorded
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import SECRET
@@ -206,6 +207,64 @@ def test_what_a_provider_wrote_into_the_inputs_is_no_change(tmp_path: Path) -> N
             resource["inputs"]["metadata"] |= {"namespace": "default", "annotations": {"pulumi.com/autonamed": "true"}}
     deployed = read_export(written(tmp_path, document))
     assert not plan(deployed, program("")).diff.changed
+
+
+def tagged(tmp_path: Path, **provider: Any) -> Any:
+    """What an update does to a bucket as version 7 of the AWS provider left it, with other settings of its provider."""
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    folder.mkdir()
+    (folder / "__main__.py").write_text(
+        "import pulumi, pulumi_aws as aws\n"
+        f"there = aws.Provider('there', **{provider!r})\n"
+        "aws.s3.Bucket('files', tags={'team': 'a'}, opts=pulumi.ResourceOptions(provider=there))\n"
+    )
+    graph = record(folder, project="shop", stack="prod")
+    document = export_of(graph)
+    bucket = next(one for one in document["deployment"]["resources"] if one["type"] == "aws:s3/bucket:Bucket")
+    bucket["inputs"] |= {"region": "eu-west-1", "tagsAll": {"__defaults": [], "team": "a", "cost": "1"}}
+    deployed = read_export(written(tmp_path, document))
+    return plan(deployed, graph).diff.by_urn[bucket["urn"]]
+
+
+def test_secrets_made_from_an_output_change_with_what_gives_it(tmp_path: Path) -> None:
+    program = (
+        "import pulumi, pulumi_aws as aws, pulumi_kubernetes as k8s\n"
+        "database = aws.rds.Instance('orders', instance_class='db.t4g.micro', storage_encrypted={})\n"
+        "aws.ssm.Parameter('address', type='SecureString', value=pulumi.Output.secret(database.endpoint))\n"
+        "aws.ssm.Parameter('constant', type='SecureString', value=pulumi.Output.secret('a'))\n"
+        "k8s.core.v1.Secret('access', metadata={{'name': 'access'}}, string_data={{'host': database.endpoint}})\n"
+    )
+    graphs = []
+    for encrypted in (False, True):
+        folder = tmp_path / str(encrypted)
+        folder.mkdir()
+        (folder / "__main__.py").write_text(program.format(encrypted))
+        graphs.append(record(folder, project="shop", stack="prod"))
+    deployed = read_export(written(tmp_path, export_of(graphs[0])))
+    assert not plan(deployed, graphs[0]).diff.changed
+    kinds = {change.resource.name: change.kind for change in plan(deployed, graphs[1]).diff.changes if change.counts}
+    assert kinds == {"orders": "replace", "address": "update", "constant": "same", "access": "replace"}
+    replaced = {change.resource.name for change in compare(*graphs).of_kind("replace")}
+    assert replaced == {"orders", "access"}
+
+
+COST = {"tags": {"cost": "1"}}
+
+
+def test_what_aws_writes_from_its_own_settings_is_no_change(tmp_path: Path) -> None:
+    assert tagged(tmp_path, region="eu-west-1", default_tags=COST).kind == "same"
+    assert tagged(tmp_path, region="eu-west-1", default_tags=COST | {"tags": {"cost": "1", "x": "2"}}).kind == "update"
+    ignored = {"keyPrefixes": ["x"], "keys": ["y"]}
+    more = {"tags": {"cost": "1", "xa": "2", "y": "3"}}
+    assert tagged(tmp_path, region="eu-west-1", default_tags=more, ignore_tags=ignored).kind == "same"
+    assert tagged(tmp_path, default_tags=COST).kind == "same"
+
+
+def test_another_default_tag_updates_and_another_region_replaces(tmp_path: Path) -> None:
+    change = tagged(tmp_path, region="eu-west-1", default_tags={"tags": {"cost": "2"}})
+    assert (change.kind, [one.name for one in change.properties]) == ("update", ["tagsAll.cost"])
+    change = tagged(tmp_path, region="us-east-1", default_tags=COST)
+    assert (change.kind, change.because) == ("replace", ("region",))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
+from stackgraph.diff.regions import another_region
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
-from stackgraph.graph.tokens import UNKNOWN, Sealed, redacted
+from stackgraph.graph.tokens import SECRET, UNKNOWN, Sealed, redacted
 from stackgraph.graph.values import mapped, plain
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
@@ -174,7 +175,7 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     properties = [change for change in found if change not in ignored]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
-    reasons = reasons or _other_provider(before, after, base, head, pairs)
+    reasons = reasons or _other_provider(before, after, base, head, pairs) or another_region(before, after, base, head)
     refused = tuple(path_text(path) for path in replacements.refused(after.type, old, new))
     dependencies = _dependencies(before, base, pairs) != _dependencies(after, head, _IDENTITY)
     kind: Kind = "dependencies" if dependencies else "same"
@@ -261,10 +262,11 @@ def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[tuple[s
         return ((f"provider {origin.name}",), ())
 
     def outdated(leaf: Any) -> Any:
-        refers = isinstance(leaf, str) and (f"<{origin.name}." in leaf or leaf == UNKNOWN)
+        # Nobody sees whether a secret of such an input was made from the output.
+        refers = isinstance(leaf, str) and (f"<{origin.name}." in leaf or leaf in (UNKNOWN, SECRET))
         return f"{leaf} anew" if refers else leaf
 
-    inputs = inputs_of(resource)
+    inputs = opened(resource.inputs)
     uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
     anew = inputs | {key: mapped(inputs[key], outdated) for key in uses}
     sure = [path_text(path) for path in replacing(resource, inputs, anew, head)]

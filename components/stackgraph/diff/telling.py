@@ -94,6 +94,7 @@ def _notes(change: ResourceChange) -> Iterator[str]:
     causes = [reason for reason in change.because if " of " in reason or reason.startswith("provider ")]
     if causes:
         yield f"replaced because of {', '.join(causes[:3])}, which is replaced"
+    yield from (f"replaced: {reason}" for reason in change.because if reason.startswith("region "))
     if change.refused:
         yield f"the service refuses to change {', '.join(change.refused)}"
     if change.unsure:

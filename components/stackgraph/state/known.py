@@ -53,10 +53,10 @@ def _found(reference: str, outputs: Outputs) -> tuple[Any] | None:
 
 def hidden(value: Any, deployed: Any, unchanged: bool) -> tuple[Any, int]:
     """The value with what is deployed in place of what cannot be compared, and how often: secrets, and values that the program
-    computes from outputs. The latter only if ``unchanged``: nothing that they depend on is made anew.
+    computes from outputs. Only if ``unchanged``: nothing that they depend on is made anew. Else they are unknown.
     """
-    if value == SECRET or (value == UNKNOWN and unchanged and deployed is not None):
-        return (value, 0) if deployed is None else (deployed, 1)
+    if value in (SECRET, UNKNOWN) and deployed is not None:
+        return (deployed, 1) if unchanged else (UNKNOWN, 0)
     if isinstance(value, Mapping) and isinstance(deployed, Mapping):
         pairs = {key: hidden(item, deployed.get(key), unchanged) for key, item in value.items()}
         made = {key: item for key, (item, _) in pairs.items()}

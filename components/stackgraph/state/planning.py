@@ -18,9 +18,13 @@ from stackgraph.graph.values import leaves
 from stackgraph.state.exported import Deployed, Held
 from stackgraph.state.known import hidden, settled, unknown
 from stackgraph.state.normalized import normalized
+from stackgraph.state.provider_inputs import from_provider
 from stackgraph.state.written import given
 
 _OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
+
+# Inputs that a provider makes from another one (``normalized``, ``from_provider``).
+_MADE_FROM = {"data": "stringData", "tagsAll": "tags"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class _Planner:
     def _compared(self, held: Held, resource: Resource, inputs: Any) -> ResourceChange:
         options = settled(resource.options, self._known)
         old, inputs = given(resource.type, held.resource.inputs, inputs), normalized(resource.type, inputs)
+        if provider := self.head.by_urn.get(resource.provider):
+            inputs = from_provider(resource.type, inputs, old, settled(provider.inputs, self._known))
         shown: dict[str, Any] = {}
         for key, value in inputs.items():
             shown[key], count = hidden(value, old.get(key), self._kept(resource, key))
@@ -145,7 +151,8 @@ class _Planner:
 
     def _kept(self, resource: Resource, key: str) -> bool:
         """Whether everything that an input depends on stays the resource that it is."""
-        found = (self.changes.get(urn) for urn in resource.property_dependencies.get(key, ()))
+        keys = (key, _MADE_FROM.get(key, ""))
+        found = (self.changes.get(urn) for one in keys for urn in resource.property_dependencies.get(one, ()))
         return all(change is None or change.kind not in ("create", "replace") for change in found)
 
     def _know(self, name: str, held: Held | None, inputs: Mapping[str, Any]) -> None:
