@@ -35,6 +35,12 @@ from stackgraph.views.engine import render_engine_json
 
 FOLDER = Path(__file__).parent / "deployed"
 ONE = {"urn": "urn:pulumi:a::b::c::d", "type": "c"}
+
+
+def deep(levels: int) -> dict[str, Any]:
+    return {"a": deep(levels - 1)} if levels else {}
+
+
 STEPS: dict[str, list[list[str]]] = json.loads((FOLDER / "steps.json").read_text(encoding="utf-8"))
 
 
@@ -277,6 +283,13 @@ def test_another_default_tag_updates_and_another_region_replaces(tmp_path: Path)
         ({"version": 3, "deployment": {"resources": [{"urn": "x", "type": "y"}]}}, r"resources\[0\].urn"),
         ({"version": 3, "deployment": {"resources": [1]}}, "not a list of mappings"),
         ({"version": 3, "deployment": {"resources": [ONE | {"inputs": 1}]}}, "inputs"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"delete": True}]}}, "has no resource"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"inputs": {exported.SIGNATURE: "x"}}]}}, "mapping of properties"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"outputs": {exported.SIGNATURE: [1]}}]}}, "mapping of properties"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"dependencies": [1, "a"]}]}}, "not a list of URNs"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"propertyDependencies": {"a": 3}}]}}, "not a list of URNs"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"protect": "no"}]}}, "protect"),
+        ({"version": 3, "deployment": {"resources": [ONE | {"inputs": deep(900)}]}}, "too deep"),
         (
             {
                 "version": 3,
@@ -289,6 +302,13 @@ def test_another_default_tag_updates_and_another_region_replaces(tmp_path: Path)
 def test_what_is_no_export_is_refused(document: Any, what: str, tmp_path: Path) -> None:
     with pytest.raises(ProblemsFound, match=what):
         read_export(written(tmp_path, document))
+
+
+def test_defaults_of_any_form_are_read(tmp_path: Path) -> None:
+    document = small()
+    for resource in document["deployment"]["resources"]:
+        resource.setdefault("inputs", {})["__defaults"] = [{"a": 1}]
+    assert not plan(read_export(written(tmp_path, document)), program("")).diff.changed
 
 
 def test_a_file_that_is_no_json_or_missing_is_refused(tmp_path: Path) -> None:

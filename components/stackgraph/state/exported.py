@@ -24,7 +24,11 @@ OUTPUT_MARK = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 
 VERSIONS = (3, 4)
 HINT = "write one with: pulumi stack export --stack STACK --file FILE"
-_TYPES = {"urn": str, "type": str, "inputs": dict, "outputs": dict, "dependencies": list, "propertyDependencies": dict}
+_TYPES = {
+    **{key: str for key in ("urn", "type", "parent", "id", "provider")},
+    **{"inputs": dict, "outputs": dict, "dependencies": list, "propertyDependencies": dict},
+    **{"protect": bool, "retainOnDelete": bool, "delete": bool, "deletedWith": str},
+}
 _OPTIONS = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger")
 
 
@@ -77,12 +81,15 @@ def read_export(file: Path) -> Deployed:
         given = str(document.get("version"))
         raise ProblemsFound([Problem("unsupported version of a state", shown, key="version", given=given, allowed=allowed)])
     resources, pending = deployment.get("resources") or [], deployment.get("pending_operations") or []
-    if not resources:
+    if not resources or (isinstance(resources, list) and all(isinstance(one, Mapping) and one.get("delete") for one in resources)):
         raise ProblemsFound([Problem("the state has no resource: a new stack", shown, hint="preview it: eks-inference preview")])
     if problems := [Problem(what, file=shown, key=key, hint=HINT) for key, what in _faults(resources, pending)]:
         raise ProblemsFound(problems[:10])
     operations = tuple(f"{one['type']} of {one['resource']['urn'].rpartition('::')[2]}" for one in pending)
-    return Deployed(tuple(map(_held, resources)), operations)
+    try:
+        return Deployed(tuple(map(_held, resources)), operations)
+    except RecursionError as error:
+        raise ProblemsFound([Problem("values too deep in one another", file=shown, key="deployment.resources")]) from error
 
 
 def _faults(resources: Any, pending: Any) -> Iterator[tuple[str, str]]:
@@ -99,10 +106,22 @@ def _faults(resources: Any, pending: Any) -> Iterator[tuple[str, str]]:
         for key, kind in _TYPES.items():
             if not isinstance(one.get(key, kind()), kind):
                 yield f"{place}.{key}", f"not a {kind.__name__}"
+        for key in ("inputs", "outputs"):
+            if isinstance(one.get(key), Mapping) and SIGNATURE in one[key]:
+                yield f"{place}.{key}", "not a mapping of properties"
+        dependencies, by_property = one.get("dependencies"), one.get("propertyDependencies")
+        named = [("dependencies", dependencies)] if isinstance(dependencies, list) else []
+        named += [("propertyDependencies", urns) for urns in by_property.values()] if isinstance(by_property, Mapping) else []
+        if wrong := [key for key, urns in named if not _are_texts(urns)]:
+            yield f"{place}.{wrong[0]}", "not a list of URNs"
     for number, one in enumerate(pending):
         resource = one.get("resource")
         if not isinstance(one.get("type"), str) or not isinstance(resource, Mapping) or not isinstance(resource.get("urn"), str):
             yield f"deployment.pending_operations[{number}]", "not an operation"
+
+
+def _are_texts(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value))
 
 
 def _held(item: Mapping[str, Any]) -> Held:

@@ -25,7 +25,7 @@ def _without_defaults(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     made = value.get("__defaults")
-    defaults = {*made} if isinstance(made, list) else set()
+    defaults = made if isinstance(made, list) else ()
     return {key: _without_defaults(item) for key, item in value.items() if not key.startswith("__") and key not in defaults}
 
 
