@@ -20,7 +20,7 @@ from mutations import cases
 from stackgraph.diff.domain import NO_DOMAIN
 from stackgraph.diff.graphs import compare
 from stackgraph.diff.report import Recorded
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import STACK_TYPE, Graph
 from stackgraph.graph.tokens import SECRET
 from stackgraph.graph.values import grouped, leaves
 from stackgraph.problems import ProblemsFound
@@ -252,6 +252,25 @@ def test_secrets_made_from_an_output_change_with_what_gives_it(tmp_path: Path) -
     assert kinds == {"orders": "replace", "address": "update", "constant": "same", "access": "replace"}
     replaced = {change.resource.name for change in compare(*graphs).of_kind("replace")}
     assert replaced == {"orders", "access"}
+
+
+def test_resources_of_one_name_are_told_apart_by_what_an_input_depends_on(tmp_path: Path) -> None:
+    (tmp_path / "__main__.py").write_text(
+        "import pulumi, pulumi_aws as aws\n"
+        "aws.s3.Bucket('web')\n"
+        "group = aws.ec2.SecurityGroup('web')\n"
+        "aws.ec2.SecurityGroupRule('rule', type='ingress', protocol='tcp', from_port=1, to_port=1, security_group_id=group.id)\n"
+        "pulumi.export('group', group.id)\n"
+    )
+    graph = record(tmp_path, project="shop", stack="prod")
+    document = export_of(graph)
+    for resource in document["deployment"]["resources"]:
+        resource["id"] = resource["urn"]
+        if resource["urn"].endswith("::rule"):
+            resource["inputs"]["securityGroupId"] = "urn:pulumi:prod::shop::aws:ec2/securityGroup:SecurityGroup::web"
+        if resource["type"] == STACK_TYPE:
+            resource["outputs"]["group"] = "urn:pulumi:prod::shop::aws:ec2/securityGroup:SecurityGroup::web"
+    assert not plan(read_export(written(tmp_path, document)), graph).diff.changed
 
 
 COST = {"tags": {"cost": "1"}}

@@ -14,7 +14,7 @@ Outputs = Callable[[str], Iterator[Mapping[str, Any]]]
 
 
 def settled(value: Any, outputs: Outputs) -> Any:
-    """The value with each reference to an output that is known. Other references stay."""
+    """The value with each reference to an output that is known. Other references stay; between several values nobody decides."""
     if isinstance(value, Mapping):
         made = {key: settled(item, outputs) for key, item in value.items()}
         return type(value)(made) if isinstance(value, dict) else made
@@ -22,12 +22,15 @@ def settled(value: Any, outputs: Outputs) -> Any:
         return [settled(item, outputs) for item in value]
     if not isinstance(value, str) or "<" not in value:
         return value
-    if (whole := _TOKEN.fullmatch(value)) and (found := _found(whole[1], outputs)):
-        return found[0]
+    found = {reference: _found(reference, outputs) for reference in _TOKEN.findall(value)}
+    if any(len(values) > 1 for values in found.values()):
+        return UNKNOWN
+    if (whole := _TOKEN.fullmatch(value)) and found[whole[1]]:
+        return found[whole[1]][0]
 
     def inside(match: re.Match[str]) -> str:
-        found = _found(match[1], outputs)
-        return str(found[0]) if found and isinstance(found[0], str | int | float) else match[0]
+        (known,) = found[match[1]] or (None,)
+        return str(known) if isinstance(known, str | int | float) else match[0]
 
     return _TOKEN.sub(inside, value)
 
@@ -37,10 +40,10 @@ def unknown(leaf: Any) -> bool:
     return leaf == UNKNOWN or (isinstance(leaf, str) and bool(_TOKEN.search(leaf)))
 
 
-def _found(reference: str, outputs: Outputs) -> tuple[Any] | None:
-    """The one value that a reference has; None if there is none, or resources of one name differ in it."""
+def _found(reference: str, outputs: Outputs) -> list[Any]:
+    """The values that a reference has: several if resources of one name differ in it."""
     steps = reference.split(".")
-    values = []
+    values: list[Any] = []
     for split in range(1, len(steps)):
         for known in outputs(".".join(steps[:split])):
             value: Any = known
@@ -48,7 +51,7 @@ def _found(reference: str, outputs: Outputs) -> tuple[Any] | None:
                 value = value.get(step) if isinstance(value, Mapping) else None
             if value is not None and value not in values:
                 values.append(value)
-    return (values[0],) if len(values) == 1 else None
+    return values
 
 
 def hidden(value: Any, deployed: Any, unchanged: bool) -> tuple[Any, int]:

@@ -4,8 +4,9 @@ Goes through the program in the order of its dependencies, as the engine does: a
 outputs its inputs will find. Outputs of what is created or replaced are unknown, so they differ from what was deployed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from stackgraph.diff.causes import replacing
@@ -52,13 +53,14 @@ class _Planner:
         self.pairs = pairing(self.base, head)
         self.changes: dict[str, ResourceChange] = {}
         self.uncompared = 0
-        self._outputs: dict[str, list[Mapping[str, Any]]] = {}
+        self._outputs: dict[str, dict[str, Mapping[str, Any]]] = {}
+        """By name and URN, the outputs that the update finds."""
 
     def plan(self) -> Plan:
         left = [resource for resource in self.base.resources if resource.urn not in self.pairs.new_of]
         inside = tuple(resource.urn for resource in left if self._inside_remote(resource.urn))
         for urn in inside:
-            self._know(self.base.by_urn[urn].name, self.deployed.by_urn[urn], {})
+            self._know(self.base.by_urn[urn], self.deployed.by_urn[urn], {})
         order = in_order(self.head)
         for urn in order:
             self.changes[urn] = self._change(self.head.by_urn[urn])
@@ -89,7 +91,7 @@ class _Planner:
 
     def _change(self, resource: Resource) -> ResourceChange:
         held = self.deployed.by_urn.get(self.pairs.old_of.get(resource.urn, ""))
-        inputs = settled(resource.inputs, self._known)
+        inputs = self._settled(resource)
         if held is None:
             change = ResourceChange("create", None, replace(resource, inputs=inputs))
         else:
@@ -97,14 +99,14 @@ class _Planner:
         anew = held is None or change.kind == "replace"
         changed = {str(one.path[0]) for one in change.properties if one.path}
         known = inputs if anew else {key: value for key, value in inputs.items() if key in changed}
-        self._know(resource.name, None if anew else held, known)
+        self._know(resource, None if anew else held, known)
         return change
 
     def _compared(self, held: Held, resource: Resource, inputs: Any) -> ResourceChange:
         options = settled(resource.options, self._known)
         old, inputs = given(resource.type, held.resource.inputs, inputs), normalized(resource.type, inputs)
         if provider := self.head.by_urn.get(resource.provider):
-            inputs = from_provider(resource.type, inputs, old, settled(provider.inputs, self._known))
+            inputs = from_provider(resource.type, inputs, old, self._settled(provider))
         shown: dict[str, Any] = {}
         for key, value in inputs.items():
             shown[key], count = hidden(value, old.get(key), self._kept(resource, key))
@@ -137,7 +139,7 @@ class _Planner:
         """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""
         old, new = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
         if old and new and self.pairs.urn(old.urn) != new.urn:
-            inputs = opened(settled(new.inputs, self._known))
+            inputs = opened(self._settled(new))
             if any(replacing(new, opened(given(new.type, old.inputs, inputs)), inputs, self.head)):
                 return (f"provider {new.name}",)
         named = {"provider": [resource.provider], "deletedWith": [resource.options.get("deletedWith", "")]}
@@ -155,14 +157,21 @@ class _Planner:
         found = (self.changes.get(urn) for one in keys for urn in resource.property_dependencies.get(one, ()))
         return all(change is None or change.kind not in ("create", "replace") for change in found)
 
-    def _know(self, name: str, held: Held | None, inputs: Mapping[str, Any]) -> None:
+    def _know(self, resource: Resource, held: Held | None, inputs: Mapping[str, Any]) -> None:
         found = {**held.outputs, **inputs, "id": held.id} if held else dict(inputs)
-        self._outputs.setdefault(name, []).append({key: self._followed(value) for key, value in found.items()})
+        of_name = self._outputs.setdefault(resource.name, {})
+        of_name[resource.urn] = {key: self._followed(value) for key, value in found.items()}
 
     def _followed(self, value: Any) -> Any:
         """The outputs of a resource that is itself an output, as remote components have them."""
         held = self.deployed.by_urn.get(value.get("resource", "")) if isinstance(value, Mapping) else None
         return {**held.outputs, "id": held.id} if held else value
 
-    def _known(self, name: str) -> Iterator[Mapping[str, Any]]:
-        yield from self._outputs.get(name, ())
+    def _settled(self, resource: Resource) -> dict[str, Any]:
+        """The inputs with the outputs that they find. Of resources with one name, those count that the input depends on."""
+        uses = resource.property_dependencies
+        return {key: settled(item, partial(self._known, urns=uses.get(key, ()))) for key, item in resource.inputs.items()}
+
+    def _known(self, name: str, urns: Sequence[str] = ()) -> Iterator[Mapping[str, Any]]:
+        found = self._outputs.get(name, {})
+        yield from [found[urn] for urn in urns if urn in found] or found.values()
