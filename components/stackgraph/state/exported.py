@@ -25,9 +25,15 @@ OUTPUT_MARK = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 VERSIONS = (3, 4)
 HINT = "write one with: pulumi stack export --stack STACK --file FILE"
 _TYPES = {
-    **{key: str for key in ("urn", "type", "parent", "id", "provider")},
-    **{"inputs": dict, "outputs": dict, "dependencies": list, "propertyDependencies": dict},
-    **{"protect": bool, "retainOnDelete": bool, "delete": bool, "deletedWith": str},
+    **dict.fromkeys(("urn", "type", "parent", "id", "provider"), str),
+    "inputs": dict,
+    "outputs": dict,
+    "dependencies": list,
+    "propertyDependencies": dict,
+    "protect": bool,
+    "retainOnDelete": bool,
+    "delete": bool,
+    "deletedWith": str,
 }
 _OPTIONS = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger")
 
@@ -81,10 +87,10 @@ def read_export(file: Path) -> Deployed:
         given = str(document.get("version"))
         raise ProblemsFound([Problem("unsupported version of a state", shown, key="version", given=given, allowed=allowed)])
     resources, pending = deployment.get("resources") or [], deployment.get("pending_operations") or []
-    if not resources or (isinstance(resources, list) and all(isinstance(one, Mapping) and one.get("delete") for one in resources)):
-        raise ProblemsFound([Problem("the state has no resource: a new stack", shown, hint="preview it: eks-inference preview")])
     if problems := [Problem(what, file=shown, key=key, hint=HINT) for key, what in _faults(resources, pending)]:
         raise ProblemsFound(problems[:10])
+    if all(one.get("delete") for one in resources):
+        raise ProblemsFound([Problem("the state has no resource: a new stack", shown, hint="preview it: eks-inference preview")])
     operations = tuple(f"{one['type']} of {one['resource']['urn'].rpartition('::')[2]}" for one in pending)
     try:
         return Deployed(tuple(map(_held, resources)), operations)
