@@ -254,6 +254,23 @@ def test_secrets_made_from_an_output_change_with_what_gives_it(tmp_path: Path) -
     assert replaced == {"orders", "access"}
 
 
+def test_what_is_computed_from_an_output_may_replace_its_user(tmp_path: Path) -> None:
+    graphs = []
+    for lock in (False, True):
+        folder = tmp_path / str(lock)
+        folder.mkdir()
+        (folder / "__main__.py").write_text(
+            "import hashlib, pulumi_aws as aws\n"
+            f"files = aws.s3.Bucket('files', bucket='shop-files', object_lock_enabled={lock})\n"
+            "aws.sqs.Queue('computed', name=files.arn.apply(lambda arn: hashlib.sha256(arn.encode()).hexdigest()))\n"
+            "aws.sqs.Queue('given', name=files.bucket)\n"
+        )
+        graphs.append(record(folder, project="shop", stack="prod"))
+    diff = compare(*graphs)
+    assert {change.resource.name: change.unsure for change in diff.unsure} == {"computed": ("name of files",)}
+    assert [change.resource.name for change in diff.of_kind("replace")] == ["files"]
+
+
 def test_resources_of_one_name_are_told_apart_by_what_an_input_depends_on(tmp_path: Path) -> None:
     (tmp_path / "__main__.py").write_text(
         "import pulumi, pulumi_aws as aws\n"

@@ -15,7 +15,7 @@ from stackgraph.diff.regions import another_region
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import SECRET, UNKNOWN, Sealed, redacted
-from stackgraph.graph.values import mapped, plain
+from stackgraph.graph.values import leaves, mapped, plain, text
 
 Kind = Literal["create", "update", "replace", "delete", "move", "dependencies", "same"]
 KINDS: tuple[Kind, ...] = ("create", "update", "replace", "delete", "move", "dependencies", "same")
@@ -270,5 +270,10 @@ def _reasons(resource: Resource, origin: Resource, head: Graph) -> tuple[tuple[s
     uses = [key for key, urns in resource.property_dependencies.items() if origin.urn in urns and key in inputs]
     anew = inputs | {key: mapped(inputs[key], outdated) for key in uses}
     sure = [path_text(path) for path in replacing(resource, inputs, anew, head)]
+    # An ``apply`` may have made another value of the output than a text with it inside.
+    given = {text(leaf) for leaf in leaves(origin.inputs)}
+    made = {key: mapped(inputs[key], lambda leaf: leaf if text(leaf) in given else f"{leaf} anew") for key in uses}
+    anew |= {key: value for key, value in made.items() if anew[key] == inputs[key]}
     maybe = unsure(resource, inputs, anew, list(differences(inputs, anew)))
+    maybe += tuple(path for path in map(path_text, replacing(resource, inputs, anew, head)) if path not in sure)
     return tuple(f"{path} of {origin.name}" for path in sure), tuple(f"{path} of {origin.name}" for path in maybe)
