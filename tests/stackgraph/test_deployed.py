@@ -271,6 +271,38 @@ def test_what_is_computed_from_an_output_may_replace_its_user(tmp_path: Path) ->
     assert [change.resource.name for change in diff.of_kind("replace")] == ["files"]
 
 
+def against(tmp_path: Path, before: str, after: str) -> dict[str, tuple[str, tuple[str, ...], list[str]]]:
+    """By name, what an update does to each resource of AWS, why, and its steps."""
+    graphs = []
+    for number, text in enumerate((before, after)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "__main__.py").write_text(
+            f"import pulumi, pulumi_aws as aws\nfrom pulumi import ResourceOptions as Opts\n{text}"
+        )
+        graphs.append(record(folder, project="shop", stack="prod"))
+    deployed = read_export(written(tmp_path, export_of(graphs[0])))
+    found = plan(deployed, graphs[1])
+    taken = grouped((step.urn, step.op) for step in steps(found, deployed))
+    changes = [change for change in found.diff.changes if change.resource.package == "aws"]
+    return {change.resource.name: (change.kind, change.because, taken[change.urn]) for change in changes}
+
+
+def test_a_provider_of_another_region_that_takes_over_replaces(tmp_path: Path) -> None:
+    text = "there = aws.Provider({!r}, region={!r})\naws.s3.Bucket('files', opts=Opts(provider=there))\n"
+    found = against(tmp_path, text.format("west", "eu-west-1"), text.format("east", "us-east-1"))
+    assert found["files"][:2] == ("replace", ("region eu-west-1 → us-east-1",))
+
+
+def test_imports_are_told(tmp_path: Path) -> None:
+    text = "aws.s3.Bucket('new', opts=Opts(import_='a'))\naws.s3.Bucket('same', opts=Opts(import_='known-same'))\n"
+    text += "aws.s3.Bucket('other', opts=Opts(import_='b'))\n"
+    found = against(tmp_path, "aws.s3.Bucket('same')\naws.s3.Bucket('other')\n", text)
+    assert found["new"] == ("create", (), ["import"])
+    assert found["same"] == ("same", (), ["same"])
+    assert found["other"][:2] == ("replace", ("import",))
+
+
 def test_resources_of_one_name_are_told_apart_by_what_an_input_depends_on(tmp_path: Path) -> None:
     (tmp_path / "__main__.py").write_text(
         "import pulumi, pulumi_aws as aws\n"

@@ -40,13 +40,16 @@ _OPTIONS = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger")
 
 @dataclass(frozen=True)
 class Held:
-    """One resource of a state. ``condemned``: an earlier update replaced it and still has to delete it."""
+    """One resource of a state. ``condemned``: an earlier update replaced it and still has to delete it. ``imported`` is the id by
+    which it was imported.
+    """
 
     resource: Resource
     id: str
     outputs: Mapping[str, Any]
     condemned: bool = False
     pending_replacement: bool = False
+    imported: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ def _held(item: Mapping[str, Any]) -> Held:
         options=canonical(options),
     )
     outputs = canonical(item.get("outputs", {}))
-    return Held(resource, item.get("id", ""), outputs, bool(item.get("delete")), bool(item.get("pendingReplacement")))
+    flags = bool(item.get("delete")), bool(item.get("pendingReplacement"))
+    return Held(resource, item.get("id", ""), outputs, *flags, item.get("importID", ""))
 
 
 def canonical(value: Any) -> Any:

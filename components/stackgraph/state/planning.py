@@ -13,6 +13,7 @@ from stackgraph.diff.causes import replacing
 from stackgraph.diff.comparing import PropertyChange, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
+from stackgraph.diff.regions import another_region
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.order import in_order
 from stackgraph.graph.values import leaves
@@ -130,6 +131,8 @@ class _Planner:
         change = compared(before, after, self.base, self.head, Pairing(self.pairs.old_of))
         if held.pending_replacement:
             change = replace(change, kind="replace", because=(*change.because, "an earlier update deleted it"))
+        if resource.options.get("import") not in (None, held.imported or held.id):
+            change = replace(change, kind="replace", because=(*change.because, "import"), unsure=())
         if change.kind != "replace" and (because := self._pulled_along(held, resource)):
             change = replace(change, kind="replace", because=because, unsure=())
         if change.kind in ("same", "dependencies", "move") and self._unconfigured(resource.provider):
@@ -140,6 +143,8 @@ class _Planner:
 
     def _pulled_along(self, held: Held, resource: Resource) -> tuple[str, ...]:
         """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""
+        if moved := another_region(held.resource, resource, self.base, self.head):
+            return moved
         old, new = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
         if old and new and self.pairs.urn(old.urn) != new.urn:
             inputs = opened(self._settled(new))

@@ -16,7 +16,7 @@ from stackgraph.graph.values import at
 from stackgraph.state.exported import Deployed
 from stackgraph.state.planning import FOLLOWS, Plan
 
-Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read"]
+Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read", "import"]
 
 # The names that a user may give instead of the one that the provider makes up. Who gave one, and keeps it, has the old resource
 # deleted first (pulumi-terraform-bridge, nameRequiresDeleteBeforeReplace).
@@ -101,7 +101,7 @@ class _Steps:
         elif old in self.done:
             yield from (Step("replace", urn), Step("create-replacement", urn))
         elif change.kind == "create":
-            yield Step("create", urn)
+            yield Step("import" if change.resource.options.get("import") else "create", urn)
         else:
             # Other options alone are written to the state without a step of their own.
             asked = change.properties or any(one.path == ("provider",) for one in change.options)
