@@ -271,7 +271,7 @@ def test_what_is_computed_from_an_output_may_replace_its_user(tmp_path: Path) ->
     assert [change.resource.name for change in diff.of_kind("replace")] == ["files"]
 
 
-def against(tmp_path: Path, before: str, after: str) -> dict[str, tuple[str, tuple[str, ...], list[str]]]:
+def against(tmp_path: Path, before: str, after: str) -> dict[str, tuple[Any, ...]]:
     """By name, what an update does to each resource of AWS, why, and its steps."""
     graphs = []
     for number, text in enumerate((before, after)):
