@@ -384,3 +384,9 @@ def test_a_file_that_is_no_json_or_missing_is_refused(tmp_path: Path) -> None:
     for name, what in (("text", "not JSON"), ("nothing", "cannot be read")):
         with pytest.raises(ProblemsFound, match=what):
             read_export(tmp_path / name)
+
+
+def test_a_byte_order_mark_of_a_shell_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text("\ufeff" + (FOLDER / "export.json").read_text(encoding="utf-8"), encoding="utf-8")
+    assert read_export(file) == read_export(FOLDER / "export.json")

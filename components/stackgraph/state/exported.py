@@ -77,7 +77,7 @@ def read_export(file: Path) -> Deployed:
     """The state in an export. Raises ``ProblemsFound`` if the file is none."""
     shown = str(file)
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ProblemsFound([Problem(f"cannot be read: {error.strerror}", file=shown)]) from error
     except (ValueError, RecursionError) as error:
