@@ -237,3 +237,11 @@ def test_a_file_that_is_no_json_or_missing_is_refused(tmp_path: Path) -> None:
     for name, what in (("text", "not JSON"), ("nothing", "cannot be read")):
         with pytest.raises(ProblemsFound, match=what):
             read_export(tmp_path / name)
+
+
+def test_a_stack_that_turns_to_another_region_is_made_anew() -> None:
+    """The resources of AWS without a region of their own; those of a global service stay."""
+    deployed = read_export(FOLDER / "export.json")
+    head = record(FOLDER, project="shop", stack="prod", config={"aws:region": "us-west-2"})
+    regional = {one.urn for one in head.resources if one.type.startswith("aws:") and ":iam/" not in one.type}
+    assert {one.urn for one in plan(deployed, head).diff.of_kind("replace") if "region" in one.because} == regional

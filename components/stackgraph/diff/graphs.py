@@ -11,6 +11,7 @@ from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
+from stackgraph.diff.regions import in_regions
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import UNKNOWN, Sealed, redacted
@@ -168,6 +169,7 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     old = new = inputs_of(after)
     if pairs.names or not identical(before.inputs, after.inputs):
         old = pairs.translated(inputs_of(before))
+    old, new = in_regions(after, old, new, base.by_urn.get(before.provider), head.by_urn.get(after.provider))
     found = list(differences(old, new))
     # Like the engine, disregard changes at or below an ignored path.
     ignored = [change for change in found if _within(change, after.options.get("ignoreChanges", ()))]

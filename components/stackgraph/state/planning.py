@@ -12,6 +12,7 @@ from stackgraph.diff.causes import replacing
 from stackgraph.diff.comparing import PropertyChange, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
+from stackgraph.diff.regions import in_regions
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.order import in_order
 from stackgraph.graph.values import leaves
@@ -99,6 +100,8 @@ class _Planner:
     def _compared(self, held: Held, resource: Resource, inputs: Any) -> ResourceChange:
         options = settled(resource.options, self._known)
         old, inputs = given(resource.type, held.resource.inputs, inputs), normalized(resource.type, inputs)
+        providers = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
+        old, inputs = in_regions(resource, old, inputs, *providers)
         shown: dict[str, Any] = {}
         for key, value in inputs.items():
             shown[key], count = hidden(value, old.get(key), self._kept(resource, key))

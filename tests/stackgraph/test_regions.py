@@ -1,0 +1,62 @@
+"""Resources of AWS whose provider turns to another region."""
+
+import importlib.util
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pulumi
+import pulumi_aws as aws
+import pytest
+
+from stackgraph.diff import regions
+from stackgraph.testing import RecordedStack, losses, record
+
+EAST, WEST = "us-east-1", "us-west-2"
+
+
+def stack(provider: str = "", region: str = "", own: str | None = None, default: str = EAST) -> RecordedStack:
+    def program() -> None:
+        there = aws.Provider(provider, region=region) if provider else None
+        opts = pulumi.ResourceOptions(provider=there)
+        aws.dynamodb.Table("orders", attributes=[], hash_key="key", region=own, opts=opts)
+        aws.iam.Role("reader", assume_role_policy="{}", opts=opts)
+
+    return record(program, config={"aws:region": default})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        (stack(default=EAST), stack(default=WEST), True),
+        (stack("there", EAST), stack("there", WEST), True),
+        (stack("there", EAST), stack("elsewhere", WEST), True),
+        (stack(default=EAST), stack("there", WEST), True),
+        (stack(own=EAST, default=WEST), stack(default=WEST), True),
+        (stack(own=WEST, default=EAST), stack(default=WEST), False),
+        (stack("there", EAST), stack("elsewhere", EAST), False),
+        (stack(default=EAST), stack(own=EAST), False),
+        (stack(own=EAST, default=EAST), stack(own=EAST, default=WEST), False),
+        (stack("there", EAST), stack("there", ""), False),
+    ],
+)
+def test_another_region_replaces_what_has_one(before: RecordedStack, after: RecordedStack, lost: bool) -> None:
+    said = ["replace aws:dynamodb/table:Table orders: region"] if lost else []
+    assert [str(one) for one in losses(before, after) if one.name == "orders" or one.type.startswith("aws:iam")] == said
+
+
+def test_what_has_no_region_is_what_the_sdk_gives_none() -> None:
+    """Reads the constructors as text: to import all modules takes a minute."""
+    spec = importlib.util.find_spec("pulumi_aws")
+    assert spec and spec.submodule_search_locations
+    found: dict[str, dict[str, bool]] = defaultdict(dict)
+    for file in Path(spec.submodule_search_locations[0]).rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if token := re.search(r'@pulumi\.type_token\("(aws:([^/"]+)[^"]*)"\)\nclass \w+\(pulumi\.CustomResource', text):
+            signature = text[text.index("def _internal_init") :].partition("):")[0]
+            found[token[2]][token[1]] = "region:" in signature
+    assert len(found) > 200
+    known = regions._global()
+    assert known["services"] == sorted(name for name, types in found.items() if not any(types.values()))
+    left = (type_ for types in found.values() if any(types.values()) for type_, regional in types.items() if not regional)
+    assert known["types"] == sorted(left)
