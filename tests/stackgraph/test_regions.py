@@ -48,7 +48,8 @@ def test_another_region_replaces_what_has_one(before: RecordedStack, after: Reco
 def test_what_has_no_region_is_what_the_sdk_gives_none() -> None:
     """Reads the constructors as text: to import all modules takes a minute."""
     spec = importlib.util.find_spec("pulumi_aws")
-    assert spec and spec.submodule_search_locations
+    assert spec
+    assert spec.submodule_search_locations
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     for file in Path(spec.submodule_search_locations[0]).rglob("*.py"):
         text = file.read_text(encoding="utf-8")

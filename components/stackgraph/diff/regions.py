@@ -1,7 +1,7 @@
 """The region of a resource of AWS that its provider gives: another one replaces it, as another one of its own does.
 
-Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): the region
-of the provider becomes the resource's, unless the program gives it one.
+Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): a resource
+has the region of the provider, unless the program gives it one.
 """
 
 import tomllib
@@ -17,7 +17,7 @@ from stackgraph.graph.tokens import is_token
 def in_regions(
     resource: Resource, old: dict[str, Any], new: dict[str, Any], old_provider: Resource | None, new_provider: Resource | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two inputs of a resource, each with the region of its provider unless it names one. As given where a region is not known."""
+    """Two inputs of a resource, each with the region of its provider unless it names one. As given where one is not known."""
     if not resource.custom or is_read(resource) or not _is_regional(resource.type):
         return old, new
     before, after = _region(old, old_provider), _region(new, new_provider)
