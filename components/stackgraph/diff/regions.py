@@ -1,7 +1,7 @@
 """The region of a resource of AWS that its provider gives: another one replaces it, as another one of its own does.
 
-Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): a resource
-has the region of the provider, unless the program gives it one.
+Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): a region
+that the program does not name is the one of the provider.
 """
 
 import tomllib
