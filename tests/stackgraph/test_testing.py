@@ -1,5 +1,6 @@
 """``stackgraph.testing``: a team's test file as docs/testing.md shows it, and what failures say."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -225,6 +226,31 @@ def test_mocks_answer_what_the_recorder_can_and_ask_for_the_rest():
     assert call("aws:index/getPartition:getPartition")["partition"] == "aws"
     with pytest.raises(LookupError, match="no answer to acme:index:unknown; give one"):
         call("acme:index:unknown")
+
+
+def test_the_file_of_a_program_finds_what_is_beside_it(tmp_path: Path):
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    (tmp_path / "beside_it.py").write_text("LEVEL = 3\n")
+    (tmp_path / "__main__.py").write_text("import beside_it, pulumi\npulumi.export('level', beside_it.LEVEL)\n")
+    assert record(tmp_path / "__main__.py").outputs["level"] == record(tmp_path).outputs["level"] == 3
+
+
+def test_secrets_may_be_objects():
+    def program() -> None:
+        pulumi.export("user", pulumi.Config().require_secret_object("login")["user"])
+        pulumi.export("on", pulumi.Config().require_bool("on"))
+
+    given = record(program, secrets={"login": {"user": "hush"}, "on": True}).outputs
+    assert given == {"user": "[secret]", "on": True}
+
+
+def test_a_coroutine_is_told_how_to_record():
+    async def inside() -> RecordedStack:
+        with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
+            record(lambda: Thing("one"))
+        return await asyncio.to_thread(record, lambda: Thing("one"))
+
+    assert asyncio.run(inside()).one().name == "one"
 
 
 @pulumi.runtime.test
