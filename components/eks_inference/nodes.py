@@ -66,16 +66,18 @@ def less(usable: Allocatable, cpu_millis: int, memory_mib: int) -> Allocatable:
     return replace(usable, cpu_millis=max(left_cpu, 0), memory_mib=max(left_memory, 0))
 
 
-def share(instance: InstanceType, devices: int) -> Allocatable:
+def share(instance: InstanceType, devices: int, kubelet: Mapping[str, Any] | None = None) -> Allocatable:
     """Returns the default size of a pod: the share of a node that goes with this many of its devices."""
-    whole = less(allocatable(instance), _LEFT_CPU_MILLIS, _LEFT_MEMORY_MIB)
+    whole = less(allocatable(instance, kubelet), _LEFT_CPU_MILLIS, _LEFT_MEMORY_MIB)
     part = devices / instance.devices if instance.devices else 1
     return replace(whole, cpu_millis=int(whole.cpu_millis * part), memory_mib=int(whole.memory_mib * part))
 
 
-def pod_size(instance: InstanceType, devices: int, *, cpu: str | None, memory: str | None) -> dict[str, str]:
+def pod_size(
+    instance: InstanceType, devices: int, *, cpu: str | None, memory: str | None, kubelet: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Returns requests and limits of a pod. CPU and memory default to a share of the node in proportion to the devices."""
-    mine = share(instance, devices)
+    mine = share(instance, devices, kubelet)
     held = {DEVICE_RESOURCES[instance.accelerator]: str(devices)} if instance.accelerator else {}
     return {
         "cpu": cpu or str(max(mine.cpu_millis // 1000, 1)),

@@ -1,12 +1,13 @@
 """The one value that connects node pools and workloads, so that no label, taint or instance shape is written twice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.faults import Fault, SpecError, did_you_mean
-from eks_inference.nodes import pod_size
+from eks_inference.nodes import allocatable, pod_size
+from eks_inference.quantity import amount
 from eks_inference.wiring import ANYWHERE, Home
 
 if TYPE_CHECKING:  # specs and plans use taints and labels but must not import pulumi
@@ -97,16 +98,34 @@ class Placement:
         """Returns requests and limits of a container of your own, spelled as in pods.
 
         ``devices`` are Neuron devices or GPUs; default: all of the node. CPU and memory are Kubernetes quantities; default: what
-        a node leaves to pods, in proportion to the devices. Raises ``SpecError`` for devices that no such node can give a pod.
+        a node leaves to pods, in proportion to the devices. Raises ``SpecError`` for what no such node can give a pod.
         """
         shape = self.instance_type
         wanted = shape.devices if devices is None else devices
         allowed = shape.legal_device_counts or range(min(1, shape.devices), shape.devices + 1)
-        if wanted not in allowed:
+        faults = list(self._too_large(cpu=cpu, memory=memory))
+        if type(wanted) is not int or wanted not in allowed:
             hint = "" if shape.devices else f"{shape.name} has no accelerator: leave devices out"
-            raise SpecError([Fault(("devices",), f"no pod gets them of {shape.name}", str(wanted), _listed(allowed), hint)])
-        size = pod_size(shape, wanted, cpu=cpu, memory=memory)
+            faults.append(Fault(("devices",), f"no pod gets them of {shape.name}", str(wanted), _listed(allowed), hint))
+        if faults:
+            raise SpecError(faults)
+        size = pod_size(shape, wanted, cpu=cpu, memory=memory, kubelet=self.kubelet)
         return {"requests": size, "limits": dict(size)}
+
+    def _too_large(self, **given: str | None) -> "Iterator[Fault]":
+        """Quantities that are none, or more than a node has for pods."""
+        usable = allocatable(self.instance_type, self.kubelet)
+        most = {"cpu": f"{usable.cpu_millis}m", "memory": f"{usable.memory_mib}Mi"}
+        for key, quantity in given.items():
+            if quantity is None:
+                continue
+            try:
+                fits = isinstance(quantity, str) and 0 < amount(quantity) <= amount(most[key])
+            except ValueError:
+                fits = False
+            if not fits:
+                allowed = f"a Kubernetes quantity up to {most[key]}, as text"
+                yield Fault((key,), f"no pod gets this of {self.instance_type.name}", repr(quantity), allowed)
 
 
 def _listed(counts: Sequence[int]) -> str:

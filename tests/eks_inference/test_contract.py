@@ -263,6 +263,20 @@ def test_resources_of_a_placement_are_whole_devices_and_a_share_of_the_node():
     assert set(cpu.resources()["limits"]) == {"cpu", "memory"}
 
 
+def test_resources_of_a_placement_are_what_its_nodes_can_give():
+    place = eks_inference.ExistingPool("gpu", {"a": "b"}, ["g5.12xlarge"]).placement()
+    given: Any = {"devices": True, "cpu": 2, "memory": "1Ti"}
+    with pytest.raises(SpecError) as refused:
+        place.resources(**given)
+    assert {fault.path[0] for fault in refused.value.faults} == set(given)
+    for wrong in ("1x", "-1", "", "0", "49"):
+        with pytest.raises(SpecError, match="up to 4"):
+            place.resources(cpu=wrong)
+    less = replace(place, kubelet={"systemReserved": {"cpu": "8", "memory": "40Gi"}}).resources()["requests"]
+    assert int(less["cpu"]) == int(place.resources()["requests"]["cpu"]) - 8
+    assert int(less["memory"].removesuffix("Gi")) == int(place.resources()["requests"]["memory"].removesuffix("Gi")) - 40
+
+
 @pytest.mark.parametrize("retain", [True, False])
 def test_retain_keeps_stores_and_what_keeps_them_private(retain: bool):
     def program() -> None:

@@ -1,50 +1,63 @@
-"""A provider that turns to another region replaces the resources that are in one."""
+"""Resources of AWS whose provider turns to another region."""
 
+import importlib.util
 import re
+from collections import defaultdict
 from pathlib import Path
 
-import pulumi_aws
+import pulumi
+import pulumi_aws as aws
 import pytest
 
-from stackgraph.diff.graphs import compare
-from stackgraph.diff.regions import is_regional
-from stackgraph.graph.document import Graph
-from stackgraph.recorder.recording import record
+from stackgraph.diff import regions
+from stackgraph.testing import RecordedStack, losses, record
 
-PROGRAM = """
-import pulumi, pulumi_aws as aws
-aws.s3.Bucket("default")
-aws.s3.Bucket("named", region="us-east-1")
-aws.iam.Role("global", assume_role_policy="{}")
-"""
+EAST, WEST = "us-east-1", "us-west-2"
 
 
-def graph(folder: Path, region: str) -> Graph:
-    (folder / "__main__.py").write_text(PROGRAM)
-    return record(folder, project="shop", stack="prod", config={"aws:region": region} if region else {})
+def stack(provider: str = "", region: str = "", own: str | None = None, default: str = EAST) -> RecordedStack:
+    def program() -> None:
+        there = aws.Provider(provider, region=region) if provider else None
+        opts = pulumi.ResourceOptions(provider=there)
+        aws.dynamodb.Table("orders", attributes=[], hash_key="key", region=own, opts=opts)
+        aws.iam.Role("reader", assume_role_policy="{}", opts=opts)
+
+    return record(program, config={"aws:region": default})
 
 
-@pytest.mark.parametrize(("old", "new"), [("eu-west-1", "us-east-1"), ("us-east-1", "eu-west-1")])
-def test_another_region_in_the_configuration_replaces_what_is_in_it(old: str, new: str, tmp_path: Path) -> None:
-    diff = compare(graph(tmp_path, old), graph(tmp_path, new))
-    kinds = {change.resource.name: change.kind for change in diff.changes if change.counts}
-    assert kinds == {"default": "replace", "named": "same", "global": "same"}
-    (change,) = diff.of_kind("replace")
-    assert change.because == (f"region {old} → {new}",)
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        (stack(default=EAST), stack(default=WEST), True),
+        (stack("there", EAST), stack("there", WEST), True),
+        (stack("there", EAST), stack("elsewhere", WEST), True),
+        (stack(default=EAST), stack("there", WEST), True),
+        (stack(own=EAST, default=WEST), stack(default=WEST), True),
+        (stack(own=WEST, default=EAST), stack(default=WEST), False),
+        (stack("there", EAST), stack("elsewhere", EAST), False),
+        (stack(default=EAST), stack(own=EAST), False),
+        (stack(own=EAST, default=EAST), stack(own=EAST, default=WEST), False),
+        (stack("there", EAST), stack("there", ""), False),
+    ],
+)
+def test_another_region_replaces_what_has_one(before: RecordedStack, after: RecordedStack, lost: bool) -> None:
+    said = ["replace aws:dynamodb/table:Table orders: region"] if lost else []
+    assert [str(one) for one in losses(before, after) if one.name == "orders" or one.type.startswith("aws:iam")] == said
 
 
-@pytest.mark.parametrize(("old", "new"), [("", "us-east-1"), ("eu-west-1", ""), ("eu-west-1", "eu-west-1")])
-def test_a_region_of_the_environment_or_the_same_is_no_replacement(old: str, new: str, tmp_path: Path) -> None:
-    assert not compare(graph(tmp_path, old), graph(tmp_path, new)).of_kind("replace")
-
-
-def test_the_types_without_a_region_are_those_of_the_sdk() -> None:
-    found = {}
-    for file in Path(pulumi_aws.__file__).parent.rglob("*.py"):
-        source = "" if file.name.startswith(("_", "get_")) else file.read_text(encoding="utf-8")
-        if type_ := re.search(r"super\(\w+, __self__\).__init__\(\s*'(aws:[^']+)'", source):
-            arguments = source.split("class ", 2)[1].split("def __init__(__self__, *,", 1)[-1].split("):", 1)[0]
-            found[type_[1]] = re.search(r"\bregion: ", arguments) is not None
-    wrong = [type_ for type_, regional in found.items() if is_regional(type_) is not regional]
-    assert len(found) > 1500
-    assert wrong == []
+def test_what_has_no_region_is_what_the_sdk_gives_none() -> None:
+    """Reads the constructors as text: to import all modules takes a minute."""
+    spec = importlib.util.find_spec("pulumi_aws")
+    assert spec
+    assert spec.submodule_search_locations
+    found: dict[str, dict[str, bool]] = defaultdict(dict)
+    for file in Path(spec.submodule_search_locations[0]).rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if token := re.search(r'@pulumi\.type_token\("(aws:([^/"]+)[^"]*)"\)\nclass \w+\(pulumi\.CustomResource', text):
+            signature = text[text.index("def _internal_init") :].partition("):")[0]
+            found[token[2]][token[1]] = "region:" in signature
+    assert len(found) > 200
+    known = regions._global()
+    assert known["services"] == sorted(name for name, types in found.items() if not any(types.values()))
+    left = (type_ for types in found.values() if any(types.values()) for type_, regional in types.items() if not regional)
+    assert known["types"] == sorted(left)

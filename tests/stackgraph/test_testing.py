@@ -1,5 +1,6 @@
 """``stackgraph.testing``: a team's test file as docs/testing.md shows it, and what failures say."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -7,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pulumi
+import pulumi_aws as aws
 import pytest
-from pulumi.runtime.mocks import MockCallArgs
+from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs
 
 from conftest import ROOT
 from readme import blocks
@@ -224,6 +226,70 @@ def test_mocks_answer_what_the_recorder_can_and_ask_for_the_rest():
     assert call("aws:index/getPartition:getPartition")["partition"] == "aws"
     with pytest.raises(LookupError, match="no answer to acme:index:unknown; give one"):
         call("acme:index:unknown")
+
+
+def test_the_file_of_a_program_finds_what_is_beside_it(tmp_path: Path):
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    (tmp_path / "beside_it.py").write_text("LEVEL = 3\n")
+    (tmp_path / "__main__.py").write_text("import beside_it, pulumi\npulumi.export('level', beside_it.LEVEL)\n")
+    assert record(tmp_path / "__main__.py").outputs["level"] == record(tmp_path).outputs["level"] == 3
+
+
+def test_secrets_may_be_objects():
+    def program() -> None:
+        pulumi.export("user", pulumi.Config().require_secret_object("login")["user"])
+        pulumi.export("on", pulumi.Config().require_bool("on"))
+
+    given = record(program, secrets={"login": {"user": "hush"}, "on": True}).outputs
+    assert given == {"user": "[secret]", "on": True}
+
+
+def test_a_coroutine_is_told_how_to_record():
+    async def inside() -> RecordedStack:
+        with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
+            record(lambda: Thing("one"))
+        return await asyncio.to_thread(record, lambda: Thing("one"))
+
+    assert asyncio.run(inside()).one().name == "one"
+
+
+@pulumi.runtime.test
+def test_mocks_answer_references_to_other_stacks():
+    pulumi.runtime.set_mocks(Mocks(answers=[{"stack": "acme/net/prod", "outputs": {"vpc": "vpc-1"}}]))
+    return pulumi.StackReference("acme/net/prod").require_output("vpc").apply(lambda vpc: equal(vpc, "vpc-1"))
+
+
+def equal(given: object, expected: object) -> None:
+    assert given == expected
+
+
+def test_mocks_ask_for_the_outputs_of_a_stack():
+    args = MockResourceArgs("pulumi:pulumi:StackReference", "net", {"name": "acme/net/prod"}, "", "acme/net/prod", False)
+    with pytest.raises(LookupError, match=r"no answer to stack acme/net/prod; give one: .*'stack': 'acme/net/prod'"):
+        Mocks().new_resource(args)
+
+
+@pytest.mark.parametrize("text", ["{", "<<<<<<< HEAD", "[]"])
+def test_a_file_that_is_no_snapshot_says_so(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(UPDATE, raising=False)
+    file = tmp_path / "one.json"
+    file.write_text(text)
+    with pytest.raises(AssertionError, match=r"one.json is no snapshot .* run with UPDATE_GOLDEN=1"):
+        assert_snapshot(record(lambda: Thing("one")), str(file))
+
+
+def test_a_snapshot_tells_which_questions_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def asking(owner: str) -> RecordedStack:
+        return record(lambda: pulumi.export("ami", aws.ec2.get_ami_output(owners=[owner]).id))
+
+    file = tmp_path / "one.json"
+    monkeypatch.setenv(UPDATE, "1")
+    assert_snapshot(asking("amazon"), file)
+    monkeypatch.delenv(UPDATE)
+    with pytest.raises(AssertionError) as raised:
+        assert_snapshot(asking("self"), file)
+    assert '- asks aws:ec2/getAmi:getAmi {"owners": ["amazon"]}: placeholder' in str(raised.value)
+    assert '+ asks aws:ec2/getAmi:getAmi {"owners": ["self"]}: placeholder' in str(raised.value)
 
 
 def test_a_snapshot_tells_what_a_deployment_would_do(tmp_path, monkeypatch):

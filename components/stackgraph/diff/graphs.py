@@ -11,7 +11,7 @@ from stackgraph.diff import replacements
 from stackgraph.diff.causes import because, replacing, unsure
 from stackgraph.diff.comparing import PropertyChange, differences, identical, opened, path_text
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.diff.regions import another_region
+from stackgraph.diff.regions import in_regions
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.structure import Structure
 from stackgraph.graph.tokens import SECRET, UNKNOWN, Sealed, redacted
@@ -169,13 +169,14 @@ def compared(before: Resource, after: Resource, base: Graph, head: Graph, pairs:
     old = new = inputs_of(after)
     if pairs.names or not identical(before.inputs, after.inputs):
         old = pairs.translated(inputs_of(before))
+    old, new = in_regions(after, old, new, base.by_urn.get(before.provider), head.by_urn.get(after.provider))
     found = list(differences(old, new))
     # Like the engine, disregard changes at or below an ignored path.
     ignored = [change for change in found if _within(change, after.options.get("ignoreChanges", ()))]
     properties = [change for change in found if change not in ignored]
     options = list(differences(_options(before, pairs), _options(after, _IDENTITY)))
     reasons = because(before, after, old, new, properties, head) if after.custom or after.remote else ()
-    reasons = reasons or _other_provider(before, after, base, head, pairs) or another_region(before, after, base, head)
+    reasons = reasons or _other_provider(before, after, base, head, pairs)
     refused = tuple(path_text(path) for path in replacements.refused(after.type, old, new))
     dependencies = _dependencies(before, base, pairs) != _dependencies(after, head, _IDENTITY)
     kind: Kind = "dependencies" if dependencies else "same"

@@ -1,40 +1,40 @@
-"""Whether a resource of AWS is in another region than before, although its own inputs stay: its provider's region decides.
+"""The region of a resource of AWS that its provider gives: another one replaces it, as another one of its own does.
 
-Version 7 of the provider writes the provider's region into each resource that names none, and replaces it when that changes.
-Source: pulumi-aws ``provider/region.go`` (applyRegion); ``regions.toml`` has the types without a region.
+Source: hashicorp/terraform-provider-aws v6 (pulumi-aws v7), internal/provider (defaultRegion, forceNewIfRegionChanges): a region
+that the program does not name is the one of the provider.
 """
 
 import tomllib
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from stackgraph.graph.document import Graph, Resource
+from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.tokens import is_token
 
 
-def another_region(before: Resource, after: Resource, base: Graph, head: Graph) -> tuple[str, ...]:
-    """The change in words; nothing if either region is unknown here, as that of the environment is."""
-    if not is_regional(after.type):
-        return ()
-    old, new = _region(before, base), _region(after, head)
-    known = old and new and not is_token(old) and not is_token(new)
-    return (f"region {old} → {new}",) if known and old != new else ()
+def in_regions(
+    resource: Resource, old: dict[str, Any], new: dict[str, Any], old_provider: Resource | None, new_provider: Resource | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two inputs of a resource, each with the region of its provider unless it names one. As given where one is not known."""
+    if not resource.custom or is_read(resource) or not _is_regional(resource.type):
+        return old, new
+    before, after = _region(old, old_provider), _region(new, new_provider)
+    return (old, new) if before is None or after is None else ({**old, "region": before}, {**new, "region": after})
+
+
+def _region(inputs: Mapping[str, Any], provider: Resource | None) -> str | None:
+    region = inputs.get("region") or (provider.inputs.get("region") if provider else None)
+    return region if region and isinstance(region, str) and not is_token(region) else None
+
+
+def _is_regional(type_: str) -> bool:
+    package, _, rest = type_.partition(":")
+    known = _global()
+    return package == "aws" and rest.partition("/")[0] not in known["services"] and type_ not in known["types"]
 
 
 @cache
-def is_regional(type_: str) -> bool:
-    """Whether resources of the type are of AWS and in a region."""
-    return type_.startswith("aws:") and not any(fnmatchcase(type_, pattern) for pattern in _without_region())
-
-
-def _region(resource: Resource, graph: Graph) -> Any:
-    provider = graph.by_urn.get(resource.provider)
-    return resource.inputs.get("region") or (provider.inputs.get("region") if provider else None)
-
-
-@cache
-def _without_region() -> Sequence[str]:
-    return tomllib.loads(files("stackgraph.diff").joinpath("regions.toml").read_text(encoding="utf-8"))["types"]
+def _global() -> Mapping[str, Any]:
+    return tomllib.loads(files("stackgraph.diff").joinpath("global_aws.toml").read_text(encoding="utf-8"))

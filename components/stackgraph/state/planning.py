@@ -13,7 +13,7 @@ from stackgraph.diff.causes import replacing
 from stackgraph.diff.comparing import PropertyChange, differences, opened
 from stackgraph.diff.graphs import ResourceChange, StackDiff, compared
 from stackgraph.diff.moves import Pairing, pairing
-from stackgraph.diff.regions import another_region
+from stackgraph.diff.regions import in_regions
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.order import in_order
 from stackgraph.graph.values import leaves
@@ -111,6 +111,8 @@ class _Planner:
         old, inputs = given(resource.type, held.resource.inputs, inputs), normalized(resource.type, inputs)
         if provider := self.head.by_urn.get(resource.provider):
             inputs = from_provider(resource.type, inputs, old, self._settled(provider))
+        providers = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
+        old, inputs = in_regions(resource, old, inputs, *providers)
         shown: dict[str, Any] = {}
         for key, value in inputs.items():
             shown[key], count = hidden(value, old.get(key), self._kept(resource, key))
@@ -143,8 +145,6 @@ class _Planner:
 
     def _pulled_along(self, held: Held, resource: Resource) -> tuple[str, ...]:
         """Why a resource is replaced with others: its provider, or those that its options name (step_generator.go, ``diff``)."""
-        if moved := another_region(held.resource, resource, self.base, self.head):
-            return moved
         old, new = self.base.by_urn.get(held.resource.provider), self.head.by_urn.get(resource.provider)
         if old and new and self.pairs.urn(old.urn) != new.urn:
             inputs = opened(self._settled(new))

@@ -87,6 +87,8 @@ class RecordedStack:
         named = [one for one in self if name is not None and one.name == name]
         if named:
             return f"what has this name:\n{_listed(named)}"
+        if not len(self):
+            return "it has no resources"
         types = Counter(one.type for one in self)
         near = _did_you_mean(token, types) if token else _did_you_mean(name or "", [one.name for one in self])
         lines = [f"  {count} × {type_}" for type_, count in sorted(types.items())]

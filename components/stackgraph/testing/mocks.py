@@ -6,7 +6,7 @@ import pulumi
 from pulumi.runtime import mocks
 from pulumi.runtime.settings import get_monitor
 
-from stackgraph.graph.document import build_urn
+from stackgraph.graph.document import STACK_REFERENCE, build_urn
 from stackgraph.recorder import functions, symbols, wire
 from stackgraph.testing.running import GivenAnswers, answers_of
 
@@ -15,14 +15,17 @@ class Mocks(mocks.Mocks):
     """Answers with placeholders for what only a deployment knows: ``<name.property>`` for outputs that are texts.
 
     Outputs that are resources, such as ``eks.Cluster("c").eks_cluster``, are there too. Data sources are answered where the
-    recorder can; ``answers`` has the results of others, as for ``record``. A subclass may override either method and call ours
-    for the rest.
+    recorder can; ``answers`` has the results of others and the outputs of other stacks, as for ``record``. A subclass may
+    override either method and call ours for the rest.
     """
 
     def __init__(self, answers: GivenAnswers = ()) -> None:
         self.answers = answers_of(answers)
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        if args.typ == STACK_REFERENCE:
+            return args.resource_id, {**args.inputs, "outputs": self._outputs(str(args.resource_id)), "secretOutputNames": []}
+
         def reference(prop: str, cls: type) -> Any:
             return _reference(args, prop, cls)
 
@@ -36,9 +39,19 @@ class Mocks(mocks.Mocks):
         if found is None:
             found = functions.compute(args.token, args.args, {"region": region} if region else {})
         if found is None:
-            example = {"function": args.token, "result": {}}
-            raise LookupError(f"no answer to {args.token}; give one: Mocks(answers=[{example}])")
+            raise _unanswered(args.token, {"function": args.token, "result": {}})
         return dict(found), []
+
+    def _outputs(self, stack: str) -> dict[str, Any]:
+        """The outputs of another stack. Raises ``LookupError`` where no answer has them."""
+        found = self.answers.of_stack(stack)
+        if found is None:
+            raise _unanswered(f"stack {stack}", {"stack": stack, "outputs": {}})
+        return dict(found)
+
+
+def _unanswered(what: str, example: Any) -> LookupError:
+    return LookupError(f"no answer to {what}; give one: Mocks(answers=[{example}])")
 
 
 def _reference(args: mocks.MockResourceArgs, prop: str, cls: type) -> Any:

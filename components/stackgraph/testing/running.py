@@ -1,6 +1,7 @@
 """Records what a test names: a project, the file of a program, or a function that makes resources."""
 
 import asyncio
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ def record(
     *,
     stack: str = "",
     config: Mapping[str, Any] | None = None,
-    secrets: Mapping[str, str] | None = None,
+    secrets: Mapping[str, Any] | None = None,
     answers: GivenAnswers = (),
     strict: bool = False,
 ) -> RecordedStack:
@@ -54,14 +55,16 @@ def record(
     stacks: the file of ``preview --answers``, or its rows; without a row, results get placeholders. With ``strict``, outputs stay
     unknown as in the engine, and functions given to ``apply`` do not run on them.
 
-    Raises ``ProblemsFound`` for a project or configuration that cannot be read, and ``ProgramError`` if the program fails or
-    registers what the engine would refuse.
+    Raises ``ProblemsFound`` for a project or configuration that cannot be read, ``ProgramError`` if the program fails or
+    registers what the engine would refuse, and ``RuntimeError`` inside a coroutine.
     """
     __tracebackhide__ = True
+    if asyncio._get_running_loop():
+        raise RuntimeError("record runs an event loop of its own; in a coroutine: await asyncio.to_thread(record, …)")
     project = _project(program)
     document = project.stack_file(stack) if stack else Document(project.root, "config", {}, {})
     read = project.config(_with(document, project.name, config or {}))
-    given = {_full(key, project.name): value for key, value in (secrets or {}).items()}
+    given = {_full(key, project.name): _text(value) for key, value in (secrets or {}).items()}
     target = program if callable(program) else project.main
     with _loop_kept(), _modules_of_its_own(project.root, target), _quiet_sdks(), lazy_sdks():
         graph = record_program(
@@ -84,12 +87,14 @@ def _project(program: Callable[[], Any] | Path | str) -> Project:
     path = Path(program).resolve()
     if not path.is_file():
         return find_project(path)
+    # Python puts the folder of a program on its path, and the engine runs the folder.
+    main = path.parent if path.name == "__main__.py" else path
     try:
-        return replace(find_project(path.parent), main=path)
+        return replace(find_project(path.parent), main=main)
     except ProblemsFound:
         if any((folder / "Pulumi.yaml").exists() for folder in path.parents):
             raise
-        return replace(_bare(path.parent), main=path)
+        return replace(_bare(path.parent), main=main)
 
 
 def _bare(root: Path) -> Project:
@@ -102,6 +107,11 @@ def _with(document: Document, project: str, config: Mapping[str, Any]) -> Docume
     values = {_full(str(key), project): value for key, value in (data.get("config") or {}).items()}
     values |= {_full(key, project): value for key, value in config.items()}
     return replace(document, data={**data, "config": values})
+
+
+def _text(value: Any) -> str:
+    """A value as the configuration has it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _full(key: str, project: str) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 from stackgraph.diff.contents import SIGNS
 from stackgraph.diff.graphs import ResourceChange, compare
 from stackgraph.diff.telling import property_lines
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import FunctionCall, Graph
 from stackgraph.graph.saved import read_graph
+from stackgraph.graph.values import plain
+from stackgraph.problems import ProblemsFound
 from stackgraph.testing.graph import RecordedStack
 
 UPDATE = "UPDATE_GOLDEN"
@@ -54,13 +56,14 @@ def _lost(change: ResourceChange) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "may replace", change.unsure
 
 
-def assert_snapshot(stack: RecordedStack, file: Path) -> None:
+def assert_snapshot(stack: RecordedStack, file: Path | str) -> None:
     """Asserts that a stack is the one in a file; with ``UPDATE_GOLDEN=1`` in the environment, writes the file.
 
     The file has no places in the source, so that it changes only with the graph. ``AssertionError`` says what a deployment over
     the file's stack would create, update, replace and delete.
     """
     __tracebackhide__ = True
+    file = Path(file)
     graph = _without_sources(stack.graph)
     text = graph.to_json()
     if os.environ.get(UPDATE):
@@ -71,8 +74,16 @@ def assert_snapshot(stack: RecordedStack, file: Path) -> None:
         raise AssertionError(f"there is no snapshot {file} yet; run with {UPDATE}=1 to write it, and review it")
     before = file.read_text(encoding="utf-8")
     if before != text:
-        told = "\n".join(_told(read_graph(json.loads(before), str(file)), graph))
+        told = "\n".join(_told(_read(before, file), graph))
         raise AssertionError(f"{file.name} differs; if that is intended, run with {UPDATE}=1 and review:\n{told}")
+
+
+def _read(text: str, file: Path) -> Graph:
+    __tracebackhide__ = True
+    try:
+        return read_graph(json.loads(text), str(file))
+    except (json.JSONDecodeError, ProblemsFound) as error:
+        raise AssertionError(f"{file} is no snapshot ({error}); run with {UPDATE}=1 to write it anew, and review it") from error
 
 
 def _told(before: Graph, after: Graph) -> Iterator[str]:
@@ -86,6 +97,13 @@ def _told(before: Graph, after: Graph) -> Iterator[str]:
                 yield from (f"    {line}" for line in property_lines(replace(one, path=("option", *one.path))))
     for one in diff.outputs:
         yield from (f"output {line}" for line in property_lines(one))
+    for sign, mine, others in (("-", before, after), ("+", after, before)):
+        asked = {call.key() for call in others.functions}
+        yield from (f"{sign} asks {_call(one)}" for one in mine.functions if one.key() not in asked)
+
+
+def _call(one: FunctionCall) -> str:
+    return f"{one.token} {json.dumps(plain(one.args), sort_keys=True)}: {one.answer}"
 
 
 def _reasons(change: ResourceChange) -> str:
