@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import pulumi
 from pulumi.errors import InputPropertiesError
+from pulumi.output import Unknown
 from pulumi.provider import main
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
@@ -60,7 +61,7 @@ class InferenceStack(pulumi.ComponentResource):
             profile = _text(given, "profile")
             region = _region(_text(given, "region"))
             # Secret also where the program forgot to say so.
-            secrets = {key: pulumi.Output.secret(given[key]) for key in CONFIG_SECRETS if given.get(key) is not None}
+            secrets = {key: pulumi.Output.secret(_secret(given, key)) for key in CONFIG_SECRETS if given.get(key) is not None}
             missing = [*missing_secrets(spec, token="huggingFaceToken" in secrets, url="alertReceiverUrl" in secrets)]
             if missing:
                 raise SpecError(missing)
@@ -121,6 +122,13 @@ def _text(given: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
+def _secret(given: Mapping[str, Any], key: str) -> Any:
+    if not isinstance(value := given[key], str | pulumi.Output | Unknown):
+        message = "the argument has a wrong type"
+        raise SpecError([Fault((), message, given=type(value).__name__, allowed="a text", config_key=f"{NAME}:{key}")])
+    return value
+
+
 def _region(given: str | None) -> str:
     configured = pulumi.Config("aws").get("region")
     if given and configured and given != configured:
@@ -141,7 +149,7 @@ def _as_input(fault: Fault) -> Any:
     else:
         where = format_path(("stack", *fault.path))
         fault = replace(fault, path=())
-    return {"property_path": where, "reason": fault.render()}
+    return {"property_path": where if where.isprintable() else ascii(where)[1:-1], "reason": fault.render()}
 
 
 class _Provider(ComponentProvider):

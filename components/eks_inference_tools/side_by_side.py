@@ -69,10 +69,10 @@ def _started(function: Callable[[T], Any], item: T) -> tuple[int, int]:
     if pid := os.fork():
         os.close(write)
         return pid, read
-    status = 1
+    status, end_process = 1, os._exit  # while a program is recorded, ``os`` has another function of this name
     try:
         # A terminal sends Ctrl-C to all processes of a command, and the first one says so.
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
+        signal.signal(signal.SIGINT, lambda number, frame: end_process(128 + number))
         os.close(read)
         answer = function(item)
         with open(write, "w", encoding="utf-8") as pipe:
@@ -85,7 +85,7 @@ def _started(function: Callable[[T], Any], item: T) -> tuple[int, int]:
     finally:
         with contextlib.suppress(Exception):
             sys.stderr.flush()
-        os._exit(status)
+        end_process(status)
 
 
 def _ended(pid: int) -> int:
