@@ -154,6 +154,19 @@ def programs(
     return (_read(project, folder is None, name, debug, known) for name in names)
 
 
+def readable(
+    stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Path | None = None
+) -> tuple[list[StackProgram], list[Problem]]:
+    """Loads stacks like ``programs``, and returns the problems of those that cannot be loaded."""
+    found, problems = [], []
+    for name in stacks or project_in(folder).stacks() or [DEFAULT_STACK]:
+        try:
+            found += programs([name], folder, debug=debug, answers=answers)
+        except ProblemsFound as error:
+            problems += error.problems
+    return found, problems
+
+
 def program(stack: str | None, folder: Path | None = None, *, debug: bool = False, answers: Path | None = None) -> StackProgram:
     """Loads one stack. ``stack`` may be None when the project has at most one."""
     if stack is None:

@@ -93,7 +93,7 @@ EXISTING = {"kind": "existing", "file_system": "efs"}
 IDS: list[Row] = [
     (GPU, "kms_key_arn", "arn:aws:kms:us-west-2:123456789012:key/0c0e", "the ARN of a KMS key"),
     (GPU, "kms_key_arn", f"arn:aws:kms:us-west-2:123456789012:key/mrk-{'0' * 32}", ""),
-    (GPU, "pools.gpu.capacity_reservation_id", "cr-1", "has a wrong form"),
+    (GPU, "pools.gpu.capacity_reservation_id", "cr-1", "is not the id of a capacity reservation"),
     *(
         (GPU, "pools.gpu.s3_read_buckets -> pools.gpu.s3_read_buckets[0]", [name], "the name of an S3 bucket")
         for name in ("a..b", "192.168.5.4", "xn--weights", "weights-s3alias", "weights--x-s3", "w", "Weights")
@@ -119,7 +119,7 @@ IDS: list[Row] = [
     *((GPU, "pools.gpu.ami", {"kind": "ssm_parameter", "name": name}, "") for name in ("image", "/a" * 15, "/team/awsImage")),
     (GPU, "observability.fluent_bit.log_group", "aws/logs", "not beginning with aws/"),
     (GPU, "observability.fluent_bit.log_group", "/aws/logs", ""),
-    (GPU, "pools.gpu.placement -> pools.gpu.placement.name", {"name": "é"}, "has a wrong form"),
+    (GPU, "pools.gpu.placement -> pools.gpu.placement.name", {"name": "é"}, "is not the name of a placement group"),
     *(
         (PAIR, f"{PAIRED}.store -> {PAIRED}.store.file_system_id", {**EXISTING, "file_system_id": name}, "has a wrong form")
         for name in ("fs-1", "fs-0123456G")

@@ -184,6 +184,14 @@ def test_one_bad_stack_does_not_hide_the_others(clone, capsys):
     assert f"{STACK}: can run" in said
 
 
+def test_a_file_that_cannot_be_read_hides_no_other_stack(clone, capsys):
+    (clone / "stacks" / "Pulumi.broken.yaml").write_text("config:\n  eks-inference:stack: {name: broken, size: .inf}\n")
+    assert main(["check"]) == 2
+    said = capsys.readouterr()
+    assert f"{STACK}: can run" in said.out
+    assert "Pulumi.broken.yaml:2" in said.err
+
+
 def test_a_server_on_nodes_without_accelerators_is_refused(clone, capsys):
     change(clone, servers={"extra": {**stack_object("inf2-llama2")["servers"]["llama2-a"], "pool": "core"}})
     code, said = check(capsys, STACK)

@@ -8,9 +8,10 @@ import pulumi_kubernetes as k8s
 import pytest
 
 from stackgraph.diff.clusters import another_cluster
-from stackgraph.diff.graphs import compare
+from stackgraph.diff.graphs import ResourceChange, compare
 from stackgraph.graph.document import Graph
 from stackgraph.recorder.recording import record
+from stackgraph.state.steps import deletes_first
 
 
 def kubeconfig(server: str = "https://one", user: str = "aws", **more: Any) -> str:
@@ -63,3 +64,13 @@ def graph(provider: str, server: str, alias: str | None = None) -> Graph:
 def test_objects_of_another_cluster_are_made_anew(after: Graph, kind: str, because: tuple[str, ...]) -> None:
     (change,) = (one for one in compare(graph("one", "https://one"), after).changes if one.resource.name == "settings")
     assert (change.kind, change.because) == (kind, because)
+
+
+@pytest.mark.parametrize(
+    ("because", "first"),
+    [(("data",), True), (("provider two",), False), (("deletedWith n",), False), (("replaceWith n",), False)],
+)
+def test_what_follows_another_resource_is_deleted_last(because: tuple[str, ...], first: bool) -> None:
+    """The object keeps its name, for which the Kubernetes provider, when it is asked, deletes first."""
+    (settings,) = (one for one in graph("one", "https://one").resources if one.name == "settings")
+    assert deletes_first(ResourceChange("replace", settings, settings, because=because)) is first

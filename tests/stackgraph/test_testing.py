@@ -36,7 +36,7 @@ class Box(pulumi.ComponentResource):
 def pytest_of(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """pytest in a process of its own, with the plugin also where this environment does not name it."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "stackgraph.pytest_plugin", "-p", "no:cacheprovider", *arguments]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "UPDATE_GOLDEN"))}
     kept |= {"PYTHONPATH": str(ROOT / "components"), **environment}
     return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, timeout=300, check=False)
 

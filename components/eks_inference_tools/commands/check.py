@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     explained = _rule(options.explain) if options.explain else None
 
     from eks_inference_tools.check.report import judge
-    from eks_inference_tools.program import programs
+    from eks_inference_tools.program import readable
     from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}
@@ -56,7 +56,10 @@ def run(options: argparse.Namespace) -> int:
         said = view.explained(explained, report, **drawing) if explained else view.verdict(report, **drawing)
         return said, report.stopped or (options.strict and bool(report.not_judged))
 
-    first, *others = programs(options.stacks, options.program, debug=options.debug, answers=options.answers)
+    stacks, problems = readable(options.stacks, options.program, debug=options.debug, answers=options.answers)
+    if not stacks:
+        raise ProblemsFound(problems)
+    first, *others = stacks
     # The first stack loads the modules that the others then start with.
     found = [judged(first)]
     for stack, each in zip(others, side_by_side(judged, others) if can_fork() else map(judged, others), strict=True):
@@ -65,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         found.append(each)
     said = [each for each, _ in found]
     write(view.explanation(explained, said, **drawing) if explained else view.verdicts(said), options.output)
+    if problems:
+        raise ProblemsFound(problems)
     return 2 if any(failed for _, failed in found) else 0
 
 

@@ -20,6 +20,9 @@ from stackgraph.state.known import hidden, settled, unknown
 from stackgraph.state.normalized import normalized
 from stackgraph.state.written import given
 
+FOLLOWS = ("provider", "deletedWith", "replaceWith")
+"""The first words of reasons for a replacement that lie in another resource."""
+
 _OF_THE_STATE = ("protect", "retainOnDelete", "deletedWith", "replacementTrigger", "read")
 
 
@@ -134,8 +137,8 @@ class _Planner:
             inputs = opened(settled(new.inputs, self._known))
             if any(replacing(new, opened(given(new.type, old.inputs, inputs)), inputs, self.head)):
                 return (f"provider {new.name}",)
-        named = {"provider": [resource.provider], "deletedWith": [resource.options.get("deletedWith", "")]}
-        named["replaceWith"] = list(resource.options.get("replaceWith", ()))
+        others = [resource.provider], [resource.options.get("deletedWith", "")], list(resource.options.get("replaceWith", ()))
+        named = dict(zip(FOLLOWS, others, strict=True))
         found = ((key, self.changes.get(urn)) for key, urns in named.items() for urn in urns)
         return tuple(f"{key} {change.resource.name}" for key, change in found if change and change.kind == "replace")
 

@@ -14,7 +14,7 @@ from stackgraph.graph.document import STACK_TYPE, Resource, is_component, is_rea
 from stackgraph.graph.order import in_order
 from stackgraph.graph.values import at
 from stackgraph.state.exported import Deployed
-from stackgraph.state.planning import Plan
+from stackgraph.state.planning import FOLLOWS, Plan
 
 Op = Literal["same", "create", "update", "delete", "replace", "create-replacement", "delete-replaced", "read"]
 
@@ -41,13 +41,16 @@ def steps(plan: Plan, deployed: Deployed) -> tuple[Step, ...]:
 def deletes_first(change: ResourceChange) -> bool:
     """Whether a replaced resource is deleted before its successor exists.
 
-    A provider decides unless an option says so; the rules are those of the AWS and the Kubernetes provider.
+    A provider decides unless an option says so; the rules are those of the AWS and the Kubernetes provider. Of a replacement that
+    follows from another resource, the engine asks no provider (``diff`` of step_generator.go).
     """
     before, after = change.before, change.after
     if before is None or after is None:
         return False
     if "deleteBeforeReplace" in after.options:
         return bool(after.options["deleteBeforeReplace"])
+    if any(reason.partition(" ")[0] in FOLLOWS for reason in change.because):
+        return False
     if after.package == "kubernetes":
         old, new = ((at(side.inputs, "metadata", "name"), at(side.inputs, "metadata", "namespace")) for side in (before, after))
         return bool(new[0]) and old == new
