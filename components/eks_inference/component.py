@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,7 +119,8 @@ def _field_types(handle: type) -> Mapping[str, Any]:
     """The annotations of a handle's fields, each evaluated in its own module."""
     types_of = {}
     for base in reversed(handle.__mro__):
-        types_of |= inspect.get_annotations(base, eval_str=True)
+        names = {**vars(sys.modules[base.__module__]), **vars(base)}
+        types_of |= {name: _evaluated(one, names) for name, one in inspect.get_annotations(base).items()}
     return {name: types_of[name] for name in inspect.signature(handle).parameters}
 
 
@@ -150,11 +152,19 @@ def _compared(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) 
 
 @cache
 def _signature(constructor: Any) -> inspect.Signature:
+    _, *parameters = inspect.signature(constructor).parameters.values()
+    names = getattr(inspect.unwrap(constructor), "__globals__", {})
+    return inspect.Signature([one.replace(annotation=_evaluated(one.annotation, names)) for one in parameters])
+
+
+def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
+    """An annotation that may be a text. One that only type checkers can read stays a text, which every value meets."""
+    if not isinstance(annotation, str):
+        return annotation
     try:
-        found = inspect.signature(constructor, eval_str=True)
-    except NameError:  # a name that only type checkers import: what is no type is met by all
-        found = inspect.signature(constructor)
-    return found.replace(parameters=list(found.parameters.values())[1:])
+        return eval(annotation, names)
+    except Exception:
+        return annotation
 
 
 def _argument_faults(constructor: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Iterator[Fault]:

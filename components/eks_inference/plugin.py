@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import pulumi
 from pulumi.errors import InputPropertiesError
+from pulumi.output import Unknown
 from pulumi.provider import main
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
@@ -57,9 +58,10 @@ class InferenceStack(pulumi.ComponentResource):
         try:
             # In the order of a stack file, as the CLI passes it: on the wire, mappings have none.
             spec = parse_stack(json.dumps(_known(given["stack"]), sort_keys=True))
-            region = _region(given.get("region"))
+            profile = _text(given, "profile")
+            region = _region(_text(given, "region"))
             # Secret also where the program forgot to say so.
-            secrets = {key: pulumi.Output.secret(given[key]) for key in CONFIG_SECRETS if given.get(key) is not None}
+            secrets = {key: pulumi.Output.secret(_secret(given, key)) for key in CONFIG_SECRETS if given.get(key) is not None}
             missing = [*missing_secrets(spec, token="huggingFaceToken" in secrets, url="alertReceiverUrl" in secrets)]
             if missing:
                 raise SpecError(missing)
@@ -67,7 +69,7 @@ class InferenceStack(pulumi.ComponentResource):
             platform = InferencePlatform(
                 spec,
                 region=region,
-                profile=given.get("profile"),
+                profile=profile,
                 hugging_face_token=secrets.get("huggingFaceToken"),
                 grafana_admin_password=secrets.get("grafanaAdminPassword"),
                 alert_receiver_url=secrets.get("alertReceiverUrl"),
@@ -81,6 +83,9 @@ class InferenceStack(pulumi.ComponentResource):
         self.kubeconfig = pulumi.Output.secret(platform.control_plane.control_plane.kubeconfig_json)
         self.endpoints = pulumi.Output.from_input(platform.outputs["endpoints"])
         self.register_outputs({"clusterName": self.cluster_name, "kubeconfig": self.kubeconfig, "endpoints": self.endpoints})
+
+
+_KNOWN = "a stack decides which resources exist, so this value must be known during a preview, and no secret"
 
 
 def _known(value: Any) -> Any:
@@ -98,10 +103,8 @@ def _unknown(value: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
         for position, item in enumerate(value):
             yield from _unknown(item, (*path, position))
     elif not (value is None or isinstance(value, str | int | float)):
-        message = "a stack decides which resources exist, so this value must be known during a preview, and no secret"
-        yield Fault(
-            path, message, given=type(value).__name__, hint=f"secrets are inputs of their own: {', '.join(CONFIG_SECRETS)}"
-        )
+        hint = f"secrets are inputs of their own: {', '.join(CONFIG_SECRETS)}"
+        yield Fault(path, _KNOWN, given=type(value).__name__, hint=hint)
 
 
 def _whole(value: Any) -> Any:
@@ -111,6 +114,19 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(given: Mapping[str, Any], key: str) -> str | None:
+    if not isinstance(value := given.get(key), str | None):
+        raise SpecError([Fault((), _KNOWN, given=type(value).__name__, allowed="a text", config_key=key)])
+    return value
+
+
+def _secret(given: Mapping[str, Any], key: str) -> Any:
+    if not isinstance(value := given[key], str | pulumi.Output | Unknown):
+        message = "the argument has a wrong type"
+        raise SpecError([Fault((), message, given=type(value).__name__, allowed="a text", config_key=f"{NAME}:{key}")])
+    return value
 
 
 def _region(given: str | None) -> str:
@@ -133,7 +149,7 @@ def _as_input(fault: Fault) -> Any:
     else:
         where = format_path(("stack", *fault.path))
         fault = replace(fault, path=())
-    return {"property_path": where, "reason": fault.render()}
+    return {"property_path": where if where.isprintable() else ascii(where)[1:-1], "reason": fault.render()}
 
 
 class _Provider(ComponentProvider):

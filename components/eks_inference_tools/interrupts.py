@@ -26,7 +26,8 @@ def ending_cleanly() -> AbstractContextManager[None]:
 
 
 def ending_at_once() -> AbstractContextManager[None]:
-    """Makes Ctrl-C end the process immediately. Has no effect outside the main thread.
+    """Makes Ctrl-C end the process immediately. Has no effect outside the main thread, or where Ctrl-C is ignored or
+    handled already.
 
     For code that runs in event loops and callbacks and has nothing to clean up: there a ``KeyboardInterrupt`` may get lost or
     leave threads waiting for each other.
@@ -38,7 +39,8 @@ def ending_at_once() -> AbstractContextManager[None]:
         print("\nended by Ctrl-C", file=sys.stderr, flush=True)
         end_process(EXIT_CODE)
 
-    return _handling([signal.SIGINT] if threading.current_thread() is threading.main_thread() else [], end)
+    free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return _handling([signal.SIGINT] if free and threading.current_thread() is threading.main_thread() else [], end)
 
 
 @contextmanager

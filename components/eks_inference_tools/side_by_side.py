@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from eks_inference_tools.interrupts import ending_cleanly
+
 T = TypeVar("T")
 
 MOST: Final = os.cpu_count() or 2
@@ -32,7 +34,7 @@ def side_by_side(function: Callable[[T], Any], items: Sequence[T]) -> Iterator[A
     iterator is closed are killed.
     """
     waiting, running, found = [*enumerate(items)][::-1], dict[int, tuple[int, int, bytearray]](), dict[int, Any]()
-    with selectors.DefaultSelector() as selector:
+    with ending_cleanly(), selectors.DefaultSelector() as selector:
         try:
             for number in range(len(items)):
                 while number not in found:
@@ -49,13 +51,13 @@ def side_by_side(function: Callable[[T], Any], items: Sequence[T]) -> Iterator[A
                         selector.unregister(key.fd)
                         del running[key.fd]
                         os.close(key.fd)
-                        found[place] = _answer(answer, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                        found[place] = _answer(answer, _ended(pid))
                 yield found.pop(number)
         finally:
             for pipe, (_, pid, _) in running.items():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                _ended(pid)
                 os.close(pipe)
 
 
@@ -67,21 +69,31 @@ def _started(function: Callable[[T], Any], item: T) -> tuple[int, int]:
     if pid := os.fork():
         os.close(write)
         return pid, read
-    status = 1
+    status, end_process = 1, os._exit  # while a program is recorded, ``os`` has another function of this name
     try:
+        # A terminal sends Ctrl-C to all processes of a command, and the first one says so.
+        signal.signal(signal.SIGINT, lambda number, frame: end_process(128 + number))
         os.close(read)
         answer = function(item)
         with open(write, "w", encoding="utf-8") as pipe:
             json.dump(answer, pipe)
         status = 0
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
+    except KeyboardInterrupt:  # SIGTERM and SIGHUP
+        status = 128 + signal.SIGTERM
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
     finally:
         with contextlib.suppress(Exception):
             sys.stderr.flush()
-        os._exit(status)
+        end_process(status)
+
+
+def _ended(pid: int) -> int:
+    """Waits for a process. Returns its exit code, or less than zero for a signal."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # a parent that ignores SIGCHLD leaves nothing to wait for
+        return 0
 
 
 def _answer(written: bytearray, status: int) -> Any:

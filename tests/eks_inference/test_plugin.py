@@ -148,6 +148,27 @@ def test_the_region_is_that_of_the_provider(served):
     assert "given: eu-west-1\n    allowed: us-west-2" in contradiction
 
 
+@pytest.mark.parametrize("key", ["region", "profile"])
+@pytest.mark.parametrize("value", [secret("us-west-2"), UNKNOWN, 5, ["us-west-2"]], ids=["secret", "unknown", "number", "list"])
+def test_region_and_profile_are_plain_texts(served, key, value):
+    (found,) = faults(served, stack=stack_of(STACK)[0], **{key: value}).items()
+    assert found[0] == key
+    assert "must be known during a preview, and no secret" in found[1]
+    assert "allowed: a text" in found[1]
+
+
+@pytest.mark.parametrize("value", [5, ["hush"], {"a": "hush"}], ids=["number", "list", "mapping"])
+def test_a_secret_is_a_text(served, value):
+    (found,) = faults(served, stack=stack_of(STACK)[0], servingApiKey=value).items()
+    assert found[0] == "servingApiKey"
+    assert "allowed: a text" in found[1]
+    assert "hush" not in found[1]
+
+
+def test_a_key_controls_no_terminal(served):
+    assert set(faults(served, stack={**stack_of(STACK)[0], "\x1b[1m": 1})) == {"stack.\\x1b[1m"}
+
+
 def test_a_secret_that_is_missing_is_asked_for_by_its_input(served):
     spec, _ = stack_of("trn2-di")
     for server in spec["servers"].values():

@@ -6,6 +6,7 @@ import json
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass as handle_dataclass
 from typing import Annotated, Any, cast, get_args
 
 import pulumi
@@ -377,6 +378,25 @@ SETTINGS = StackSettings(region="us-west-2")
 )
 def test_what_a_subclass_passes_on_is_compared(make: Callable[[], object], path: tuple[str, ...]):
     assert path in {fault.path for fault in refused(make)}
+
+
+@pytest.mark.parametrize("annotation", ["Imported", "pulumi.OnlyInStubs", "int[str]", "a Python list"])
+def test_what_only_type_checkers_read_leaves_the_other_arguments_compared(annotation: str):
+    """With ``from __future__ import annotations``, names may be imported under ``TYPE_CHECKING``."""
+
+    class Network(Vpc):
+        def __init__(self, name: str, other: Any, opts: pulumi.ResourceOptions | None = None) -> None:
+            super().__init__(name, {"zonez": 1}, opts, settings=StackSettings(region="us-west-2"))
+
+    class Pool(ExistingPool):
+        team: Any
+
+    Network.__init__.__annotations__["other"] = Pool.__annotations__["team"] = annotation
+    network, pool = cast(Any, Network), cast(Any, handle_dataclass(frozen=True, kw_only=True)(Pool))
+    assert [fault.path for fault in refused(lambda: network(1, object()))] == [("name",)]
+    assert [fault.path for fault in refused(lambda: network("name", object()))] == [("zonez",)]
+    given = {"pool": 1, "node_selector": {}, "instance_types": ["m5.large"], "team": object()}
+    assert [fault.path for fault in refused(lambda: pool(**given))] == [("pool",)]
 
 
 @pytest.mark.parametrize("component", [*COMPONENTS, *public(Handle)], ids=named)

@@ -1,8 +1,10 @@
 """Forked processes that run a function side by side. Each test has a process of its own, as this one may have threads."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,32 @@ answers.close()
 def test_a_process_with_threads_is_not_forked() -> None:
     waiting = "threading.Thread(target=time.sleep, args=(1,), daemon=True).start()"
     assert printed(f"print(can_fork()); {waiting}; print(can_fork())").split() == ["True", "False"]
+
+
+def test_a_parent_that_ignores_its_children_gets_their_answers() -> None:
+    program = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); shown(side_by_side(lambda n: n or 1 / n, [1, 0, 2]))"
+    assert printed(program) == "1, ended: exit code 0, 2"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_processes_and_is_told_once(tmp_path: Path, number: signal.Signals) -> None:
+    """A terminal sends Ctrl-C to all of them; a cancelled job ends the first only."""
+    program = f"""
+from eks_inference_tools.interrupts import ending_at_once
+def function(number):
+    with ending_at_once():
+        os._exit = None  # as while a program is recorded
+        open({str(tmp_path)!r} + f"/{{os.getpid()}}", "w").close()
+        time.sleep(600)
+try: shown(side_by_side(function, [0, 1]))
+except KeyboardInterrupt: print("interrupted")
+"""
+    command = [sys.executable, "-c", HEAD + "import eks_inference_tools.side_by_side as used; used.MOST = 2" + program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while len(pids := [int(file.name) for file in tmp_path.iterdir()]) < 2 and process.poll() is None:
+            time.sleep(0.01)
+        (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
+        assert process.communicate(timeout=60) == ("interrupted\n", "")
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

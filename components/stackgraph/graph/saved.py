@@ -5,7 +5,7 @@ from typing import Any
 
 from stackgraph.graph.document import SCHEMA, FunctionCall, Graph, Resource
 from stackgraph.graph.tokens import Sealed
-from stackgraph.graph.values import leaves, mapped
+from stackgraph.graph.values import mapped
 from stackgraph.problems import Problem, ProblemsFound
 
 SEAL = "[secret] "
@@ -44,11 +44,6 @@ def unsealed(value: Any) -> Any:
     return mapped(
         value, lambda leaf: Sealed(leaf.removeprefix(SEAL)) if isinstance(leaf, str) and leaf.startswith(SEAL) else leaf
     )
-
-
-def holds_seals(value: Any) -> bool:
-    """Whether the value holds the digest of a secret."""
-    return any(isinstance(leaf, Sealed) for leaf in leaves(value))
 
 
 def _function(item: Mapping[str, Any]) -> FunctionCall:
