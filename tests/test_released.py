@@ -55,6 +55,17 @@ def test_a_version_without_a_section_is_not_released(monkeypatch, capsys):
     assert {file: file.read_bytes() for file in FOLDER.iterdir()} == before
 
 
+def test_a_loss_that_no_section_announces_is_not_released(monkeypatch, capsys, tmp_path):
+    program, graph = next((name, graph) for name in PROGRAMS if (graph := read(name)[1]).of_type(BUCKET))
+    monkeypatch.setattr(released, "PROGRAMS", {program: lambda: renamed(graph)})
+    monkeypatch.setattr(released, "CHANGELOG", tmp_path / "CHANGELOG.md")
+    before = {file: file.read_bytes() for file in FOLDER.iterdir()}
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## Unreleased\n\n## {version()}\n")
+    assert released.main() == 2
+    assert f"delete {BUCKET}" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in FOLDER.iterdir()} == before
+
+
 def test_the_graphs_are_those_of_the_version():
     assert {file.stem for file in FOLDER.iterdir()} == set(PROGRAMS)
     assert {read(program)[0] for program in PROGRAMS} == {version()}, "after a new version: make release"

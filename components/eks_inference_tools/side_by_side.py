@@ -7,7 +7,7 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 from eks_inference_tools.interrupts import ending_cleanly
@@ -27,7 +27,7 @@ def can_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def side_by_side(function: Callable[[T], Any], items: Sequence[T]) -> Iterator[Any]:
+def side_by_side(function: Callable[[T], Any], items: Sequence[T]) -> Generator[Any]:
     """Yields what the function returns for each item, in their order, through JSON; an ``Ended`` for a process without answer.
 
     Whatever the function raises ends its process, so it has to return what it wants to say. Processes that still run when the

@@ -27,7 +27,7 @@ from stackgraph.graph.document import SCHEMA, Graph  # noqa: E402
 from stackgraph.graph.saved import read_graph  # noqa: E402
 from stackgraph.graph.values import mapped  # noqa: E402
 from stackgraph.recorder.recording import record  # noqa: E402
-from stackgraph.testing import Loss  # noqa: E402
+from stackgraph.testing import Loss, losses  # noqa: E402
 
 FOLDER = ROOT / "tests" / "released"
 CHANGELOG = ROOT / "CHANGELOG.md"
@@ -110,9 +110,9 @@ class Announcement:
         return loss.kind in kinds and self.type == loss.type and fnmatchcase(loss.name, self.name)
 
 
-def announcements(changelog: str) -> Sequence[Announcement]:
-    """What the section of the next release announces."""
-    section = changelog.partition("## Unreleased\n")[2].partition("\n## ")[0]
+def announcements(changelog: str, section: str = "Unreleased") -> Sequence[Announcement]:
+    """What a section announces."""
+    section = changelog.partition(f"## {section}\n")[2].partition("\n## ")[0]
     return [Announcement(*found) for found in re.findall(r"^- (Replaces|Deletes) `([^`]+)` `([^`]+)`: \S", section, re.MULTILINE)]
 
 
@@ -125,7 +125,19 @@ def main() -> int:
     if f"\n## {release}\n" not in CHANGELOG.read_text("utf-8"):
         print(f"CHANGELOG.md: there is no section '## {release}', the version in pyproject.toml", file=sys.stderr)
         return 2
-    texts = {program: written(make(), release) for program, make in PROGRAMS.items()}
+    graphs = {program: make() for program, make in PROGRAMS.items()}
+    announced = announcements(CHANGELOG.read_text("utf-8"), release)
+    before = {program: read(program)[1] for program in graphs if (FOLDER / f"{program}.jsonl").exists()}
+    lost = [loss for program, old in before.items() for loss in unannounced(losses(old, reduced(graphs[program])), announced)]
+    if lost:
+        print(
+            f"CHANGELOG.md: section '## {release}' does not announce:",
+            *dict.fromkeys(map(str, lost)),
+            sep="\n  ",
+            file=sys.stderr,
+        )
+        return 2
+    texts = {program: written(graph, release) for program, graph in graphs.items()}
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.glob("*.jsonl"):
         old.unlink()

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from eks_inference_tools.commands.options import add_document, add_program, add_stacks
@@ -62,10 +63,11 @@ def run(options: argparse.Namespace) -> int:
     first, *others = stacks
     # The first stack loads the modules that the others then start with.
     found = [judged(first)]
-    for stack, each in zip(others, side_by_side(judged, others) if can_fork() else map(judged, others), strict=True):
-        if isinstance(each, Ended):
-            raise ProblemsFound([Problem(f"judging it ended with {each}", file=stack.document.shown)])
-        found.append(each)
+    with closing(side_by_side(judged, others)) if can_fork() else nullcontext(map(judged, others)) as judgements:
+        for stack, each in zip(others, judgements, strict=True):
+            if isinstance(each, Ended):
+                raise ProblemsFound([Problem(f"judging it ended with {each}", file=stack.document.shown)])
+            found.append(each)
     said = [each for each, _ in found]
     write(view.explanation(explained, said, **drawing) if explained else view.verdicts(said), options.output)
     if problems:
