@@ -1,12 +1,13 @@
 """Rules about recorded graphs, beyond one passing and one failing vector each: what must not be mistaken, and odd values."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import recorded
+from conftest import ROOT, recorded
 from demo_program import program
 from eks_inference.rules import Finding, findings
 from eks_inference_tools.check.registry import graph_rules
@@ -916,3 +917,16 @@ def test_the_shipped_graph_with_everything_unknown_breaks_nothing():
 def test_only_the_first_of_several_parts_of_an_image_is_its_registry(image: str, registry: str) -> None:
     said = messages(graph(*ISOLATED, server(image=image)), "NET006")
     assert f"{registry} is on the internet" in said if registry else not said
+
+
+TWO_REGIONS = ROOT / "tests" / "eks_inference" / "programs" / "two_regions.py"
+
+
+@pytest.mark.parametrize(("forgotten", "refused"), [("", []), ('"size": 1}, here,', ["gpu-us-west-2-nodes"])])
+def test_nodes_that_a_provider_of_another_region_makes_are_refused(forgotten: str, refused: list[str], tmp_path: Path) -> None:
+    """A pool without the provider of its cluster would be in the region of the configuration."""
+    text = TWO_REGIONS.read_text("utf-8")
+    assert forgotten in text
+    (tmp_path / "__main__.py").write_text(text.replace(forgotten, '"size": 1},') if forgotten else text)
+    judged = GraphFacts(record(tmp_path, config={"aws:region": "us-east-1"}))
+    assert [finding.judgement.resource.rpartition("::")[2] for finding in found(judged, "EKS003")] == refused

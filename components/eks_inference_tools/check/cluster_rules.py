@@ -144,6 +144,11 @@ def one_region(facts: GraphFacts) -> Iterator[Judgement]:
     for (_, _, other), inside in found.items():
         what = f"{counted(len(inside), 'subnet')} ({', '.join(one.name for one in inside[:2])}{', …' if inside[2:] else ''})"
         yield from _same(inside[0], _region_of(inside[0], facts), other, what, "zones")
+    for one in filter(_is_of_eks, facts.graph.resources):
+        urns = [urn for key in ("clusterName", "subnetIds") for urn in one.property_dependencies.get(key, ())]
+        others = [facts.graph.by_urn[urn] for urn in urns if urn in facts.graph.by_urn]
+        for region, other in {_region_of(other, facts): other for other in others}.items():
+            yield from _same(one, _region_of(one, facts), region, one.name, other.name)
     regions_of_cluster = {_region_of(one, facts) for one in facts.graph.resources if _is_of_eks(one)} - {""}
     for provider in facts.graph.of_type("pulumi:providers:kubernetes") if len(regions_of_cluster) == 1 else ():
         (region,) = regions_of_cluster
