@@ -159,6 +159,12 @@ def test_a_program_that_fails_on_a_placeholder_is_told_so(program, capsys):
     assert "hint: placeholders stand for the results of aws:ec2/getVpc:getVpc" in said
 
 
+@pytest.mark.parametrize("line", ["aws.s3.Bucket('b', buckett='x')", "undefined", "import nothing_like_it"])
+def test_a_misspelt_name_is_not_blamed_on_a_placeholder(program, capsys, line):
+    assert preview(program(f"aws.ec2.get_vpc(default=True)\n{line}\n", **DEV)) == 2
+    assert "placeholders" not in capsys.readouterr().err
+
+
 # -- stacks and environments -----------------------------------------------------------------------------------------------------
 
 

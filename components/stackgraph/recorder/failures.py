@@ -49,7 +49,9 @@ def _hint(error: BaseException, recorder: Recorder) -> str:
     if isinstance(error, FileNotFoundError) and error.filename == "pulumi":
         return "a program of the Automation API runs the pulumi command itself: record the function that it passes as `program`"
     asked = {called.token for called in recorder.graph().functions if called.answer == "placeholder"}
-    if asked and not isinstance(error, FunctionError):
+    misspelt = isinstance(error, NameError | SyntaxError | ImportError)
+    misspelt |= isinstance(error, TypeError) and "argument" in str(error)
+    if asked and not misspelt and not isinstance(error, FunctionError):
         return f"placeholders stand for the results of {', '.join(sorted(asked))}: an answers file gives them (--answers FILE)"
     return ""
 
