@@ -27,6 +27,7 @@ from stackgraph.problems import ProblemsFound
 from stackgraph.recorder import wire
 from stackgraph.recorder.recording import record
 from stackgraph.state import exported
+from stackgraph.state.computed import without_computed
 from stackgraph.state.exported import Deployed, read_export
 from stackgraph.state.planning import plan
 from stackgraph.state.report import stack_report
@@ -292,6 +293,34 @@ def test_a_provider_of_another_region_that_takes_over_replaces(tmp_path: Path) -
     text = "there = aws.Provider({!r}, region={!r})\naws.s3.Bucket('files', opts=Opts(provider=there))\n"
     found = against(tmp_path, text.format("west", "eu-west-1"), text.format("east", "us-east-1"))
     assert found["files"][:2] == ("replace", ("region",))
+
+
+COMPUTING = """
+import hashlib, pulumi, pulumi_aws as aws
+files = aws.s3.Bucket("files", force_destroy={})
+digest = files.arn.apply(lambda arn: hashlib.sha256(arn.encode()).hexdigest()[:20])
+tags = {{"given": files.arn.apply(lambda arn: f"of {{arn}}"), "upper": files.arn.apply(str.upper)}}
+aws.sqs.Queue("computed", name=digest, tags=tags)
+pulumi.export("kind", files.arn.apply(lambda arn: "aws" if arn.startswith("arn:") else "other"))
+"""
+
+
+def test_what_a_program_computes_from_outputs_is_unknown(tmp_path: Path) -> None:
+    def graphs(text: str) -> list[Graph]:
+        (tmp_path / "__main__.py").write_text(text)
+        return [record(tmp_path, project="shop", stack="prod", strict=strict) for strict in (False, True)]
+
+    unedited = without_computed(*graphs(COMPUTING.format(False)))
+    document = export_of(unedited)
+    (queue,) = (one for one in document["deployment"]["resources"] if one["urn"].endswith("::computed"))
+    assert queue["inputs"]["tags"]["given"] == "of known-files.arn"
+    queue["inputs"] |= {"name": "0123456789abcdef0123", "tags": {"given": "of known-files.arn", "upper": "KNOWN"}}
+    deployed = read_export(written(tmp_path, document))
+    assert not plan(deployed, unedited).diff.changed
+    edited = plan(deployed, without_computed(*graphs(COMPUTING.format(True).replace("of {arn}", "from {arn}"))))
+    (change,) = (one for one in edited.diff.changes if one.resource.name == "computed")
+    assert [one.name for one in change.properties] == ["tags.given"]
+    assert plan(deployed, graphs(COMPUTING.format(False))[0]).diff.changed, "the other recording tells"
 
 
 def test_imports_are_told(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Compares the working tree's program with a deployed stack, from an export of its state."""
 
+import contextlib
 from pathlib import Path
 
 from eks_inference_tools import COMMAND
@@ -8,6 +9,7 @@ from stackgraph.diff.contents import Revision
 from stackgraph.diff.domain import ComparedDomain
 from stackgraph.diff.report import Recorded, Report
 from stackgraph.problems import Problem, ProblemsFound
+from stackgraph.state.computed import without_computed
 from stackgraph.state.exported import read_export
 from stackgraph.state.report import stack_report
 
@@ -26,5 +28,9 @@ def compare(
     wrong = [Problem(f"of another {what}", str(file), 0, what, has, wants) for what, has, wants in pairs if has != wants]
     if wrong:
         raise ProblemsFound(wrong)
-    report, notes = stack_report(deployed, Recorded(loaded.record()), domain)
+    graph = loaded.record()
+    # A program that needs what only a placeholder gives is compared as it was recorded.
+    with contextlib.suppress(ProblemsFound):
+        graph = without_computed(graph, loaded.record(strict=True))
+    report, notes = stack_report(deployed, Recorded(graph), domain)
     return Report(base.project, Revision(file.name), Revision("working tree"), [report], notes, link, COMMAND)

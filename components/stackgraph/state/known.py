@@ -35,6 +35,11 @@ def settled(value: Any, outputs: Outputs) -> Any:
     return _TOKEN.sub(inside, value)
 
 
+def references(text: str) -> list[str]:
+    """The references to outputs that a text has inside: ``net-vpc.id``."""
+    return _TOKEN.findall(text)
+
+
 def unknown(leaf: Any) -> bool:
     """Whether a value, after ``settled``, is one that only the update will know."""
     return leaf == UNKNOWN or (isinstance(leaf, str) and bool(_TOKEN.search(leaf)))
