@@ -70,7 +70,9 @@ def is_ready(item: dict[str, Any]) -> bool:
 def test_everything_that_charts_and_add_ons_run_finds_room_on_the_core_nodes(running: Running) -> None:
     def settled() -> bool:
         pods = [pod for pod in running.api.list(PODS) if STANDS_IN_FOR_LABEL in labels_of(pod)]
-        return len(pods) > 30 and all(is_ready(pod) for pod in pods)
+        # A DaemonSet that its controller has not met yet has no pods that could be waited for.
+        met = all(at(one, "status", "observedGeneration") for one in running.api.list(DAEMON_SETS))
+        return met and len(pods) > 30 and all(is_ready(pod) for pod in pods)
 
     running.until(settled, "pods of charts and add-ons")
     assert len(running.api.list(NODES)) == 3, "nothing of it made Karpenter start a node"
