@@ -105,6 +105,18 @@ def test_answers_come_from_a_file(program, capsys):
     assert graph["outputs"] == {"account": "<getCallerIdentity.accountId>"}
 
 
+def test_a_row_that_nearly_fits_a_call_is_told(program, capsys):
+    rows = "- {function: 'aws:ec2/getVpcs:getVpc', result: {id: vpc-1}}\n- {stack: acme/network/prd, outputs: {}}\n"
+    rows += "- {function: 'gcp:compute/getImage:getImage', result: {}}\n"
+    source = "aws.ec2.get_vpc(default=True)\npulumi.StackReference('acme/network/prod')\n"
+    folder = program(source, **DEV, answers=rows)
+    assert preview(folder, "--answers", str(folder / "answers.yaml")) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the row of the answers file for 'aws:ec2/getVpcs:getVpc' fits no call: did you mean 'aws:ec2/getVpc:getVpc'?" in said
+    assert "did you mean 'acme/network/prod'?" in said
+    assert "getImage" not in said
+
+
 def test_every_fault_of_an_answers_file_is_told_at_once(program, capsys):
     wrong = "- functoin: a\n- {function: a, result: 3}\n- {function: a, result: {}, regoin: b}\n- {stack: a}\n"
     folder = program(ASKING, answers=wrong)

@@ -5,7 +5,8 @@ of the SDK. Whatever the answer is, the graph has it in ``Graph.functions``.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from stackgraph.graph.document import STACK_REFERENCE, Answer, FunctionCall
@@ -74,6 +75,19 @@ class Functions:
     def method(self, token: str, source: str) -> None:
         """Notes a call of a method of a remote component. Its result is unknown."""
         self._note(token, {}, "unknown", source)
+
+    def misspelt(self) -> Iterator[str]:
+        """Warnings about rows of the answers file that fit no call, but nearly one that has no answer.
+
+        Other rows without a call may be for other stacks.
+        """
+        named = [(one.args.get("name") if one.token == STACK_REFERENCE else one.token, one.answer) for one in self.called()]
+        names = {str(name): answer for name, answer in named}
+        unanswered = [name for name, answer in names.items() if answer in ("placeholder", "unknown")]
+        for row in self._answers.rows:
+            given = row.get("function") or row["stack"]
+            if given not in names and (nearest := get_close_matches(given, unanswered, n=1, cutoff=0.85)):
+                yield f"the row of the answers file for '{given}' fits no call: did you mean '{nearest[0]}'?"
 
     def _note(self, token: str, args: Mapping[str, Any], answer: Answer, source: str) -> None:
         called = FunctionCall(token, args, answer, source)

@@ -79,7 +79,8 @@ class Recorder(Protocol):
         """The graph of everything registered so far."""
         with self._lock:
             resources = tuple(self._resources[urn] for urn in sorted(self._resources))
-            return Graph(self.project, self.stack, resources, self._outputs, tuple(self._warnings), self._functions.called())
+            warnings = (*self._warnings, *self._functions.misspelt())
+            return Graph(self.project, self.stack, resources, self._outputs, warnings, self._functions.called())
 
     def is_made_up(self, text: str) -> bool:
         """Whether a placeholder of this recording is inside the text."""
