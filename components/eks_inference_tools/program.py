@@ -148,23 +148,32 @@ def programs(
     ``answers`` is a file with results of provider functions. Raises ``ProblemsFound`` when the project or a stack does not exist,
     or a file cannot be read.
     """
-    project = project_in(folder)
-    known = read_answers(answers) if answers else NO_ANSWERS
-    names = stacks or project.stacks() or [DEFAULT_STACK]
-    return (_read(project, folder is None, name, debug, known) for name in names)
+    names, read = _reader(stacks, folder, debug, answers)
+    return map(read, names)
 
 
 def readable(
     stacks: Sequence[str], folder: Path | None = None, *, debug: bool = False, answers: Path | None = None
 ) -> tuple[list[StackProgram], list[Problem]]:
     """Loads stacks like ``programs``, and returns the problems of those that cannot be loaded."""
+    names, read = _reader(stacks, folder, debug, answers)
     found, problems = [], []
-    for name in stacks or project_in(folder).stacks() or [DEFAULT_STACK]:
+    for name in names:
         try:
-            found += programs([name], folder, debug=debug, answers=answers)
+            found.append(read(name))
         except ProblemsFound as error:
             problems += error.problems
     return found, problems
+
+
+def _reader(
+    stacks: Sequence[str], folder: Path | None, debug: bool, answers: Path | None
+) -> tuple[Sequence[str], Callable[[str], StackProgram]]:
+    """The names of the stacks, and what loads one."""
+    project = project_in(folder)
+    known = read_answers(answers) if answers else NO_ANSWERS
+    names = stacks or project.stacks() or [DEFAULT_STACK]
+    return names, lambda name: _read(project, folder is None, name, debug, known)
 
 
 def program(stack: str | None, folder: Path | None = None, *, debug: bool = False, answers: Path | None = None) -> StackProgram:

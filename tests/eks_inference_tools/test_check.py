@@ -192,6 +192,13 @@ def test_a_file_that_cannot_be_read_hides_no_other_stack(clone, capsys):
     assert "Pulumi.broken.yaml:2" in said.err
 
 
+def test_a_faulty_answers_file_is_told_once(clone, capsys):
+    (clone / "answers.yaml").write_text("- {function: x}\n")
+    (clone / "stacks" / "Pulumi.other.yaml").write_text("config: {}\n")
+    assert main(["check", "--answers", "answers.yaml"]) == 2
+    assert capsys.readouterr().err.count("`result` is missing") == 1
+
+
 def test_a_server_on_nodes_without_accelerators_is_refused(clone, capsys):
     change(clone, servers={"extra": {**stack_object("inf2-llama2")["servers"]["llama2-a"], "pool": "core"}})
     code, said = check(capsys, STACK)

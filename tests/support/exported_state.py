@@ -11,7 +11,7 @@ from stackgraph.graph.document import STACK_TYPE, Graph, Resource
 from stackgraph.graph.tokens import SECRET, UNKNOWN
 from stackgraph.graph.values import leaves, mapped
 from stackgraph.state.exported import ASSET_MARK, RESOURCE_MARK, SECRET_MARK, SIGNATURE
-from stackgraph.state.known import _TOKEN
+from stackgraph.state.known import _TOKEN, references
 from stackgraph.state.normalized import normalized
 
 CIPHERTEXT = {SIGNATURE: SECRET_MARK, "ciphertext": "v1:c2VjcmV0"}
@@ -27,7 +27,7 @@ def export_of(graph: Graph) -> dict[str, Any]:
 
 
 def _references(leaf: Any) -> list[str]:
-    return _TOKEN.findall(leaf) if isinstance(leaf, str) else []
+    return references(leaf) if isinstance(leaf, str) else []
 
 
 def _state(resource: Resource, graph: Graph, used: set[str]) -> dict[str, Any]:

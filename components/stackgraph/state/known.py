@@ -22,7 +22,7 @@ def settled(value: Any, outputs: Outputs) -> Any:
         return [settled(item, outputs) for item in value]
     if not isinstance(value, str) or "<" not in value:
         return value
-    found = {reference: _found(reference, outputs) for reference in _TOKEN.findall(value)}
+    found = {reference: _found(reference, outputs) for reference in references(value)}
     if any(len(values) > 1 for values in found.values()):
         return UNKNOWN
     if (whole := _TOKEN.fullmatch(value)) and found[whole[1]]:
