@@ -98,7 +98,9 @@ def schedule(steps: Sequence[Step], which: Pass = "p50", parallel: int | None = 
 
 
 def _ordered(by_id: Mapping[str, Step]) -> tuple[str, ...]:
-    return tuple(TopologicalSorter({id_: [one for one in step.after if one in by_id] for id_, step in by_id.items()}).static_order())
+    return tuple(
+        TopologicalSorter({id_: [one for one in step.after if one in by_id] for id_, step in by_id.items()}).static_order()
+    )
 
 
 def _unbounded(order: Iterable[str], by_id: Mapping[str, Step], seconds: Mapping[str, float]) -> dict[str, Span]:
@@ -112,9 +114,7 @@ def _unbounded(order: Iterable[str], by_id: Mapping[str, Step], seconds: Mapping
     return spans
 
 
-def _bounded(
-    order: Sequence[str], by_id: Mapping[str, Step], seconds: Mapping[str, float], parallel: int
-) -> dict[str, Span]:
+def _bounded(order: Sequence[str], by_id: Mapping[str, Step], seconds: Mapping[str, float], parallel: int) -> dict[str, Span]:
     """As ``_unbounded``, but a step that takes time also waits until one of ``parallel`` workers is free."""
     place = {id_: number for number, id_ in enumerate(order)}
     missing = {id_: {one for one in by_id[id_].after if one in by_id} for id_ in order}

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
 from eks_inference.catalog.models import Model
 from eks_inference_tools.timeline.times import Typical, phase_time
 
@@ -14,16 +15,15 @@ Role = Literal["server", "download", "compile", "other"]
 
 
 @dataclass(frozen=True)
-class PodStart:
+class PodStart(ForAccelerator):
     """What decides how long the pods of one object take.
 
-    ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``accelerator`` is ``neuron``,
-    ``gpu`` or empty. ``image_gb`` is None for an image of unknown size. ``pulled``: something that these pods wait for pulled the
+    ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``image_gb`` is None for an image of unknown size. ``pulled``: something that these pods wait for pulled the
     same image there. ``weights_stored`` and ``compiled``: what an earlier Job or start left is used.
     """
 
     role: Role
-    accelerator: str = ""
+    accelerator: Accelerator | None = None
     new_node: str = ""
     instance_type: str = ""
     image: str = ""
@@ -95,10 +95,10 @@ def _of_server(start: PodStart) -> Iterator[Phase]:
         return
     if not start.weights_stored:
         yield _download(start)
-    if start.accelerator == "neuron":
+    if start.neuron:
         if not start.compiled:
             yield _compilation(start)
-        yield Phase("start", f"the server loads {model}", phase_time("start, compiled", "neuron", start.billions))
+        yield Phase("start", f"the server loads {model}", phase_time("start, compiled", start.accelerator, start.billions))
         return
     name = "start, compiled" if start.compiled else "start"
     yield Phase("start", f"the server loads {model} and starts", phase_time(name, start.accelerator, start.billions))

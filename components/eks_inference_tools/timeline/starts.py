@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eks_inference.accelerators.neuron.plan import CORE_RESOURCE, DEVICE_RESOURCE
-from eks_inference.accelerators.nvidia.plan import GPU_RESOURCE
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES, Accelerator
 from eks_inference.catalog.engines import EngineProfile, engines
 from eks_inference.catalog.models import find_model
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
@@ -18,7 +18,9 @@ from eks_inference_tools.timeline.pods import PodStart, Role
 from stackgraph.graph.document import Graph, Resource, is_component
 from stackgraph.graph.values import at, text
 
-_ACCELERATORS = {DEVICE_RESOURCE: "neuron", CORE_RESOURCE: "neuron", GPU_RESOURCE: "gpu"}
+_ACCELERATORS: Mapping[str, Accelerator] = {resource: name for name, resource in DEVICE_RESOURCES.items()} | {
+    CORE_RESOURCE: "neuron"
+}
 _ENDING = ("Job", "CronJob", "RayJob")
 
 
@@ -85,7 +87,7 @@ class Starts:
         return None
 
     def _start(self, template: PodTemplate) -> PodStart | None:
-        accelerator = next((_ACCELERATORS[name] for name in template.requests if name in _ACCELERATORS), "")
+        accelerator = next((_ACCELERATORS[name] for name in template.requests if name in _ACCELERATORS), None)
         facts = self._facts(template.owner)
         role = _role(template, accelerator, facts)
         if role == "other" and not accelerator:
@@ -97,7 +99,7 @@ class Starts:
         model = facts.model if facts else next(iter(self._told.get((template.urn, template.part), ())), "")
         start = PodStart(
             role=role,
-            accelerator=accelerator or _accelerator_of(engine),
+            accelerator=accelerator or (engine.accelerator if engine else None),
             image=image,
             image_gb=engine.image_gb if engine else None,
             model=find_model(model) if model else None,
@@ -108,7 +110,9 @@ class Starts:
         return _at_home(start, home)
 
     def _has_compiler(self, template: PodTemplate) -> bool:
-        return any(one.kind == "Job" and _names(one, "compile") and one.owner.parent == template.owner.parent for one in self._templates)
+        return any(
+            one.kind == "Job" and _names(one, "compile") and one.owner.parent == template.owner.parent for one in self._templates
+        )
 
 
 def _at_home(start: PodStart, home: Home | None) -> PodStart:
@@ -123,7 +127,7 @@ def _at_home(start: PodStart, home: Home | None) -> PodStart:
     )
 
 
-def _role(template: PodTemplate, accelerator: str, facts: ServerFacts | None) -> Role:
+def _role(template: PodTemplate, accelerator: Accelerator | None, facts: ServerFacts | None) -> Role:
     if template.kind in _ENDING:
         jobs: tuple[Role, ...] = ("download", "compile")
         return next((role for role in jobs if facts and _names(template, role)), "other")
@@ -132,10 +136,6 @@ def _role(template: PodTemplate, accelerator: str, facts: ServerFacts | None) ->
 
 def _names(template: PodTemplate, role: str) -> bool:
     return role in text(template.owner.name).split("-")
-
-
-def _accelerator_of(engine: EngineProfile | None) -> str:
-    return "neuron" if engine and engine.accelerator == "neuron" else "gpu" if engine else ""
 
 
 def _engine_of(image: str) -> EngineProfile | None:

@@ -21,7 +21,17 @@ from stackgraph.graph.describe import is_kubernetes_object, short_type
 from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.values import at, text
 
-_POD_OWNERS = ("CronJob", "DaemonSet", "Deployment", "Job", "LeaderWorkerSet", "RayCluster", "RayJob", "RayService", "StatefulSet")
+_POD_OWNERS = (
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "Job",
+    "LeaderWorkerSet",
+    "RayCluster",
+    "RayJob",
+    "RayService",
+    "StatefulSet",
+)
 _PLAIN = ("kubernetes", "")
 
 

@@ -7,10 +7,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from eks_inference.catalog.accelerators import Accelerator
+
 Pass = Literal["low", "p50", "high"]
 PASSES: tuple[Pass, ...] = ("low", "p50", "high")
 
 Action = Literal["create", "delete"]
+
+_NEITHER = "none"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class PhaseRow:
     phase: str
     time: Typical
     accelerator: str | None = None
-    """``neuron``, ``gpu``, or empty for nodes without either."""
+    """An ``Accelerator``, or ``none`` for nodes without one."""
     billions: tuple[float, float] | None = None
     """Bounds of the model's parameters, in billions."""
     instance_type: str | None = None
@@ -66,13 +70,15 @@ def resource_time(action: Action, type_: str, what: str) -> Typical | None:
     return next((found for key in ((type_, what), (type_, ""), (package, "")) if (found := rows.get(key))), None)
 
 
-def phase_time(phase: str, accelerator: str = "", billions: float | None = None, instance_type: str = "") -> Typical | None:
+def phase_time(
+    phase: str, accelerator: Accelerator | None = None, billions: float | None = None, instance_type: str = ""
+) -> Typical | None:
     """Returns the time of a phase. A model of unknown size fits only rows for any size."""
     fitting = [
         row
         for row in _phases()
         if row.phase == phase
-        and row.accelerator in (None, accelerator)
+        and row.accelerator in (None, accelerator or _NEITHER)
         and row.instance_type in (None, instance_type)
         and (row.billions is None or (billions is not None and row.billions[0] <= billions <= row.billions[1]))
     ]
