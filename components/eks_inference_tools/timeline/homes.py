@@ -23,12 +23,14 @@ from stackgraph.graph.values import at, items, text
 class Home:
     """The nodes that pods go to. ``urn`` is that of the pool's resource. ``instance_type`` is empty when it is open.
 
-    ``disk_mib_s`` is the throughput of the disk that images go to, None when it is unknown or a local disk.
+    ``nodes`` is how many stand once the pool exists, None when it is unknown. ``disk_mib_s`` is the throughput of the disk that
+    images go to, None when it is unknown or a local disk.
     """
 
     pool: str
     urn: str
     by_karpenter: bool
+    nodes: int | None = None
     instance_type: str = ""
     disk_mib_s: int | None = None
     fast_image_pull: bool = False
@@ -47,12 +49,13 @@ class Homes:
             return None
         machine = self._machines.get(shape.urn)
         return Home(
-            shape.pool,
-            shape.urn,
-            shape.by_karpenter,
-            shape.type_name,
-            _throughput(machine),
-            _pulls_fast(machine),
+            pool=shape.pool,
+            urn=shape.urn,
+            by_karpenter=shape.by_karpenter,
+            nodes=self._nodes.get(shape.urn),
+            instance_type=shape.type_name,
+            disk_mib_s=_throughput(machine),
+            fast_image_pull=_pulls_fast(machine),
         )
 
     def _takes(self, shape: NodeShape, pod: PodSpec) -> bool:
@@ -62,6 +65,11 @@ class Homes:
     @cached_property
     def _shapes(self) -> tuple[NodeShape, ...]:
         return tuple(sorted(node_shapes(self._graph), key=lambda shape: shape.by_karpenter))
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, int | None]:
+        groups = {group.urn: group.sizes[1] for group in node_groups(self._graph)}
+        return groups | {pool.urn: pool.replicas or 0 for pool in node_pools(self._graph)}
 
     @cached_property
     def _machines(self) -> Mapping[str, Machine | None]:
