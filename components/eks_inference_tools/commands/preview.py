@@ -61,9 +61,8 @@ def _timeline(graph: "Graph", format_: str, *, colour: bool) -> str:
 
         from eks_inference_tools.timeline.document import document
 
-        return json.dumps(
-            {**graph.document(), "timeline": document(timeline(graph))}, indent=2, sort_keys=True, ensure_ascii=False
-        )
+        shown = {**graph.document(), "timeline": document(timeline(graph))}
+        return json.dumps(shown, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     from eks_inference_tools.timeline.text import render_text
 
     return render_text(timeline(graph), colour=colour)
