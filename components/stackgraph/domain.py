@@ -58,14 +58,41 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """One step of a chart, from ``start`` to ``end`` in seconds. ``urn`` is the resource it belongs to.
+
+    ``decides``: the steps that decide how long everything takes. ``note`` tells where the length comes from.
+    """
+
+    title: str
+    start: float
+    end: float
+    urn: str = ""
+    decides: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Steps over time, for a page. ``notes`` are paragraphs above it, ``ends`` what has happened after how many seconds."""
+
+    title: str
+    bars: Sequence[Bar]
+    notes: Sequence[str] = ()
+    ends: Sequence[tuple[str, float]] = ()
+
+
+@dataclass(frozen=True)
 class Domain:
     """What a caller knows about certain resource types. An empty domain adds nothing.
 
-    ``words`` describe a resource on its own line. ``sections`` are shown after the resources.
+    ``words`` describe a resource on its own line. ``sections`` are shown after the resources. ``chart`` is shown by pages, after
+    the components.
     """
 
     words: Words = field(default_factory=dict)
     sections: Callable[[Graph], Iterable[Section]] = lambda graph: ()
+    chart: Callable[[Graph], Chart | None] = lambda graph: None
 
 
 NO_DOMAIN = Domain()

@@ -83,9 +83,12 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
     from eks_inference_tools.reading.domain import EKS
 
     if format_ == "html":
+        from dataclasses import replace
+
+        from eks_inference_tools.timeline.chart import chart
         from stackgraph.views.page import render_html
 
-        return render_html(graph, EKS)
+        return render_html(graph, replace(EKS, chart=chart))
     from stackgraph.views.tree import render_tree
 
     return render_tree(graph, EKS, colour=colour)
