@@ -59,14 +59,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Bar:
-    """One step of a chart, from ``start`` to ``end`` in seconds. ``urn`` is the resource it belongs to.
+    """One step of a chart, from ``start`` to ``end`` in seconds. ``end`` is None where nobody knows how long it takes.
 
-    ``decides``: the steps that decide how long everything takes. ``note`` tells where the length comes from.
+    ``urn`` is the resource it belongs to. ``decides``: the step is one of those that decide how long everything takes. ``note``
+    tells where the length comes from.
     """
 
     title: str
     start: float
-    end: float
+    end: float | None
     urn: str = ""
     decides: bool = False
     note: str = ""
@@ -74,11 +75,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Steps over time, for a page. ``notes`` are paragraphs above it, ``ends`` what has happened after how many seconds."""
+    """Steps over time, for a page. ``caveat`` and ``facts`` stand above it, ``ends`` say what has happened after which seconds."""
 
     title: str
     bars: Sequence[Bar]
-    notes: Sequence[str] = ()
+    caveat: str = ""
+    facts: Sequence[str] = ()
     ends: Sequence[tuple[str, float]] = ()
 
 

@@ -24,6 +24,8 @@ class Step:
     time: Typical | None
     after: tuple[str, ...] = ()
     in_update: bool = True
+    phase: str = ""
+    """What a phase is, without the resource it belongs to; empty for a whole resource."""
 
 
 @dataclass(frozen=True)

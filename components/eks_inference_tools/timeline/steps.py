@@ -53,7 +53,7 @@ def _chain(resource: Resource, start: PodStart) -> Iterator[Step]:
     before, in_update = resource.urn, is_waited_for(resource)
     for phase in phases(start):
         id_ = f"{resource.urn}#{phase.name}"
-        yield Step(id_, resource.urn, f"{text(resource.name)}: {phase.title}", phase.time, (before,), in_update)
+        yield Step(id_, resource.urn, f"{text(resource.name)}: {phase.title}", phase.time, (before,), in_update, phase.title)
         before = id_
 
 

@@ -23,15 +23,20 @@ _MOST_TICKS = 10
 
 
 def render_bars(chart: Chart, owner: Mapping[str, str], resources: ResourceList) -> Iterator[Markup]:
-    """Yields the notes, the drawing and the table. ``owner`` has the name of the component of each resource by URN."""
-    yield from (element("p", note) for note in chart.notes)
-    whole = max((bar.end for bar in chart.bars), default=0)
-    shown = [bar for bar in chart.bars if bar.decides or bar.end - bar.start >= max(whole * _LEAST_SHARE, 1)]
-    groups = grouped((owner.get(bar.urn, ""), bar) for bar in sorted(shown, key=lambda bar: (bar.start, bar.end)))
+    """Yields the facts, the drawing and the table. ``owner`` has the name of the component of each resource by URN."""
+    if chart.caveat:
+        yield element("p", chart.caveat)
+    if chart.facts:
+        yield element("ul", *(element("li", fact) for fact in chart.facts))
+    whole = max((_end(bar) for bar in chart.bars), default=0)
+    shown = [bar for bar in chart.bars if bar.decides or _takes(bar) >= max(whole * _LEAST_SHARE, 1)]
+    groups = grouped((owner.get(bar.urn, ""), bar) for bar in sorted(shown, key=_order))
     if not whole or not shown:
         return
     left_out = len(chart.bars) - len(shown)
-    caption = "Full bars decide when everything has ended; each begins when the one before it ends. "
+    caption = (
+        "Full bars decide when everything has ended; each begins when the one before it ends. ? stands for a time nobody knows. "
+    )
     if left_out:
         caption += f"{left_out} shorter steps are in the table only."
     drawing = element("div", _drawing(chart, groups, whole, resources), class_="wide")
@@ -82,8 +87,8 @@ def _ends(ends: Sequence[tuple[str, float]], scale: float, height: float) -> Ite
 
 def _row(bar: Bar, y: float, scale: float, resources: ResourceList) -> Markup:
     """A bar with its title, as a link to its resource: Tab goes from bar to bar in the order of time within a component."""
-    x, width = _LABELS + bar.start * scale, max((bar.end - bar.start) * scale, _LEAST_WIDTH)
-    takes = _clock(bar.end - bar.start)
+    x, width = _LABELS + bar.start * scale, max(_takes(bar) * scale, _LEAST_WIDTH)
+    takes = _length(bar)
     said = f"{bar.title}: from {_clock(bar.start)}, {takes}{f', {bar.note}' if bar.note else ''}"
     target = resources.ids.get(bar.urn)
     return element(
@@ -103,14 +108,30 @@ def _table(bars: Sequence[Bar], owner: Mapping[str, str], resources: ResourceLis
         (
             resources.link(bar.urn, bar.title),
             _clock(bar.start),
-            _clock(bar.end - bar.start),
+            _length(bar),
             owner.get(bar.urn, ""),
             "yes" if bar.decides else "",
             bar.note,
         )
-        for bar in sorted(bars, key=lambda bar: (bar.start, bar.end, bar.title))
+        for bar in sorted(bars, key=_order)
     ]
     yield from render_table(("Step", "From", "Takes", "In", "Decides", "Seen"), rows)
+
+
+def _end(bar: Bar) -> float:
+    return bar.start if bar.end is None else bar.end
+
+
+def _takes(bar: Bar) -> float:
+    return _end(bar) - bar.start
+
+
+def _order(bar: Bar) -> tuple[float, float, str]:
+    return bar.start, _end(bar), bar.title
+
+
+def _length(bar: Bar) -> str:
+    return "?" if bar.end is None else _clock(_takes(bar))
 
 
 def _clock(seconds: float) -> str:
