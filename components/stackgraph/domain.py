@@ -75,7 +75,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Steps over time, for a page. ``caveat`` and ``facts`` stand above it, ``ends`` say what has happened after which seconds."""
+    """Steps over time, for a page. ``caveat`` and ``facts`` stand above it, ``ends`` are what has happened after how long."""
 
     title: str
     bars: Sequence[Bar]
