@@ -80,7 +80,7 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
         from stackgraph.views.mermaid import render_mermaid
 
         return render_mermaid(graph)
-    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.domain import EKS
 
     if format_ == "html":
         from dataclasses import replace
