@@ -83,12 +83,9 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
     from eks_inference_tools.domain import EKS
 
     if format_ == "html":
-        from dataclasses import replace
-
-        from eks_inference_tools.timeline.chart import chart
         from stackgraph.views.page import render_html
 
-        return render_html(graph, replace(EKS, chart=chart))
+        return render_html(graph, EKS)
     from stackgraph.views.tree import render_tree
 
     return render_tree(graph, EKS, colour=colour)

@@ -16,7 +16,7 @@ from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.scheduling import obstacles
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, text
+from stackgraph.graph.values import at, text
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,10 @@ def _throughput(machine: Machine | None) -> int | None:
     """Returns the throughput of the root disk in MiB/s, None when it is unknown or does not matter."""
     if machine is None or "RAID0" in _settings(machine):
         return None
-    disks = [at(mapping, "ebs") for mapping in items(at(machine.document, "blockDeviceMappings"))]
-    ebs = next((disk for disk in disks if disk is not None), None)
-    if ebs is None or text(at(ebs, "volumeType")) != GP3.name:
+    disk = machine.root_disk
+    if disk is None or not disk.ebs or disk.type != GP3.name:
         return None
-    return GP3.least_mib_s if at(ebs, "throughput") is None else whole(at(ebs, "throughput"))
+    return GP3.least_mib_s if disk.throughput is None else whole(disk.throughput)
 
 
 def _pulls_fast(machine: Machine | None) -> bool:
