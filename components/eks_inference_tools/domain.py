@@ -1,4 +1,4 @@
-"""The EKS domain of stackgraph's views and comparisons: words, sections, facts, dangers, cost."""
+"""The EKS domain of stackgraph's views and comparisons: words, sections, facts, dangers, cost, time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,7 +15,7 @@ from eks_inference_tools.reading.words import WORDS, cluster_version, node_trait
 from eks_inference_tools.reading.workloads import requested
 from stackgraph.diff.domain import ComparedDomain, Danger
 from stackgraph.diff.graphs import StackDiff
-from stackgraph.domain import Section
+from stackgraph.domain import Chart, Section
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined
 
@@ -41,11 +41,19 @@ def eks(prices: OwnPrices | None = None) -> ComparedDomain:
     return ComparedDomain(
         words=WORDS,
         sections=shown,
+        chart=_chart,
         titles=TITLES,
         facts=compared,
         dangers=dangerous,
         measures={COST: cost_change},
     )
+
+
+def _chart(graph: Graph) -> Chart | None:
+    # Only a page needs it.
+    from eks_inference_tools.timeline.chart import chart
+
+    return chart(graph)
 
 
 def compared(graph: Graph) -> Mapping[str, str]:
