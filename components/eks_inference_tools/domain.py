@@ -28,7 +28,7 @@ def eks(prices: OwnPrices | None = None) -> ComparedDomain:
 
     def shown(graph: Graph) -> Iterator[Section]:
         yield from sections(graph)
-        yield cost_section(estimated(graph))
+        yield cost_section(graph, estimated(graph))
 
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(estimated(before) if before else None, estimated(after) if after else None)

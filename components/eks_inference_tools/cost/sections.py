@@ -1,29 +1,40 @@
-"""Builds the sections that views show about cost."""
+"""Builds the section that views show about cost."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from eks_inference.catalog.prices import HOUR, Price
+from eks_inference.catalog.prices import Price, services
 from eks_inference_tools.cost.charges import Part
 from eks_inference_tools.cost.estimate import Estimate, Priced, Total
-from eks_inference_tools.cost.words import NAMES, money, per_month, total
+from eks_inference_tools.cost.quotas import needs
+from eks_inference_tools.cost.words import NAMES, per_month, total, unit_price
 from stackgraph.domain import Cell, Listing, Row, Section
 from stackgraph.domain import Part as CellPart
-from stackgraph.graph.values import joined, unique
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import unique
+from stackgraph.graph.wording import counted
+
+HEAD = "PER HOUR"
+_MISSING = ("NO PRICE OR NOT COUNTED",)
 
 
-def cost_section(found: Estimate) -> Section:
-    """What a stack costs per hour and month, part by part; then what is in no total."""
+def cost_section(graph: Graph, found: Estimate) -> Section:
+    """What a stack costs per hour and month, part by part; what is in no total; the quotas that it needs."""
     if not found.lines:
         return Section("Cost", (), (), ())
     rows = [*_nodes(found), *(_part(found, part) for part in found.parts if part != "nodes"), *_totals(found)]
-    beside = [*_by_use(found), *_notes(found)]
-    listings = [Listing(("PER HOUR", *(name.upper() for name in NAMES)), rows)]
-    if beside:
-        listings.append(Listing(("NOT IN THE TOTALS", ""), beside))
-    columns = ("Per hour", *(name.capitalize() for name in NAMES))
-    cells = [*map(_cells, rows), *([_text(row.cells[0]), _text(row.cells[1]), (), ()] for row in beside)]
-    return Section("Cost", listings, columns, cells)
+    beside = [
+        (("BY USE, IN NO TOTAL", "PRICE", "OF"), list(_by_use(found))),
+        (_MISSING, [Row((line,)) for line in found.missing()] + [Row((one.shown,)) for one in found.uncounted]),
+        (("QUOTA", "NEEDED AT MOST", "NEW ACCOUNT"), [Row(need.cells) for need in needs(graph, found)]),
+        (("ABOUT THESE PRICES",), [Row((note,)) for note in found.notes()]),
+    ]
+    listings = [Listing((HEAD, *(name.upper() for name in NAMES)), rows)]
+    listings += [Listing(header, lines, "warning" if header == _MISSING else "") for header, lines in beside]
+    cells = [_cells(row.cells, row) for row in rows]
+    for (title, *_), lines in beside:
+        cells += [_cells((title.capitalize() if row is lines[0] else "", *row.cells), row) for row in lines]
+    return Section("Cost", listings, (HEAD.capitalize(), *(name.capitalize() for name in NAMES)), cells, _as_of(found))
 
 
 def _nodes(found: Estimate) -> Iterator[Row]:
@@ -53,14 +64,14 @@ def _amounts(lines: Sequence[Priced]) -> Iterator[str]:
 
 
 def _each(one: Priced) -> str:
-    """``1–3 × inf2.8xlarge at $1.97, on demand``."""
+    """``1–3 × inf2.8xlarge at $1.96786``."""
     least, _, most = (f"{amount:g}" for amount in one.charge.amounts)
-    price = money(one.price.usd) if one.price else "no price"
-    return f"{'–'.join(unique((least, most)))} × {one.charge.item} at {price}"
+    bought = f", {one.charge.capacity}" if one.charge.capacity in ("spot", "reserved") else ""
+    return f"{'–'.join(unique((least, most)))} × {one.charge.item}{bought} {_at(one.price)}"
 
 
 def _items(lines: Sequence[Priced]) -> list[str]:
-    """What a part consists of, by service: ``1,300 gp3_storage at $0.08 per GiB-month``."""
+    """What a part consists of, by service: ``1,300 gp3 storage at $0.08 per GiB-month``."""
     by_item: dict[str, list[Priced]] = defaultdict(list)
     for one in lines:
         by_item[one.charge.item].append(one)
@@ -70,35 +81,30 @@ def _items(lines: Sequence[Priced]) -> list[str]:
 def _summed(item: str, lines: Sequence[Priced]) -> str:
     least, most = (f"{sum(one.charge.amounts[scale] for one in lines):,g}" for scale in (0, 2))
     price = next((one.price for one in lines if one.price), None)
-    return f"{'–'.join(unique((least, most)))} {item} {_at(price)}"
+    return f"{'–'.join(unique((least, most)))} {item.replace('_', ' ')} {_at(price)}"
 
 
 def _at(price: Price | None) -> str:
-    if price is None:
-        return "without a price"
-    return f"at {money(price.usd)}" + ("" if price.unit == HOUR else f" per {price.unit}")
+    return f"at {unit_price(price)}" if price else "without a price"
 
 
 def _by_use(found: Estimate) -> Iterator[Row]:
     by_item: dict[tuple[str, str], list[str]] = defaultdict(list)
     for use, price in found.by_use:
-        by_item[use.item, f"{money(price.usd)} per {price.unit}" if price else "no price"].append(use.what)
-    for (item, price), owners in by_item.items():
-        yield Row((joined(item, f"by use, {price}", by=": "), ""), {"": unique(owners)})
+        by_item[services()[use.item].what, unit_price(price) if price else "no price"].append(use.what)
+    for (what, price), owners in by_item.items():
+        names = unique(owners)
+        yield Row((what, price, names[0] if len(names) == 1 else counted(len(names), "resource")))
 
 
-def _notes(found: Estimate) -> Iterator[Row]:
-    for line in found.missing():
-        yield Row((line, ""))
-    for one in found.uncounted:
-        yield Row((f"{one.what}: {one.why}", ""))
+def _as_of(found: Estimate) -> tuple[str, str]:
+    prices = [one.price for one in found.lines if one.price]
+    days = unique(sorted(price.as_of for price in prices if price.as_of))
+    regions = ", ".join(unique(price.region for price in prices))
+    return (f"list prices of {regions}", "of " + " to ".join(unique((*days[:1], *days[-1:])))) if days else ("", "")
 
 
-def _cells(row: Row) -> list[Cell]:
-    first, *others = row.cells
-    details = tuple(text for texts in row.details.values() for text in texts)
-    return [(CellPart((first,)), CellPart(details, "note")), *map(_text, others)]
-
-
-def _text(text: str) -> Cell:
-    return (CellPart((text,)),)
+def _cells(texts: Sequence[str], row: Row) -> list[Cell]:
+    first, *others = (*texts, *("" for _ in range(len(NAMES) + 1 - len(texts))))
+    details = tuple(detail for listed in row.details.values() for detail in listed)
+    return [(CellPart((first,)), CellPart(details, "note")), *((CellPart((text,)),) for text in others)]
