@@ -39,17 +39,20 @@ class Home:
 
 
 class Homes:
-    """Where the pods of one cluster run: as placed, else on the first pool that takes them once others have left it."""
+    """Where the pods of one cluster run: on nodes that stand before those that Karpenter starts."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     def of(self, template: PodTemplate) -> Home | None:
         """Returns where pods run, None when no pool of the graph takes them."""
-        if node := self._placed.get((template.urn, template.part)):
+        shapes = [one for one in self._shapes if self._takes(one, template.spec)]
+        if not shapes:
+            return None
+        # Of several types, Karpenter chooses one. Placing tells which, but takes as long as everything else here.
+        if shapes[0].by_karpenter and len(shapes) > 1 and (node := self._placed.get((template.urn, template.part))):
             return self._home(node.pool, node.urn, node.by_karpenter, node.instance.name)
-        shape = next((one for one in self._shapes if self._takes(one, template.spec)), None)
-        return self._home(shape.pool, shape.urn, shape.by_karpenter, shape.type_name) if shape else None
+        return self._home(shapes[0].pool, shapes[0].urn, shapes[0].by_karpenter, shapes[0].type_name)
 
     def _home(self, pool: str, urn: str, by_karpenter: bool, instance_type: str) -> Home:
         machine = self._machines.get(urn)

@@ -6,7 +6,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 
-from eks_inference_tools.timeline.times import Pass, Typical
+from eks_inference_tools.timeline.times import PASSES, Pass, Typical
 
 
 @dataclass(frozen=True)
@@ -84,24 +84,33 @@ class Schedule:
         return found
 
 
+Order = Mapping[str, tuple[str, ...]]
+"""Ids of steps, each after those that it waits for, which are its values."""
+
+
 def schedule(steps: Sequence[Step], which: Pass = "p50", parallel: int | None = None) -> Schedule:
     """Returns when each step starts and ends.
 
     ``parallel`` is how many steps of the engine may run at once; None: any number. Of those that could start, the one that could
     start first does. Steps in a circle, which no engine allows, come in the order given.
     """
-    by_id = {step.id: step for step in steps}
-    after = _in_order(by_id)
+    return _scheduled({step.id: step for step in steps}, _in_order(steps), which, parallel)
+
+
+def schedules(steps: Sequence[Step]) -> Mapping[Pass, Schedule]:
+    """Returns the schedules of all passes."""
+    by_id, order = {step.id: step for step in steps}, _in_order(steps)
+    return {which: _scheduled(by_id, order, which, None) for which in PASSES}
+
+
+def _scheduled(by_id: Mapping[str, Step], after: Order, which: Pass, parallel: int | None) -> Schedule:
     seconds = {id_: step.time.at(which) if step.time else 0.0 for id_, step in by_id.items()}
     spans = _unbounded(after, seconds) if parallel is None else _bounded(after, by_id, seconds, parallel)
     return Schedule(by_id, spans)
 
 
-Order = Mapping[str, tuple[str, ...]]
-"""Ids of steps, each after those that it waits for, which are its values."""
-
-
-def _in_order(by_id: Mapping[str, Step]) -> Order:
+def _in_order(steps: Sequence[Step]) -> Order:
+    by_id = {step.id: step for step in steps}
     known = {id_: tuple(one for one in step.after if one in by_id and one != id_) for id_, step in by_id.items()}
     try:
         return {id_: known[id_] for id_ in TopologicalSorter(known).static_order()}
