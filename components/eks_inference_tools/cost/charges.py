@@ -56,5 +56,9 @@ class Uncounted:
     why: str
     urn: str = ""
 
+    @property
+    def shown(self) -> str:
+        return f"{self.what}: {self.why}"
+
 
 Found = Iterator[Charge | ByUse | Uncounted]

@@ -15,10 +15,9 @@ from eks_inference_tools.reading.machines import GIB, Machine
 from eks_inference_tools.reading.objects import group_kind, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import quantity, whole
+from eks_inference_tools.reading.storage_classes import EBS_DRIVERS, is_default_class
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text
-
-EBS_DRIVER = "ebs.csi.aws.com"
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,15 @@ def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
     region = known_region(graph, next(iter(cluster_resources(graph)), None))
     classes = {name_of(one): one for one in graph.resources if group_kind(one)[1] == "StorageClass"}
     for owner, urn, spec, amounts in _claims(graph, workloads):
-        name = text(at(spec, "storageClassName"))
-        storage_class = classes.get(name)
+        name = at(spec, "storageClassName")
+        if name == "" or at(spec, "volumeName"):
+            # The volume exists already: what is behind it is a resource of its own, if it is the stack's.
+            continue
+        default = next((one for one in classes.values() if is_default_class(one.inputs)), None)
+        storage_class = default if name is None else classes.get(text(name))
         if storage_class is None:
-            yield Uncounted(f"volumes of {owner}", f"the graph has no storage class '{name}'", urn)
-        elif at(storage_class.inputs, "provisioner") == EBS_DRIVER:
+            yield Uncounted(f"volumes of {owner}", f"the graph has no storage class '{text(name)}'", urn)
+        elif at(storage_class.inputs, "provisioner") in EBS_DRIVERS:
             settings = table(storage_class.inputs.get("parameters"))
             size = quantity(at(spec, "resources", "requests", "storage"))
             volume = Volume(

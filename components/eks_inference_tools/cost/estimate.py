@@ -1,6 +1,6 @@
 """What a graph costs: its charges with their prices, and what they come to. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,7 +92,7 @@ def estimate(graph: Graph, book: PriceBook) -> Estimate:
     return Estimate(
         lines=tuple(Priced(one, _price(one, book)) for one in charges if isinstance(one, Charge)),
         by_use=tuple((one, book.service(one.item, one.region)) for one in charges if isinstance(one, ByUse)),
-        uncounted=unique(one for one in charges if isinstance(one, Uncounted)),
+        uncounted=tuple(dict.fromkeys(one for one in charges if isinstance(one, Uncounted))),
         placements=placements,
     )
 

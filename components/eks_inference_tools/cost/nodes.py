@@ -47,7 +47,8 @@ def _unseen(graph: Graph, placements: Sequence[Placement]) -> Found:
         yield Uncounted(f"nodes for {template.title}", "only a cluster knows how many pods it has", template.urn)
     for resource in graph.resources:
         if makes_other_nodes(resource):
-            yield Uncounted(f"nodes of {text(resource.name)}", f"{resource.type} starts nodes that no preview knows", resource.urn)
+            why = f"{resource.type} starts nodes that no preview knows"
+            yield Uncounted(f"nodes of {text(resource.name)}", why, resource.urn)
 
 
 def _capacity(node: PlacedNode, group: NodeGroup | None) -> Capacity:

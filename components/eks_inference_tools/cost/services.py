@@ -27,7 +27,7 @@ _LUSTRE = "fsx_lustre"
 def service_charges(graph: Graph) -> Found:
     """Yields what the resources of a graph cost by themselves. Leaves out those that the program only reads."""
     for resource in graph.resources:
-        if is_read(resource) or not resource.custom and not resource.remote:
+        if is_read(resource) or (not resource.custom and not resource.remote):
             continue
         region = known_region(graph, resource)
         if by_hand := _COUNTED.get(resource.type):
@@ -59,7 +59,7 @@ def _one(part: Part, service: str, resource: Resource, region: str, amount: floa
     return Charge(part, text(resource.name), "", service, region, resource.urn, (amount, amount, amount))
 
 
-# -- resources whose price depends on their properties -----------------------------------------------------------------------------
+# -- resources whose price depends on their properties ---------------------------------------------------------------------------
 
 
 def _control_plane(cluster: Resource, region: str) -> Found:
