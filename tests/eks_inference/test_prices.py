@@ -82,6 +82,7 @@ def test_a_service_has_one_row_a_region_and_no_list_names_another_region():
         ("nat_gateway", "eu-central-1", 0.052),
         ("gp3_storage", "us-east-2", 0.08),
         ("gp3_throughput", "us-west-2", 0.04),
+        ("log_ingestion", "us-east-2", 0.50),
         ("s3_storage", "us-west-1", 0.026),
         ("kms_key", "us-east-1", 1.00),
     ],
