@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog.disks import FAST_IMAGE_PULL, GP3
-from eks_inference_tools.placing.placed import PlacedNode, placed
+from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import node_pools
@@ -69,7 +69,7 @@ class Homes:
     @cached_property
     def _placed(self) -> Mapping[tuple[str, str], PlacedNode]:
         """The node of the first pod of each template, by URN and part."""
-        nodes = placed(self._graph, ending=True).nodes
+        nodes = Placing(self._graph).at(ending=True).nodes
         return {(pod.template.urn, pod.template.part): node for node in reversed(nodes) for pod in node.pods}
 
     def _takes(self, shape: NodeShape, pod: PodSpec) -> bool:
