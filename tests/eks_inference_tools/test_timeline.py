@@ -1,6 +1,7 @@
 """The timeline of a stack: the planner by hand and by property, the phases of pods, the rows of times, and what readers see."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -284,6 +285,34 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
     assert [jobs[role].pulled for role in ("download", "compile", "server")] == [False, True, True]
 
 
+def test_only_the_time_of_the_hub_is_known() -> None:
+    elsewhere = replace(ON_INF2, from_hub=False)
+    assert [(phase.name, phase.time) for phase in phases(elsewhere)[2:]] == [
+        ("download", None),
+        ("compile", None),
+        ("start", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({"id": "NousResearch/Llama-2-13b-chat-hf"}, (True, False)),
+        ({"kind": "s3", "uri": "s3://models/llama/v1", "id": "llama"}, (False, False)),
+        ({"kind": "volume", "claim": "models", "id": "llama"}, (False, True)),
+    ],
+)
+def test_weights_come_from_where_the_stack_file_says(model: dict[str, str], expected: tuple[bool, bool]) -> None:
+    def changed(one: Resource) -> Resource:
+        kind = {"kind": "hugging_face", **model}
+        return replace(one, inputs={**one.inputs, "model": kind}) if one.name == "llama2-a" and not one.custom else one
+
+    graph = recorded("inf2-llama2")
+    found = timeline(replace(graph, resources=tuple(changed(one) for one in graph.resources)))
+    (start,) = [start for urn_, start in found.starts.items() if found.servers.get(urn_) == "llama2-a"]
+    assert (start.from_hub, start.weights_stored) == expected
+
+
 def test_a_program_of_others_is_read_from_its_pods() -> None:
     image = next(one.image for one in engines().values() if one.nvidia and one.standalone)
     containers = [
@@ -327,6 +356,13 @@ def test_a_row_has_a_source_a_date_and_a_range(one: Mapping[str, Any]) -> None:
     assert one["samples"] >= 1
     assert len(one["source"]) > 4
     date.fromisoformat(f"{one['date']}-01")
+
+
+def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
+    cited = {
+        letter for _, one in ROWS for found in re.findall(r"[Ll]ogs? ((?:[A-Z]|, | and )+)\b", one["source"]) for letter in found
+    }
+    assert {letter for letter in cited if letter.isupper()} == set(TIMES["logs"])
 
 
 def test_no_two_rows_are_for_the_same() -> None:

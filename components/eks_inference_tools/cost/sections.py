@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from eks_inference.catalog.prices import Price, services
+from eks_inference.catalog.prices import Price
 from eks_inference_tools.cost.charges import Part
 from eks_inference_tools.cost.estimate import Estimate, Priced, Total
 from eks_inference_tools.cost.per_token import Rate
@@ -102,7 +102,7 @@ def _per_token(found: Estimate, measured: Sequence[Rate]) -> Iterator[Row]:
 def _by_use(found: Estimate) -> Iterator[Row]:
     by_item: dict[tuple[str, str], list[str]] = defaultdict(list)
     for use, price in found.by_use:
-        by_item[services()[use.item].what, unit_price(price) if price else "no price"].append(use.what)
+        by_item[use.item.replace("_", " "), unit_price(price) if price else "no price"].append(use.what)
     for (what, price), owners in by_item.items():
         names = unique(owners)
         yield Row((what, price, names[0] if len(names) == 1 else counted(len(names), "resource")))

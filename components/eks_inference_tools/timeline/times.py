@@ -98,8 +98,13 @@ def _specific(row: PhaseRow) -> int:
     return sum(value is not None for value in (row.accelerator, row.billions, row.instance_type))
 
 
+def logs() -> Mapping[str, str]:
+    """The logs that sources cite by a letter."""
+    return _document()["logs"]
+
+
 @cache
-def _document() -> Mapping[str, list[dict[str, Any]]]:
+def _document() -> Mapping[str, Any]:
     return tomllib.loads(files("eks_inference_tools.timeline").joinpath("times.toml").read_text(encoding="utf-8"))
 
 
