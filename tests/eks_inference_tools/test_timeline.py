@@ -178,7 +178,7 @@ def test_a_destroy_ends_what_stands_on_a_resource_before_it(shipped: Graph) -> N
 
 
 def test_a_destroy_goes_in_waves() -> None:
-    """c and b go at once; a waits for both, although only b stands on it; d has waited for neither."""
+    """b goes first; then all that stand on nothing at once: a, which b stood on, and c and d, which nothing held back."""
     network, nodes = "aws:ec2/natGateway:NatGateway", "aws:eks/nodeGroup:NodeGroup"
     graph = graph_of(
         Resource(urn("a"), network, "a"),
@@ -188,8 +188,8 @@ def test_a_destroy_goes_in_waves() -> None:
     )
     seconds = {one: time.p50 for one in (network, nodes) if (time := resource_time("delete", one, ""))}
     found = schedule(deletion(graph))
-    assert found.spans[urn("a")].start == seconds[nodes]
-    assert found.total == seconds[nodes] + seconds[network]
+    assert [found.spans[urn(name)].start for name in "bacd"] == [0, *[seconds[network]] * 3]
+    assert found.total == seconds[network] + seconds[nodes]
     assert found.spans[urn("d")].seconds == 0
 
 
