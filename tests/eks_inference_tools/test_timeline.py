@@ -359,10 +359,12 @@ def test_a_row_has_a_source_a_date_and_a_range(one: Mapping[str, Any]) -> None:
 
 
 def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
-    cited = {
-        letter for _, one in ROWS for found in re.findall(r"[Ll]ogs? ((?:[A-Z]|, | and )+)\b", one["source"]) for letter in found
-    }
-    assert {letter for letter in cited if letter.isupper()} == set(TIMES["logs"])
+    cited = {letter for _, one in ROWS for letter in re.findall(r"\b[Ll]og ([A-Z])\b", one["source"])}
+    assert cited == set(TIMES["logs"])
+    assert not [one["source"] for _, one in ROWS if re.search(r"[Ll]ogs [A-Z]\b", one["source"])]
+    vpc = resource_time("create", "aws:ec2/vpc:Vpc", "")
+    assert vpc
+    assert TIMES["logs"]["A"] in vpc.source
 
 
 def test_no_two_rows_are_for_the_same() -> None:
