@@ -285,6 +285,15 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
     assert [jobs[role].pulled for role in ("download", "compile", "server")] == [False, True, True]
 
 
+def test_two_clusters_of_one_program_keep_their_times_and_pools() -> None:
+    one, other = recorded("gpu-opt350m"), recorded("inf2-llama3")
+    both = timeline(replace(one, resources=(*one.resources, *other.resources)))
+    alone = [of_stack("gpu-opt350m"), of_stack("inf2-llama3")]
+    assert {end.name: end.p50 for end in both.answers} == {end.name: end.p50 for each in alone for end in each.answers}
+    assert dict(both.starts) == {**alone[0].starts, **alone[1].starts}
+    assert both.update.p50 == max(each.update.p50 for each in alone)
+
+
 def test_only_the_time_of_the_hub_is_known() -> None:
     elsewhere = replace(ON_INF2, from_hub=False)
     assert [(phase.name, phase.time) for phase in phases(elsewhere)[2:]] == [
