@@ -1,11 +1,12 @@
 """The EKS domain of stackgraph's views and comparisons: words, sections, facts, dangers, cost, time."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from eks_inference_tools.cost import compared as cost
 from eks_inference_tools.cost.estimate import Estimate, estimate
 from eks_inference_tools.cost.overrides import prices_of
+from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
 from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.cost.words import summary as cost_summary
@@ -28,15 +29,18 @@ from stackgraph.graph.values import joined
 _Found = TypeVar("_Found")
 
 
-def eks(prices: OwnPrices | None = None) -> ComparedDomain:
-    """The domain of a view or comparison of this command. ``prices`` are those of ``estimated``. It keeps the graphs it saw."""
+def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> ComparedDomain:
+    """The domain of a view or comparison of this command. It keeps the graphs that it saw.
+
+    ``prices`` are those of ``estimated``; ``measured`` are rates of load tests.
+    """
 
     costs = _once(lambda graph: estimated(graph, prices))
     times = _once(timeline)
 
     def shown(graph: Graph) -> Iterator[Section]:
         yield from sections(graph)
-        yield cost_section(graph, costs(graph))
+        yield cost_section(graph, costs(graph), measured)
         yield time_section(times(graph))
 
     def notes(graph: Graph) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from eks_inference_tools.timeline.wording import dominating, duration, spread, told, total
 from stackgraph.domain import Listing, Part, Row, Section
+from stackgraph.graph.values import grouped
 
 _ABOUT = ("typical times", "that others published, no promises; `--timeline` shows every step")
 
@@ -19,8 +20,9 @@ def time_section(timeline: Timeline) -> Section:
 
 def summary(timeline: Timeline) -> Iterator[str]:
     """Yields when each server answers first, in a line each; without servers, when `pulumi up` is done."""
-    for end in timeline.answers:
-        yield f"{end.name} answers first after {total(end)} ({spread(end)}), by typical times"
+    together = grouped((f"first after {total(end)} ({spread(end)}), by typical times", end.name) for end in timeline.answers)
+    for after, servers in together.items():
+        yield f"{', '.join(servers)} {'answers' if len(servers) == 1 else 'answer'} {after}"
     if not timeline.answers and timeline.update.p50:
         yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"
 
