@@ -18,14 +18,14 @@ from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
+from eks_inference_tools.placing.amounts import Amounts, add, covers
+from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, by_preference, node_name
 from eks_inference_tools.reading.expressions import Values
 from eks_inference_tools.reading.live_objects import labels_of, name_of
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.reading.scheduling import obstacles
-from eks_inference_tools.simulate.world.amounts import Amounts, add, covers
-from eks_inference_tools.simulate.world.nodes import NodeKind, SimulatedNode, by_preference, node_name
 from stackgraph.graph.values import at, items, table, text
 
 _HARD = ("NoSchedule", "NoExecute")

@@ -1,0 +1,142 @@
+"""Schedules steps: each starts when all that it stands on has ended. Start and end of each step, and the path that decides."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+from heapq import heapify, heappop, heappush
+
+from eks_inference_tools.timeline.times import Pass, Typical
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that takes time.
+
+    ``id`` is unique: the URN of a resource, or the URN, ``#`` and a phase of its pods. ``urn`` is the resource it belongs to, empty
+    for what belongs to none. ``time`` is None without a typical time; the step then counts as none, and totals say "at least".
+    ``after`` are ids of the steps that have to end first; unknown ids do not count. ``in_update`` says whether the engine waits
+    for it.
+    """
+
+    id: str
+    urn: str
+    title: str
+    time: Typical | None
+    after: tuple[str, ...] = ()
+    in_update: bool = True
+
+
+@dataclass(frozen=True)
+class Span:
+    """Start and end of a step, in seconds from the beginning. ``waits_for`` is the id of the step that it started after."""
+
+    start: float
+    end: float
+    waits_for: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The spans of all steps by id."""
+
+    steps: Mapping[str, Step]
+    spans: Mapping[str, Span]
+
+    @cached_property
+    def total(self) -> float:
+        """Seconds until everything has ended."""
+        return max((span.end for span in self.spans.values()), default=0)
+
+    @cached_property
+    def in_update(self) -> float:
+        """Seconds until the engine has nothing left to wait for."""
+        return max((self.spans[step.id].end for step in self.steps.values() if step.in_update), default=0)
+
+    def last(self, among: Iterable[str]) -> str:
+        """Returns the step of those that ends last; ties go to the first."""
+        return max(among, key=lambda id_: self.spans[id_].end, default="")
+
+    def path(self, to: str) -> tuple[Step, ...]:
+        """Returns the steps that decide when the step ``to`` ends, in their order: without gaps from the beginning to its end."""
+        found = []
+        while to:
+            found.append(self.steps[to])
+            to = self.spans[to].waits_for
+        return tuple(reversed(found))
+
+    def of(self, urn: str) -> Span:
+        """Returns the span of a resource, with the phases of its pods that the engine waits for. Raises ``KeyError``."""
+        own = [self.spans[step.id] for step in self._by_urn[urn] if step.in_update]
+        first = min(own, key=lambda span: span.start)
+        return Span(first.start, max(span.end for span in own), first.waits_for)
+
+    @cached_property
+    def _by_urn(self) -> Mapping[str, list[Step]]:
+        found: dict[str, list[Step]] = {}
+        for step in self.steps.values():
+            found.setdefault(step.urn, []).append(step)
+        return found
+
+
+def schedule(steps: Sequence[Step], which: Pass = "p50", parallel: int | None = None) -> Schedule:
+    """Returns when each step starts and ends.
+
+    ``parallel`` is how many steps of the engine may run at once; None: any number. Of those that could start, the one that could
+    start first does. Raises ``graphlib.CycleError`` for steps in a circle.
+    """
+    by_id = {step.id: step for step in steps}
+    order = _ordered(by_id)
+    seconds = {id_: step.time.at(which) if step.time else 0.0 for id_, step in by_id.items()}
+    if parallel is None:
+        return Schedule(by_id, _unbounded(order, by_id, seconds))
+    return Schedule(by_id, _bounded(order, by_id, seconds, parallel))
+
+
+def _ordered(by_id: Mapping[str, Step]) -> tuple[str, ...]:
+    return tuple(
+        TopologicalSorter({id_: [one for one in step.after if one in by_id] for id_, step in by_id.items()}).static_order()
+    )
+
+
+def _unbounded(order: Iterable[str], by_id: Mapping[str, Step], seconds: Mapping[str, float]) -> dict[str, Span]:
+    spans: dict[str, Span] = {}
+    for id_ in order:
+        start, before = 0.0, ""
+        for other in by_id[id_].after:
+            if other in spans and (end := spans[other].end) > start:
+                start, before = end, other
+        spans[id_] = Span(start, start + seconds[id_], before)
+    return spans
+
+
+def _bounded(order: Sequence[str], by_id: Mapping[str, Step], seconds: Mapping[str, float], parallel: int) -> dict[str, Span]:
+    """As ``_unbounded``, but a step that takes time also waits until one of ``parallel`` workers is free."""
+    place = {id_: number for number, id_ in enumerate(order)}
+    missing = {id_: {one for one in by_id[id_].after if one in by_id} for id_ in order}
+    behind: dict[str, list[str]] = {id_: [] for id_ in order}
+    for id_, needs in missing.items():
+        for one in needs:
+            behind[one].append(id_)
+    ready = [(0.0, place[id_], id_, "") for id_ in order if not missing[id_]]
+    heapify(ready)
+    workers: list[tuple[float, str]] = [(0.0, "")] * parallel
+    spans: dict[str, Span] = {}
+    while ready:
+        start, _, id_, before = heappop(ready)
+        if seconds[id_] and by_id[id_].in_update:
+            free, last = heappop(workers)
+            if free > start:
+                start, before = free, last
+            heappush(workers, (start + seconds[id_], id_))
+        spans[id_] = Span(start, start + seconds[id_], before)
+        for one in behind[id_]:
+            missing[one].discard(id_)
+            if not missing[one]:
+                latest = max((by for by in by_id[one].after if by in spans), key=lambda by: spans[by].end)
+                heappush(ready, (spans[latest].end, place[one], one, latest if spans[latest].end else ""))
+    return spans
