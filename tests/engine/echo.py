@@ -3,8 +3,7 @@
 Run as ``echo.py PACKAGE VERSION`` by the engine, which reads the port from its first line. A resource has its inputs as outputs
 and an id that a preview does not know, as with the real plugins; an object for a policy comes back as JSON text, as with AWS.
 Once created, it has the other outputs too, as the recorder makes them up. Functions give what ``answers.yaml`` says. A remote
-component gets two children: one that is an output of it, and a provider that stands on that. Every creation and deletion takes the
-time that ``pace.py`` says.
+component gets the children that ``remote.py`` names. Every creation and deletion takes the time that ``pace.py`` says.
 """
 
 import json
@@ -21,15 +20,13 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, re
 
 from engine import made_up
 from engine.pace import Pace, pace_of_environment
+from engine.remote import COMPONENTS
+from stackgraph.graph.document import PROVIDER_PREFIX
 from stackgraph.recorder import wire
 from stackgraph.recorder.answers import read_answers
 
 ANSWERS = Path(__file__).with_name("answers.yaml")
 OPTIONS = (("grpc.max_receive_message_length", 400 << 20), ("grpc.max_send_message_length", 400 << 20))
-
-# By type of a remote component: the child that is an output of it, its type and the name of the output; and the provider behind it.
-# Source: pulumi-eks v4.3.0, nodejs/eks/cluster/cluster.ts.
-COMPONENTS = {"eks:index:Cluster": ("aws:eks/cluster:Cluster", "eksCluster", "kubernetes", "eks-k8s")}
 
 
 class Echo(provider_pb2_grpc.ResourceProviderServicer):
@@ -89,7 +86,7 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
             return empty_pb2.Empty()
 
     def Construct(self, request: provider_pb2.ConstructRequest, context: Any) -> provider_pb2.ConstructResponse:
-        child_type, output, package, provider = COMPONENTS[request.type]
+        inside = COMPONENTS[request.type]
         with grpc.insecure_channel(request.monitorEndpoint, options=OPTIONS) as channel:
             monitor = resource_pb2_grpc.ResourceMonitorStub(channel)
             component = monitor.RegisterResource(
@@ -112,12 +109,13 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
                     supportsPartialValues=True,
                 )
             )
-            child = self._child(monitor, child_type, f"{request.name}-{output}", component.urn)
-            self._child(monitor, f"pulumi:providers:{package}", f"{request.name}-{provider}", component.urn, child.urn)
+            child = self._child(monitor, inside.type, f"{request.name}-{inside.output}", component.urn)
+            provider = PROVIDER_PREFIX + inside.package
+            self._child(monitor, provider, f"{request.name}-{inside.suffix}", component.urn, child.urn)
             there = {rpc._special_sig_key: rpc._special_resource_sig, "urn": child.urn, "id": child.id or rpc.UNKNOWN}
-            state = {output: there}
+            state = {inside.output: there}
             if not request.dryRun:
-                state |= made_up.outputs(request.name, request.type, state, {child_type: there}.get)
+                state |= made_up.outputs(request.name, request.type, state, {inside.type: there}.get)
             outputs = wire.encode(state)
             monitor.RegisterResourceOutputs(resource_pb2.RegisterResourceOutputsRequest(urn=component.urn, outputs=outputs))
         return provider_pb2.ConstructResponse(urn=component.urn, state=outputs)

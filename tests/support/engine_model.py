@@ -54,7 +54,7 @@ def destroyed(graph: Graph, seconds: Mapping[str, float], parallel: int) -> Span
     """``pulumi destroy``: rounds, each of which is over before the next begins."""
     workers = Workers(parallel)
     for urns in reversed(_rounds(graph)):
-        workers.run({urn: () for urn in urns}, {urn: _deletion(graph.by_urn[urn], seconds) for urn in urns})
+        workers.run(dict.fromkeys(urns, ()), {urn: _deletion(graph.by_urn[urn], seconds) for urn in urns})
     return workers.spans
 
 
