@@ -56,7 +56,8 @@ class Phase:
 
 def phases(start: PodStart) -> tuple[Phase, ...]:
     """Returns the phases in their order."""
-    return tuple(_phases(start))
+    done = (start.role == "download" and start.weights_stored) or (start.role == "compile" and start.compiled)
+    return () if done else tuple(_phases(start))
 
 
 def _phases(start: PodStart) -> Iterator[Phase]:

@@ -21,6 +21,7 @@ from stackgraph.graph.values import at, text
 _ACCELERATORS: Mapping[str, Accelerator] = {resource: name for name, resource in DEVICE_RESOURCES.items()} | {
     CORE_RESOURCE: "neuron"
 }
+_JOBS: tuple[Role, ...] = ("download", "compile")
 _ENDING = ("Job", "CronJob", "RayJob")
 
 
@@ -129,8 +130,7 @@ def _at_home(start: PodStart, home: Home | None) -> PodStart:
 
 def _role(template: PodTemplate, accelerator: Accelerator | None, facts: ServerFacts | None) -> Role:
     if template.kind in _ENDING:
-        jobs: tuple[Role, ...] = ("download", "compile")
-        return next((role for role in jobs if facts and _names(template, role)), "other")
+        return next((role for role in _JOBS if facts and _names(template, role)), "other")
     return "server" if accelerator and template.kind != "DaemonSet" else "other"
 
 

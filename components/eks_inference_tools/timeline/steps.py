@@ -7,8 +7,7 @@ before what stands on that alone, and so on (pulumi/pulumi v3.259, pkg/resource/
 ``performPostSteps`` of deployment_executor.go). So a resource without dependents is deleted late if it stands on little.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from eks_inference_tools.reading.charts import chart_of
 from eks_inference_tools.reading.objects import group_kind, title_of
@@ -16,7 +15,6 @@ from eks_inference_tools.simulate.rollout.readiness import WAIT_FOR, is_awaited
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
-from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.times import INSTANT, Typical, resource_time
 from stackgraph.graph.describe import is_kubernetes_object, short_type
 from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_read
@@ -67,7 +65,7 @@ def is_waited_for(resource: Resource) -> bool:
 
 def create_time(resource: Resource) -> Typical | None:
     """Returns how long the engine takes to create a resource, without pods whose phases count one by one."""
-    if not resource.custom and not resource.remote or resource.is_provider or is_read(resource) or resource.type == STACK_TYPE:
+    if is_component(resource) or resource.is_provider or is_read(resource) or resource.type == STACK_TYPE:
         return INSTANT
     if is_kubernetes_object(resource):
         annotations = at(resource.inputs, "metadata", "annotations")
@@ -97,7 +95,7 @@ def title(resource: Resource) -> str:
     return f"{short_type(resource.type).rpartition('.')[2]} {text(resource.name)}"
 
 
-# -- deletion ------------------------------------------------------------------------------------------------------------------------
+# -- deletion -------------------------------------------------------------------------------------------------------------------
 
 
 def deletion(graph: Graph) -> tuple[Step, ...]:

@@ -85,13 +85,22 @@ def phase_time(
     return max(fitting, key=_specific).time if fitting else None
 
 
+def instance_types_of(phase: str, accelerator: Accelerator | None, billions: float | None) -> frozenset[str]:
+    """Returns the instance types that have a time of their own in a phase, for models of that size."""
+    return frozenset(
+        row.instance_type
+        for row in _phases()
+        if row.instance_type and row.phase == phase and phase_time(phase, accelerator, billions, row.instance_type) is row.time
+    )
+
+
 def _specific(row: PhaseRow) -> int:
     return sum(value is not None for value in (row.accelerator, row.billions, row.instance_type))
 
 
 @cache
 def _document() -> Mapping[str, list[dict[str, Any]]]:
-    return tomllib.loads(files(__package__).joinpath("times.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("eks_inference_tools.timeline").joinpath("times.toml").read_text(encoding="utf-8"))
 
 
 @cache
