@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine import cli
-from engine.echo import ANSWERS
 
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
+from engine import cli
+from engine.echo import ANSWERS
 from stackgraph.graph import tokens
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from stackgraph.recorder import wire

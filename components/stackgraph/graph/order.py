@@ -10,13 +10,9 @@ def needs(resource: Resource) -> frozenset[str]:
 
     Source: pulumi/pulumi, pkg/resource/state.go (``GetAllDependencies``).
     """
-    others = (
-        resource.parent,
-        resource.provider,
-        resource.options.get("deletedWith", ""),
-        *resource.options.get("replaceWith", ()),
-    )
-    return frozenset(others).union(resource.dependencies, *resource.property_dependencies.values()) - {"", resource.urn}
+    options = resource.options
+    others = {resource.parent, resource.provider, options.get("deletedWith", ""), *options.get("replaceWith", ())}
+    return frozenset(others.union(resource.dependencies, *resource.property_dependencies.values()) - {"", resource.urn})
 
 
 def in_order(graph: Graph) -> tuple[str, ...]:
