@@ -19,8 +19,8 @@ import pytest
 from conftest import ROOT, STACKS, recorded
 from eks_inference.faults import format_path
 from eks_inference_tools.check.report import judge, short_name
+from eks_inference_tools.domain import EKS
 from eks_inference_tools.program import program
-from eks_inference_tools.reading.domain import EKS
 from golden import GOLDEN, assert_golden
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at

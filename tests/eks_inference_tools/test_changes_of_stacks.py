@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from conftest import STACKS, recorded
 from eks_inference_tools import COMMAND
-from eks_inference_tools.reading.domain import EKS
+from eks_inference_tools.domain import EKS
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.contents import Revision

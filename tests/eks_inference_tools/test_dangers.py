@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from conftest import recorded
-from eks_inference_tools.reading.domain import EKS
+from eks_inference_tools.domain import EKS
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource

@@ -4,9 +4,9 @@ Needs a ``pulumi`` command on PATH and nothing else (tests/engine). Order and wa
 times themselves are right.
 
 The engine takes time, too: it begins a step some milliseconds after the last that this waited for. So the total that is compared
-with the planned one is that of the chain of steps that ended last, without these pauses. A wait that the plan does not know of would make
-a pause longer than the engine's own. The same run with providers that take no time shows how long these get: there, all of the
-engine's work comes at once.
+with the planned one is that of the chain of steps that ended last, without these pauses. A wait that the plan does not know of
+would make a pause longer than the engine's own. The same run with providers that take no time shows how long these get: there, all
+of the engine's work comes at once.
 """
 
 from collections.abc import Iterator, Mapping

@@ -83,7 +83,7 @@ def _new_stack(
     (work / "Pulumi.yaml").write_text(yaml.safe_dump(data))
     (work / "stacks").mkdir()
     shutil.copy(project.stack_file(stack).path, work / "stacks")
-    environment = _environment(work) | (more or {})
+    environment = {**_environment(work), **(more or {})}
 
     def pulumi(*arguments: str) -> str:
         command = ["pulumi", *arguments, f"--stack={stack}", "--non-interactive", "--color=never"]

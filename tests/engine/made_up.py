@@ -21,10 +21,10 @@ def outputs(
     package, module = type_.split(":")[:2]
     with _LOADING, lazy_sdks():
         importlib.import_module(f"pulumi_{package}")
-        found = rpc.get_resource_module(package, module, "")
-        if found is None:
+        table = getattr(rpc.get_resource_module(package, module, ""), "mod_info", None)
+        if table is None:
             return dict(known)
-        importlib.import_module(found.mod_info["fqn"])
+        importlib.import_module(table["fqn"])
         made = symbols.symbolic_outputs(name, type_, known, lambda _, cls: reference(symbols.type_of(cls) or ""))
     return _without_unknown({**known, **made})
 

@@ -114,11 +114,11 @@ def _services() -> Mapping[str, Service]:
 
 @cache
 def _service_prices() -> Mapping[_NameAndRegion, Price]:
-    return {
-        (name, region): Price(name, region, usd, service.unit, one["source"], one["read"])
-        for one in table("prices.toml")["lists"].values()
-        for of, row in one["usd"].items()
-        for region in (regions() if of == EVERY_REGION else (of,))
-        for name, usd in row.items()
-        if (service := _services()[name])
-    }
+    found: dict[_NameAndRegion, Price] = {}
+    lists = [(one, of, row) for one in table("prices.toml")["lists"].values() for of, row in one["usd"].items()]
+    # A region's own rows come last, and so before those for every region.
+    for one, of, row in sorted(lists, key=lambda each: each[1] != EVERY_REGION):
+        for region in regions() if of == EVERY_REGION else (of,):
+            for name, usd in row.items():
+                found[name, region] = Price(name, region, usd, _services()[name].unit, one["source"], one["read"])
+    return found

@@ -86,7 +86,7 @@ def _happens(what: Literal["replace", "delete", "danger", "unsure"], told: "Cont
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.domain import EKS
     from stackgraph.diff.contents import Revision
     from stackgraph.diff.report import Recorded, Report, StackReport
     from stackgraph.problems import Problem, ProblemsFound
@@ -100,7 +100,7 @@ def _of_files(options: argparse.Namespace) -> "Report":
 
 
 def _of_state(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.domain import EKS
     from eks_inference_tools.revisions.deployed import compare
     from stackgraph.problems import Problem, ProblemsFound
 

@@ -8,6 +8,8 @@ from eks_inference_tools.commands.options import add_document, add_program, add_
 if TYPE_CHECKING:
     from stackgraph.graph.document import Graph
 
+_WITH_TIMELINE = ("tree", "json")
+
 HELP = "show what `pulumi up` of a new stack would create, without CLI or credentials"
 
 
@@ -20,13 +22,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave outputs that need a deployment unknown, as the engine does, instead of showing names such as <net-vpc.id>",
     )
+    parser.add_argument(
+        "--timeline",
+        action="store_true",
+        help="how long it takes until the stack is up and its models answer, by typical times; with --format tree or json",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.commands.check import refuse
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
+    from stackgraph.problems import Problem, ProblemsFound
 
+    if options.timeline and options.format not in _WITH_TIMELINE:
+        hint = "the page of --format html shows the timeline anyway"
+        allowed = ", ".join(f"--format {one}" for one in _WITH_TIMELINE)
+        raise ProblemsFound([Problem("has no such format", key="--timeline", given=options.format, allowed=allowed, hint=hint)])
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     if options.format == "pulumi":
         from stackgraph.views.engine import render_engine_json
@@ -36,8 +48,24 @@ def run(options: argparse.Namespace) -> int:
         write(render_engine_json(graph, stack.config.values, stack.config.secret_keys), options.output)
         return 0
     graph = refuse(stack, stack.record(strict=options.strict))
-    write(_render(graph, options.format, colour=colour(options.output)), options.output)
+    render = _timeline if options.timeline else _render
+    write(render(graph, options.format, colour=colour(options.output)), options.output)
     return 0
+
+
+def _timeline(graph: "Graph", format_: str, *, colour: bool) -> str:
+    from eks_inference_tools.timeline.timeline import timeline
+
+    if format_ == "json":
+        import json
+
+        from eks_inference_tools.timeline.document import document
+
+        shown = {**graph.document(), "timeline": document(timeline(graph))}
+        return json.dumps(shown, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    from eks_inference_tools.timeline.text import render_text
+
+    return render_text(timeline(graph), colour=colour)
 
 
 def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
@@ -52,7 +80,7 @@ def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
         from stackgraph.views.mermaid import render_mermaid
 
         return render_mermaid(graph)
-    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.domain import EKS
 
     if format_ == "html":
         from stackgraph.views.page import render_html

@@ -57,13 +57,13 @@ class Placement:
     uncounted: tuple[PodTemplate, ...] = ()
 
 
-def placed(graph: Graph, scale: Scale = "initial", *, ending: bool = False) -> Placement:
-    """Returns the nodes of one cluster (a ``Part`` of a graph) with their pods.
+def placed(graph: Graph, scale: Scale = "initial", *, ending: bool = False, workloads: Workloads | None = None) -> Placement:
+    """Returns the nodes of one cluster (a ``Part`` of a graph) with their pods. ``workloads`` are those of the graph, if at hand.
 
     ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too. Managed node groups have their desired size; at the
     most, their maximum; at the least, their minimum if the cluster autoscaler is installed.
     """
-    workloads = Workloads(graph)
+    workloads = workloads or Workloads(graph)
     counts = tuple(workloads.counted(scale, ending=ending))
     pods = {
         f"{template.title}#{number}": PlacedPod(template, number) for template, count in counts for number in range(count or 0)

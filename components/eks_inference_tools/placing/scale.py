@@ -25,13 +25,23 @@ class Workloads:
     graph: Graph
 
     @cached_property
+    def stood_in(self) -> tuple[Resource, ...]:
+        """What stands in for charts and add-ons, as if the program had made it."""
+        return tuple(_resource(urn, item) for urn, made in footprints(self.graph).items() for item in made)
+
+    @cached_property
     def templates(self) -> tuple[PodTemplate, ...]:
-        made = [_resource(urn, item) for urn, items in footprints(self.graph).items() for item in items if "spec" in item]
-        return (*pod_templates(self.graph), *pod_templates(replace(self.graph, resources=tuple(made))))
+        return (*pod_templates(self.graph), *pod_templates(replace(self.graph, resources=self.stood_in)))
 
     @cached_property
     def daemons(self) -> tuple[PodTemplate, ...]:
         return tuple(one for one in self.templates if one.kind == "DaemonSet")
+
+    @cached_property
+    def by_scale(self) -> Mapping[PodTemplate, tuple[int, int, int]]:
+        """The pods of each template whose pods do not end, at the least, as deployed and at the most; 0 for an unknown number."""
+        least, initial, most = (dict(self.counted(scale)) for scale in ("least", "initial", "most"))
+        return {one: (least[one] or 0, initial[one] or 0, most[one] or 0) for one in initial}
 
     def counted(self, scale: Scale, *, ending: bool = False) -> Iterator[tuple[PodTemplate, int | None]]:
         """Yields each template with its pods, None if only a cluster knows it. Leaves out DaemonSets.

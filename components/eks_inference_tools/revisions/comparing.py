@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from eks_inference_tools import COMMAND
+from eks_inference_tools.domain import EKS
 from eks_inference_tools.program import project_in
-from eks_inference_tools.reading.domain import EKS
 from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.contents import Revision
 from stackgraph.diff.report import Report, StackReport

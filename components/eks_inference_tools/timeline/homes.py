@@ -16,19 +16,21 @@ from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.scheduling import obstacles
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
-from stackgraph.graph.values import at, items, text
+from stackgraph.graph.values import at, text
 
 
 @dataclass(frozen=True)
 class Home:
     """The nodes that pods go to. ``urn`` is that of the pool's resource. ``instance_type`` is empty when it is open.
 
-    ``disk_mib_s`` is the throughput of the disk that images go to, None when it is unknown or a local disk.
+    ``nodes`` is how many stand once the pool exists, None when it is unknown. ``disk_mib_s`` is the throughput of the disk that
+    images go to, None when it is unknown or a local disk.
     """
 
     pool: str
     urn: str
     by_karpenter: bool
+    nodes: int | None = None
     instance_type: str = ""
     disk_mib_s: int | None = None
     fast_image_pull: bool = False
@@ -47,12 +49,13 @@ class Homes:
             return None
         machine = self._machines.get(shape.urn)
         return Home(
-            shape.pool,
-            shape.urn,
-            shape.by_karpenter,
-            shape.type_name,
-            _throughput(machine),
-            _pulls_fast(machine),
+            pool=shape.pool,
+            urn=shape.urn,
+            by_karpenter=shape.by_karpenter,
+            nodes=self._nodes.get(shape.urn),
+            instance_type=shape.type_name,
+            disk_mib_s=_throughput(machine),
+            fast_image_pull=_pulls_fast(machine),
         )
 
     def _takes(self, shape: NodeShape, pod: PodSpec) -> bool:
@@ -64,6 +67,11 @@ class Homes:
         return tuple(sorted(node_shapes(self._graph), key=lambda shape: shape.by_karpenter))
 
     @cached_property
+    def _nodes(self) -> Mapping[str, int | None]:
+        groups = {group.urn: group.sizes[1] for group in node_groups(self._graph)}
+        return groups | {pool.urn: pool.replicas or 0 for pool in node_pools(self._graph)}
+
+    @cached_property
     def _machines(self) -> Mapping[str, Machine | None]:
         groups = {group.urn: group.template for group in node_groups(self._graph)}
         return groups | {pool.urn: pool.node_class for pool in node_pools(self._graph)}
@@ -73,11 +81,10 @@ def _throughput(machine: Machine | None) -> int | None:
     """Returns the throughput of the root disk in MiB/s, None when it is unknown or does not matter."""
     if machine is None or "RAID0" in _settings(machine):
         return None
-    disks = [at(mapping, "ebs") for mapping in items(at(machine.document, "blockDeviceMappings"))]
-    ebs = next((disk for disk in disks if disk is not None), None)
-    if ebs is None or text(at(ebs, "volumeType")) != GP3.name:
+    disk = machine.root_disk
+    if disk is None or not disk.ebs or disk.type != GP3.name:
         return None
-    return GP3.least_mib_s if at(ebs, "throughput") is None else whole(at(ebs, "throughput"))
+    return GP3.least_mib_s if disk.throughput is None else whole(disk.throughput)
 
 
 def _pulls_fast(machine: Machine | None) -> bool:

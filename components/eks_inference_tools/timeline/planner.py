@@ -13,10 +13,9 @@ from eks_inference_tools.timeline.times import Pass, Typical
 class Step:
     """Something that takes time.
 
-    ``id`` is unique: the URN of a resource, or the URN, ``#`` and a phase of its pods. ``urn`` is the resource it belongs to, empty
-    for what belongs to none. ``time`` is None without a typical time; the step then counts as none, and totals say "at least".
-    ``after`` are ids of the steps that have to end first; unknown ids do not count. ``in_update`` says whether the engine waits
-    for it.
+    ``id`` is unique: the URN of a resource, or the URN, ``#`` and a phase of its pods. ``urn`` is the resource it belongs to,
+    empty for what belongs to none. ``time`` is None without a typical time; the step then counts as none. ``after``
+    are ids of the steps that have to end first; unknown ids do not count. ``in_update`` says whether the engine waits for it.
     """
 
     id: str
@@ -25,6 +24,8 @@ class Step:
     time: Typical | None
     after: tuple[str, ...] = ()
     in_update: bool = True
+    phase: str = ""
+    """What a phase is, without the resource it belongs to; empty for a whole resource."""
 
 
 @dataclass(frozen=True)

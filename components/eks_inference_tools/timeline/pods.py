@@ -18,8 +18,9 @@ Role = Literal["server", "download", "compile", "other"]
 class PodStart(ForAccelerator):
     """What decides how long the pods of one object take.
 
-    ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``image_gb`` is None for an image of unknown size. ``pulled``: something that these pods wait for pulled the
-    same image there. ``weights_stored`` and ``compiled``: what an earlier Job or start left is used.
+    ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``image_gb`` is None for an
+    image of unknown size. ``pulled``: the image is on the node. ``weights_stored`` and ``compiled``: pods use what an earlier Job
+    or start left; Jobs that would leave it are done.
     """
 
     role: Role

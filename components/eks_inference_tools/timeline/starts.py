@@ -3,7 +3,7 @@
 The specs of components of this library say what a server does; of other programs, what its pods ask for and are told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,12 +16,15 @@ from eks_inference_tools.reading.workloads import workloads
 from eks_inference_tools.timeline.homes import Home, Homes
 from eks_inference_tools.timeline.pods import PodStart, Role
 from stackgraph.graph.document import Graph, Resource, is_component
+from stackgraph.graph.order import needs
 from stackgraph.graph.values import at, text
 
-_ACCELERATORS: Mapping[str, Accelerator] = {resource: name for name, resource in DEVICE_RESOURCES.items()} | {
-    CORE_RESOURCE: "neuron"
+_NEURON: Accelerator = "neuron"
+_ACCELERATORS: Mapping[str, Accelerator] = {
+    CORE_RESOURCE: _NEURON,
+    **{resource: name for name, resource in DEVICE_RESOURCES.items()},
 }
-_JOBS: tuple[Role, ...] = ("download", "compile")
+_JOBS: Sequence[Role] = ("download", "compile")
 _ENDING = ("Job", "CronJob", "RayJob")
 
 
@@ -45,23 +48,38 @@ class Starts:
     def by_urn(self) -> Mapping[str, PodStart]:
         """Starts whose phases count one by one: of pods with an accelerator, and of Jobs that store or compile a model."""
         found: dict[str, PodStart] = {}
+        homes: dict[str, Home | None] = {}
         for template in self._templates:
             start = self._start(template)
             # Of an object with several templates, the pods with the accelerator take the longest.
             if start and (template.urn not in found or start.accelerator):
-                found[template.urn] = start
-        return found
+                found[template.urn], homes[template.urn] = start, self._homes.of(template.spec)
+        return {urn: self._on_used_node(urn, found, homes) for urn in found}
+
+    def _on_used_node(self, urn: str, found: Mapping[str, PodStart], homes: Mapping[str, Home | None]) -> PodStart:
+        """Returns a start on the node that pods before it left, if there is only one: nothing has to start or be pulled again."""
+        start, home = found[urn], homes[urn]
+        before = self._before(urn) if home and (home.by_karpenter or home.nodes == 1) else frozenset()
+        same = [one for one in before & found.keys() if homes[one] == home]
+        if not same:
+            return start
+        return replace(start, new_node="", pulled=any(found[one].image == start.image for one in same))
+
+    def _before(self, urn: str) -> frozenset[str]:
+        """Returns everything that a resource waits for."""
+        seen, waiting = set[str](), [urn]
+        while waiting:
+            for one in needs(self._graph.by_urn[waiting.pop()]):
+                if one in self._graph.by_urn and one not in seen:
+                    seen.add(one)
+                    waiting.append(one)
+        return frozenset(seen)
 
     @cached_property
     def servers(self) -> Mapping[str, str]:
         """The names of the model servers by URN of the object that creates their pods."""
         shown = {urn: start for urn, start in self.by_urn.items() if start.role == "server"}
         return {urn: self._named(self._graph.by_urn[urn]) for urn in shown}
-
-    def runs_on_standing_nodes(self, urn: str) -> bool:
-        """Whether any pod of a DaemonSet has a node as soon as the node groups exist."""
-        homes = [self._homes.of(one.spec) for one in self._templates if one.urn == urn]
-        return any(home and not home.by_karpenter for home in homes)
 
     @cached_property
     def _templates(self) -> tuple[PodTemplate, ...]:
@@ -88,7 +106,7 @@ class Starts:
         return None
 
     def _start(self, template: PodTemplate) -> PodStart | None:
-        accelerator = next((_ACCELERATORS[name] for name in template.requests if name in _ACCELERATORS), None)
+        accelerator: Accelerator | None = next((_ACCELERATORS[name] for name in template.requests if name in _ACCELERATORS), None)
         facts = self._facts(template.owner)
         role = _role(template, accelerator, facts)
         if role == "other" and not accelerator:
@@ -130,7 +148,8 @@ def _at_home(start: PodStart, home: Home | None) -> PodStart:
 
 def _role(template: PodTemplate, accelerator: Accelerator | None, facts: ServerFacts | None) -> Role:
     if template.kind in _ENDING:
-        return next((role for role in _JOBS if facts and _names(template, role)), "other")
+        named: list[Role] = [role for role in _JOBS if facts and _names(template, role)]
+        return named[0] if named else "other"
     return "server" if accelerator and template.kind != "DaemonSet" else "other"
 
 

@@ -15,7 +15,7 @@ from eks_inference_tools.simulate.rollout.readiness import WAIT_FOR, is_awaited
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
-from eks_inference_tools.timeline.times import INSTANT, Typical, resource_time
+from eks_inference_tools.timeline.times import INSTANT, Action, Typical, resource_time
 from stackgraph.graph.describe import is_kubernetes_object, short_type
 from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_read
 from stackgraph.graph.order import in_order, needs
@@ -33,6 +33,8 @@ _POD_OWNERS = (
     "StatefulSet",
 )
 _PLAIN = ("kubernetes", "")
+_OF_KUBERNETES = ".k8s.io"
+"""How the names of Kubernetes' own groups end. Objects of others may have to wait for their controllers."""
 
 
 def creation(graph: Graph, starts: Mapping[str, PodStart]) -> tuple[Step, ...]:
@@ -52,7 +54,7 @@ def _chain(resource: Resource, start: PodStart) -> Iterator[Step]:
     before, in_update = resource.urn, is_waited_for(resource)
     for phase in phases(start):
         id_ = f"{resource.urn}#{phase.name}"
-        yield Step(id_, resource.urn, f"{title(resource)}: {phase.title}", phase.time, (before,), in_update)
+        yield Step(id_, resource.urn, f"{text(resource.name)}: {phase.title}", phase.time, (before,), in_update, phase.title)
         before = id_
 
 
@@ -73,18 +75,23 @@ def create_time(resource: Resource) -> Typical | None:
         if text(at(annotations, SKIP_AWAIT)) == "true" or (owns_pods and not is_waited_for(resource)):
             return resource_time("create", *_PLAIN)
         if owns_pods or text(at(annotations, WAIT_FOR)):
-            # Rows for a kind only: that of the package is for what nobody waits for.
-            found = resource_time("create", resource.type, "")
-            return None if found is resource_time("create", *_PLAIN) else found
+            return _own_time("create", resource)
     if resource.type == CHART_TYPE:
-        found = resource_time("create", resource.type, chart_of(resource).name)
-        return None if found is resource_time("create", *_PLAIN) else found
+        return _own_time("create", resource)
     return resource_time("create", resource.type, what(resource))
+
+
+def _own_time(action: Action, resource: Resource) -> Typical | None:
+    """Returns the time of the row for its kind. That of the package is for what nobody waits for."""
+    found = resource_time(action, resource.type, what(resource))
+    return None if found is resource_time(action, *_PLAIN) else found
 
 
 def what(resource: Resource) -> str:
     """Returns what tells resources of one type apart: the add-on, the chart, the kind of endpoint."""
     given = resource.inputs
+    if resource.type == CHART_TYPE:
+        return chart_of(resource).name
     return text(given.get("addonName") or given.get("vpcEndpointType") or "")
 
 
@@ -141,4 +148,8 @@ def _delete_time(graph: Graph, resource: Resource) -> Typical | None:
         return INSTANT
     if resource.options.get("retainOnDelete") or text(resource.options.get("deletedWith")) in graph.by_urn:
         return INSTANT
+    if is_kubernetes_object(resource) or resource.type == CHART_TYPE:
+        group, kind = group_kind(resource)
+        if kind in _POD_OWNERS or resource.type == CHART_TYPE or ("." in group and not group.endswith(_OF_KUBERNETES)):
+            return _own_time("delete", resource)
     return resource_time("delete", resource.type, what(resource))

@@ -1,4 +1,4 @@
-"""The timeline of a graph: when `pulumi up` is done, when each model server answers first, when `pulumi destroy` is done. Pure."""
+"""The timeline of a graph: when `pulumi up` is done, when each model server answers first, how long a destroy takes. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

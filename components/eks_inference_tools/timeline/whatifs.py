@@ -51,7 +51,14 @@ def _changes(timeline: Timeline) -> Iterator[tuple[str, Callable[[PodStart], Pod
         f"root_volume_mib_s = {_FAST_MIB_S}",
         lambda start: replace(start, disk_mib_s=_at_least(start.disk_mib_s, _FAST_MIB_S)),
     )
-    yield "a second start, with the caches and stores of the first", _second
+    yield (
+        "the weights in a store before (what reading them there takes is not counted)",
+        lambda start: replace(start, weights_stored=True),
+    )
+    yield (
+        "the model compiled before, as at a second start with the cache of the first",
+        lambda start: replace(start, compiled=True),
+    )
     yield "a node that stands, with the image on it", lambda start: replace(start, new_node="", pulled=True)
     for name in sorted({other for start in timeline.starts.values() for other in _other_types(start)}):
         yield f"{name} for the server", lambda start, name=name: _on(start, name)
@@ -59,10 +66,6 @@ def _changes(timeline: Timeline) -> Iterator[tuple[str, Callable[[PodStart], Pod
 
 def _at_least(mib_s: int | None, least: int) -> int | None:
     return None if mib_s is None else max(mib_s, least)
-
-
-def _second(start: PodStart) -> PodStart:
-    return replace(start, weights_stored=True, compiled=True)
 
 
 def _other_types(start: PodStart) -> Iterator[str]:
