@@ -5,8 +5,8 @@ times themselves are right.
 
 The engine takes time, too: it begins a step some milliseconds after the last that this waited for. So the total that is compared
 with the planned one is that of the chain of steps that ended last, without these pauses. A wait that the plan does not know of
-would make a pause longer than the engine's own. The same run with providers that take no time shows how long these get: there, all
-of the engine's work comes at once.
+would make a pause longer than the engine's own. How long these get is measured: in the same run with providers that take no time,
+all of the engine's work comes at once.
 """
 
 from collections.abc import Iterator, Mapping

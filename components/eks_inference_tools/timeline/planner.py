@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
-from heapq import heapify, heappop, heappush
 
 from eks_inference_tools.timeline.times import Pass, Typical
 
@@ -84,60 +83,21 @@ class Schedule:
         return found
 
 
-def schedule(steps: Sequence[Step], which: Pass = "p50", parallel: int | None = None) -> Schedule:
-    """Returns when each step starts and ends.
-
-    ``parallel`` is how many steps of the engine may run at once; None: any number. Of those that could start, the one that could
-    start first does. Raises ``graphlib.CycleError`` for steps in a circle.
-    """
+def schedule(steps: Sequence[Step], which: Pass = "p50") -> Schedule:
+    """Returns when each step starts and ends. Raises ``graphlib.CycleError`` for steps in a circle."""
     by_id = {step.id: step for step in steps}
-    order = _ordered(by_id)
-    seconds = {id_: step.time.at(which) if step.time else 0.0 for id_, step in by_id.items()}
-    if parallel is None:
-        return Schedule(by_id, _unbounded(order, by_id, seconds))
-    return Schedule(by_id, _bounded(order, by_id, seconds, parallel))
+    spans: dict[str, Span] = {}
+    for id_ in _ordered(by_id):
+        start, before = 0.0, ""
+        for other in by_id[id_].after:
+            if other in spans and (end := spans[other].end) > start:
+                start, before = end, other
+        time = by_id[id_].time
+        spans[id_] = Span(start, start + (time.at(which) if time else 0.0), before)
+    return Schedule(by_id, spans)
 
 
 def _ordered(by_id: Mapping[str, Step]) -> tuple[str, ...]:
     return tuple(
         TopologicalSorter({id_: [one for one in step.after if one in by_id] for id_, step in by_id.items()}).static_order()
     )
-
-
-def _unbounded(order: Iterable[str], by_id: Mapping[str, Step], seconds: Mapping[str, float]) -> dict[str, Span]:
-    spans: dict[str, Span] = {}
-    for id_ in order:
-        start, before = 0.0, ""
-        for other in by_id[id_].after:
-            if other in spans and (end := spans[other].end) > start:
-                start, before = end, other
-        spans[id_] = Span(start, start + seconds[id_], before)
-    return spans
-
-
-def _bounded(order: Sequence[str], by_id: Mapping[str, Step], seconds: Mapping[str, float], parallel: int) -> dict[str, Span]:
-    """As ``_unbounded``, but a step that takes time also waits until one of ``parallel`` workers is free."""
-    place = {id_: number for number, id_ in enumerate(order)}
-    missing = {id_: {one for one in by_id[id_].after if one in by_id} for id_ in order}
-    behind: dict[str, list[str]] = {id_: [] for id_ in order}
-    for id_, needs in missing.items():
-        for one in needs:
-            behind[one].append(id_)
-    ready = [(0.0, place[id_], id_, "") for id_ in order if not missing[id_]]
-    heapify(ready)
-    workers: list[tuple[float, str]] = [(0.0, "")] * parallel
-    spans: dict[str, Span] = {}
-    while ready:
-        start, _, id_, before = heappop(ready)
-        if seconds[id_] and by_id[id_].in_update:
-            free, last = heappop(workers)
-            if free > start:
-                start, before = free, last
-            heappush(workers, (start + seconds[id_], id_))
-        spans[id_] = Span(start, start + seconds[id_], before)
-        for one in behind[id_]:
-            missing[one].discard(id_)
-            if not missing[one]:
-                latest = max((by for by in by_id[one].after if by in spans), key=lambda by: spans[by].end)
-                heappush(ready, (spans[latest].end, place[one], one, latest if spans[latest].end else ""))
-    return spans
