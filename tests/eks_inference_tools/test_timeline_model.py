@@ -28,8 +28,8 @@ def graphs(draw: st.DrawFn) -> Graph:
         earlier = [one.urn for one in resources[1:] if one.custom]
         needed = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True)) if earlier else []
         options: dict[str, object] = {}
-        if needed and draw(st.booleans()):
-            options["deletedWith"] = needed[0]
+        if earlier and draw(st.booleans()):
+            options["deletedWith"] = draw(st.sampled_from(earlier))
         if draw(st.integers(0, 9)) == 0:
             options["retainOnDelete"] = True
         resources.append(
