@@ -89,12 +89,13 @@ class Domain:
     """What a caller knows about certain resource types. An empty domain adds nothing.
 
     ``words`` describe a resource on its own line. ``sections`` are shown after the resources. ``chart`` is shown by pages, after
-    the components.
+    the components. ``notes`` are lines about the whole graph, which stand above it.
     """
 
     words: Words = field(default_factory=dict)
     sections: Callable[[Graph], Iterable[Section]] = lambda graph: ()
     chart: Callable[[Graph], Chart | None] = lambda graph: None
+    notes: Callable[[Graph], Iterable[str]] = lambda graph: ()
 
 
 NO_DOMAIN = Domain()

@@ -15,13 +15,15 @@ from stackgraph.diff.document import render_json
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.telling import contents
+from stackgraph.diff.titles import Titles
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
 
+TITLES = Titles(measures=("cost",), measures_note="Two fresh creations.")
+
 
 def read(written: str, project: str = "p", link: str = "") -> Contents:
-    asked = {"tool": "stackgraph", "facts": "Facts", "findings": "Findings"}
-    return read_contents(written.encode(), shown="diff.json", project=project, link=link, **asked)
+    return read_contents(written.encode(), shown="diff.json", project=project, link=link, tool="stackgraph", titles=TITLES)
 
 
 def test_a_report_that_is_read_back_tells_the_same():

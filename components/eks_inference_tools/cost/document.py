@@ -22,7 +22,8 @@ def document(graph: Graph, found: Estimate) -> dict[str, Any]:
             for key, total in zip(_KEYS, found.totals, strict=True)
         },
         "parts": {
-            part: {key: round(found.total(scale, part).usd_per_hour, 6) for scale, key in enumerate(_KEYS)} for part in found.parts
+            part: {key: round(found.total(scale, part).usd_per_hour, 6) for scale, key in enumerate(_KEYS)}
+            for part in found.parts
         },
         "lines": [_line(one) for one in found.lines],
         "byUse": [

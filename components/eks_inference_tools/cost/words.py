@@ -1,8 +1,9 @@
 """Money in words."""
 
+from collections.abc import Iterator
+
 from eks_inference.catalog.prices import HOUR, Price
 from eks_inference_tools.cost.estimate import Estimate, Total
-from stackgraph.graph.values import unique
 
 NAMES = ("idle", "deployed", "at most")
 """What views call each of ``charges.SCALES``."""
@@ -37,19 +38,18 @@ def total(amount: Total) -> str:
     return f"{'at least ' if amount.at_least else ''}{money(amount.usd_per_hour)}"
 
 
-def summary(found: Estimate) -> tuple[str, ...]:
-    """What a stack costs, in a few lines for formats without tables. Empty if nothing costs anything."""
-    if not found.lines:
-        return ()
-    months = ", ".join(unique(per_month(one.usd_per_month) for one in found.totals))
-    lines = [f"cost: {in_short(found)} ({months} a month), by list prices; without traffic, logs and contents of stores"]
-    lines += [f"cost: {line}" for line in (*found.missing(), *(one.shown for one in found.uncounted))]
-    return tuple(lines)
+def summary(found: Estimate) -> Iterator[str]:
+    """Yields what a stack costs in one line; nothing if nothing costs anything."""
+    if found.lines:
+        yield f"costs {in_short(found)}, by list prices; traffic, logs and contents of stores come on top"
 
 
 def in_short(found: Estimate) -> str:
-    """``$3.38/h idle, $3.38/h deployed, $7.43/h at most``; one amount if all are equal."""
-    least, initial, most = found.totals
-    if least == initial == most:
-        return f"{total(most)}/h"
-    return ", ".join(f"{total(one)}/h {name}" for one, name in zip(found.totals, NAMES, strict=True))
+    """``at least $3.38/h idle and deployed, $7.43/h at most``: equal amounts once."""
+    names: dict[str, list[str]] = {}
+    for one, name in zip(found.totals, NAMES, strict=True):
+        names.setdefault(f"{money(one.usd_per_hour)}/h", []).append(name)
+    at_least = "at least " if any(one.at_least for one in found.totals) else ""
+    if len(names) == 1:
+        return f"{at_least}{next(iter(names))}"
+    return at_least + ", ".join(f"{amount} {' and '.join(called)}" for amount, called in names.items())

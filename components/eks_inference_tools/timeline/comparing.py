@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eks_inference_tools.timeline.timeline import Course, End, Timeline, timeline
-from eks_inference_tools.timeline.wording import duration, told
+from eks_inference_tools.timeline.wording import duration, told, total
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import joined
 
@@ -41,6 +41,17 @@ class Shift:
         sign = "+" if self.seconds > 0 else "-"
         because = f", because {joined(*self.reasons, by='; ')}" if self.reasons else ""
         return f"{sign}{duration(abs(self.seconds))} {self.what}{because}"
+
+
+def change(before: Graph | None, after: Graph | None) -> str:
+    """Returns in a line what moves; the times themselves of a stack that only one side has; empty if nothing moves."""
+    if before and after:
+        return "; ".join(shift.words for shift in compared(before, after))
+    only = before or after
+    if only is None:
+        return ""
+    found = timeline(only)
+    return "; ".join(f"{total(end)} to the first answer of {end.name}" for end in found.answers)
 
 
 def compared(before: Graph, after: Graph) -> tuple[Shift, ...]:
