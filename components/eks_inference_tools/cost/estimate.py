@@ -10,8 +10,7 @@ from eks_inference_tools.cost.disks import claimed_volumes
 from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.services import service_charges
-from eks_inference_tools.placing.placed import Placement, placed
-from eks_inference_tools.placing.scale import Workloads
+from eks_inference_tools.placing.placed import Placement, Placing
 from eks_inference_tools.reading.parts import parts
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
@@ -101,10 +100,10 @@ def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[
     found: list[Charge | ByUse | Uncounted] = []
     nodes: list[Placement] = []
     for part in parts(graph):
-        workloads = Workloads(part.graph)
-        placements = [placed(part.graph, scale, workloads=workloads) for scale in SCALES]
+        placing = Placing(part.graph)
+        placements = [placing.at(scale) for scale in SCALES]
         nodes += placements
-        found += [*node_charges(part.graph, placements), *claimed_volumes(part.graph, workloads)]
+        found += [*node_charges(part.graph, placements), *claimed_volumes(part.graph, placing.workloads)]
     return [*found, *service_charges(graph)], tuple(nodes)
 
 

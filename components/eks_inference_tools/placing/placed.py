@@ -4,14 +4,15 @@ Pods go to nodes of managed node groups and of NodePools with replicas as long a
 starts nodes for the others (``provisioning.py``). A real scheduler may spread them otherwise over nodes that stand anyway.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 from eks_inference.catalog.instances import InstanceType
 from eks_inference.placement import CAPACITY_TYPE_LABEL
 from eks_inference_tools.placing.amounts import add
-from eks_inference_tools.placing.nodes import SimulatedNode, desired_size, karpenter_kinds, managed_nodes
+from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, desired_size, karpenter_kinds, managed_nodes
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, choose, exact_shape, fixed, overhead
 from eks_inference_tools.placing.scale import Scale, Workloads
 from eks_inference_tools.reading.charts import charts
@@ -57,42 +58,73 @@ class Placement:
     uncounted: tuple[PodTemplate, ...] = ()
 
 
-def placed(graph: Graph, scale: Scale = "initial", *, ending: bool = False, workloads: Workloads | None = None) -> Placement:
-    """Returns the nodes of one cluster (a ``Part`` of a graph) with their pods. ``workloads`` are those of the graph, if at hand.
+class Placing:
+    """Places the pods of one cluster (a ``Part`` of a graph) at any scale. What all scales share is worked out once."""
 
-    ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too. Managed node groups have their desired size; at the
-    most, their maximum; at the least, their minimum if the cluster autoscaler is installed.
-    """
-    workloads = workloads or Workloads(graph)
-    counts = tuple(workloads.counted(scale, ending=ending))
-    pods = {
-        f"{template.title}#{number}": PlacedPod(template, number) for template, count in counts for number in range(count or 0)
-    }
-    daemons = [one.spec for one in workloads.daemons]
-    kinds = karpenter_kinds(graph)
-    replicas = {pool.name: pool.replicas for pool in node_pools(graph)}
-    standing = [*managed_nodes(graph, _size(graph, scale)), *fixed(replicas, kinds, ())]
-    rooms = [_room(node, daemons) for node in standing]
-    following = [kind for kind in kinds if replicas.get(kind.shape.pool) is None]
-    starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), following, daemons, rooms)
-    nodes = [(node, room.pods) for node, room in zip(standing, rooms, strict=True)] + [(one.node, one.pods) for one in starts]
-    seen = {pod.uid for _, on_node in nodes for pod in on_node}
-    return Placement(
-        nodes=tuple(_placed(node, [pods[pod.uid] for pod in on_node]) for node, on_node in nodes),
-        unplaced=tuple(pod for uid, pod in pods.items() if uid not in seen),
-        uncounted=tuple(template for template, count in counts if count is None),
-    )
+    def __init__(self, graph: Graph) -> None:
+        self.workloads = Workloads(graph)
+        self._graph = graph
+        self._known: dict[Hashable, Placement] = {}
 
+    def at(self, scale: Scale = "initial", *, ending: bool = False) -> Placement:
+        """Returns the nodes with their pods. ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too.
 
-def _size(graph: Graph, scale: Scale) -> Callable[[NodeGroup], int]:
-    follows = any(chart.name == _SCALES_GROUPS for chart in charts(graph))
+        Managed node groups have their desired size; at the most, their maximum; at the least, their minimum if the cluster
+        autoscaler is installed.
+        """
+        counts = tuple(self.workloads.counted(scale, ending=ending))
+        managed = managed_nodes(self._graph, self._size(scale))
+        same = (counts, tuple(node.name for node in managed))
+        if same not in self._known:
+            self._known[same] = self._placed(counts, managed)
+        return self._known[same]
 
-    def size(group: NodeGroup) -> int:
-        least, _, most = group.sizes
-        bound = most if scale == "most" else least if scale == "least" and follows else None
-        return desired_size(group) if bound is None else bound
+    def _placed(self, counts: Sequence[tuple[PodTemplate, int | None]], managed: Iterable[SimulatedNode]) -> Placement:
+        pods = {
+            f"{template.title}#{number}": PlacedPod(template, number)
+            for template, count in counts
+            for number in range(count or 0)
+        }
+        standing = [*managed, *fixed(self._replicas, self._kinds, ())]
+        rooms = [_room(node, self._daemons) for node in standing]
+        starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), self._following, self._daemons, rooms)
+        nodes = [(node, room.pods) for node, room in zip(standing, rooms, strict=True)]
+        nodes += [(one.node, list(one.pods)) for one in starts]
+        seen = {pod.uid for _, on_node in nodes for pod in on_node}
+        return Placement(
+            nodes=tuple(_placed(node, [pods[pod.uid] for pod in on_node]) for node, on_node in nodes),
+            unplaced=tuple(pod for uid, pod in pods.items() if uid not in seen),
+            uncounted=tuple(template for template, count in counts if count is None),
+        )
 
-    return size
+    def _size(self, scale: Scale) -> Callable[[NodeGroup], int]:
+        def size(group: NodeGroup) -> int:
+            least, _, most = group.sizes
+            bound = most if scale == "most" else least if scale == "least" and self._groups_follow else None
+            return desired_size(group) if bound is None else bound
+
+        return size
+
+    @cached_property
+    def _groups_follow(self) -> bool:
+        return any(chart.name == _SCALES_GROUPS for chart in charts(self._graph))
+
+    @cached_property
+    def _daemons(self) -> Sequence[PodSpec]:
+        return [one.spec for one in self.workloads.daemons]
+
+    @cached_property
+    def _kinds(self) -> Sequence[NodeKind]:
+        return karpenter_kinds(self._graph)
+
+    @cached_property
+    def _replicas(self) -> Mapping[str, int | None]:
+        return {pool.name: pool.replicas for pool in node_pools(self._graph)}
+
+    @cached_property
+    def _following(self) -> Sequence[NodeKind]:
+        """The nodes of pools that follow their pods."""
+        return [kind for kind in self._kinds if self._replicas.get(kind.shape.pool) is None]
 
 
 def _room(node: SimulatedNode, daemons: Sequence[PodSpec]) -> Room:

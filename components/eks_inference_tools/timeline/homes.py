@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from eks_inference.catalog.disks import FAST_IMAGE_PULL, GP3
+from eks_inference_tools.placing.placed import PlacedNode, Placing
 from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.node_groups import node_groups
 from eks_inference_tools.reading.node_pools import node_pools
 from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
+from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import whole
 from eks_inference_tools.reading.scheduling import obstacles
@@ -37,26 +39,38 @@ class Home:
 
 
 class Homes:
-    """The pools of a graph. A pod goes to the first that takes it: to nodes that stand before those that Karpenter starts."""
+    """Where the pods of one cluster run: on nodes that stand before those that Karpenter starts."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def of(self, pod: PodSpec) -> Home | None:
-        """Returns where a pod runs, None when no pool of the graph takes it."""
-        shape = next((one for one in self._shapes if self._takes(one, pod)), None)
-        if shape is None:
+    def of(self, template: PodTemplate) -> Home | None:
+        """Returns where pods run, None when no pool of the graph takes them."""
+        shapes = [one for one in self._shapes if self._takes(one, template.spec)]
+        if not shapes:
             return None
-        machine = self._machines.get(shape.urn)
+        # Of several types, Karpenter chooses one. Placing tells which, but takes as long as everything else here.
+        if shapes[0].by_karpenter and len(shapes) > 1 and (node := self._placed.get((template.urn, template.part))):
+            return self._home(node.pool, node.urn, node.by_karpenter, node.instance.name)
+        return self._home(shapes[0].pool, shapes[0].urn, shapes[0].by_karpenter, shapes[0].type_name)
+
+    def _home(self, pool: str, urn: str, by_karpenter: bool, instance_type: str) -> Home:
+        machine = self._machines.get(urn)
         return Home(
-            pool=shape.pool,
-            urn=shape.urn,
-            by_karpenter=shape.by_karpenter,
-            nodes=self._nodes.get(shape.urn),
-            instance_type=shape.type_name,
+            pool=pool,
+            urn=urn,
+            by_karpenter=by_karpenter,
+            nodes=self._nodes.get(urn),
+            instance_type=instance_type,
             disk_mib_s=_throughput(machine),
             fast_image_pull=_pulls_fast(machine),
         )
+
+    @cached_property
+    def _placed(self) -> Mapping[tuple[str, str], PlacedNode]:
+        """The node of the first pod of each template, by URN and part."""
+        nodes = Placing(self._graph).at(ending=True).nodes
+        return {(pod.template.urn, pod.template.part): node for node in reversed(nodes) for pod in node.pods}
 
     def _takes(self, shape: NodeShape, pod: PodSpec) -> bool:
         wanted = {name: amount for name, amount in pod.requests.items() if "/" in name}

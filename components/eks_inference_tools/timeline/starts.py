@@ -53,7 +53,7 @@ class Starts:
             start = self._start(template)
             # Of an object with several templates, the pods with the accelerator take the longest.
             if start and (template.urn not in found or start.accelerator):
-                found[template.urn], homes[template.urn] = start, self._homes.of(template.spec)
+                found[template.urn], homes[template.urn] = start, self._homes.of(template)
         return {urn: self._on_used_node(urn, found, homes) for urn in found}
 
     def _on_used_node(self, urn: str, found: Mapping[str, PodStart], homes: Mapping[str, Home | None]) -> PodStart:
@@ -114,7 +114,7 @@ class Starts:
         engine = facts.engine if facts else None
         image = next((one.image for one in template.containers if not one.first), "")
         engine = engine or _engine_of(image)
-        home = self._homes.of(template.spec)
+        home = self._homes.of(template)
         model = facts.model if facts else next(iter(self._told.get((template.urn, template.part), ())), "")
         start = PodStart(
             role=role,

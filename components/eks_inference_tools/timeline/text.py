@@ -14,6 +14,8 @@ from stackgraph.graph.values import joined
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, listed, words
 
 _INDENT = 2
+_WORTH_SHOWING = 0.05
+"""Share of the time to the end of `pulumi up` that no path of a server shows, from which on that path is shown too."""
 
 
 def render_text(timeline: Timeline, *, colour: bool = False, width: int = 110) -> str:
@@ -57,8 +59,9 @@ def _deciding(timeline: Timeline) -> Iterator[_Shown]:
         alike.setdefault(tuple(step.id for step in path if step.urn not in timeline.servers), []).append(end)
     for ends in alike.values():
         yield _Shown(ends[0], joined(*(end.name for end in ends), by=", ") + (" answer first" if ends[1:] else " answers first"))
-    update = {step.id for step in timeline.creation.path(timeline.update)}
-    if not any(update <= {step.id for step in timeline.creation.path(end)} for end in timeline.answers):
+    known = {one.step.id for ends in alike.values() for one in told(timeline.creation, ends[0])}
+    news = sum(one.share for one in told(timeline.creation, timeline.update) if one.step.id not in known)
+    if not alike or news >= _WORTH_SHOWING:
         yield _Shown(timeline.update, "`pulumi up` is done")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eks_inference_tools.reading.parts import parts
-from eks_inference_tools.timeline.planner import Schedule, Step, schedule
+from eks_inference_tools.timeline.planner import Schedule, Step, schedules
 from eks_inference_tools.timeline.pods import PodStart
 from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.steps import creation, deletion
@@ -39,7 +39,7 @@ class Course:
 
     @cached_property
     def schedules(self) -> Mapping[Pass, Schedule]:
-        return {which: schedule(self.steps, which) for which in PASSES}
+        return schedules(self.steps)
 
     @property
     def typical(self) -> Schedule:

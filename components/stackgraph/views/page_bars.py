@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stackgraph.domain import Bar, Chart
 from stackgraph.graph.values import grouped
-from stackgraph.graph.wording import shorten
+from stackgraph.graph.wording import counted, shorten
 from stackgraph.presentation.markup import Markup, element
 from stackgraph.presentation.svg import length
 from stackgraph.views.page_resources import ResourceList
@@ -38,7 +38,7 @@ def render_bars(chart: Chart, owner: Mapping[str, str], resources: ResourceList)
         "Full bars decide when everything has ended; each begins when the one before it ends. ? stands for a time nobody knows. "
     )
     if left_out:
-        caption += f"{left_out} shorter steps are in the table only."
+        caption += f"The table has {counted(left_out, 'shorter step')} more."
     drawing = element("div", _drawing(chart, groups, whole, resources), class_="wide")
     yield element("figure", drawing, element("figcaption", caption, class_="quiet"))
     heading = element("summary", "The steps as a table")
