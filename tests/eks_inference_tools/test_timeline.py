@@ -19,7 +19,6 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.timeline import times
 from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
-from eks_inference_tools.timeline.needs import needs
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
 from eks_inference_tools.timeline.starts import Starts
@@ -32,6 +31,7 @@ from eks_inference_tools.timeline.wording import duration
 from golden import assert_golden
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
+from stackgraph.graph.order import needs
 
 TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
 
@@ -177,7 +177,7 @@ def test_a_destroy_ends_what_stands_on_a_resource_before_it(shipped: Graph) -> N
 
 
 def test_a_destroy_goes_in_waves() -> None:
-    """c and b go at once; a waits for both, although only b stands on it; d has waited for neither."""
+    """a waits for b, which stands on it; so does c, because it stands on as little as a."""
     network, nodes = "aws:ec2/natGateway:NatGateway", "aws:eks/nodeGroup:NodeGroup"
     graph = graph_of(
         Resource(urn("a"), network, "a"),
@@ -187,8 +187,8 @@ def test_a_destroy_goes_in_waves() -> None:
     )
     seconds = {one: time.p50 for one in (network, nodes) if (time := resource_time("delete", one, ""))}
     found = schedule(deletion(graph))
-    assert found.spans[urn("a")].start == seconds[nodes]
-    assert found.total == seconds[nodes] + seconds[network]
+    assert found.spans[urn("a")].start == found.spans[urn("c")].start == seconds[network]
+    assert found.total == seconds[network] + seconds[nodes]
     assert found.spans[urn("d")].seconds == 0
 
 
