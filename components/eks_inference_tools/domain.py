@@ -1,14 +1,14 @@
 """The EKS domain of stackgraph's views and comparisons: words, sections, facts, dangers, cost, time."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from eks_inference_tools.cost import compared as cost
-from eks_inference_tools.cost.estimate import Estimate, estimate
-from eks_inference_tools.cost.overrides import prices_of
-from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
+from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.per_token import Rate
+from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.sections import cost_section
-from eks_inference_tools.cost.words import summary as cost_summary
+from eks_inference_tools.notes import notes
 from eks_inference_tools.reading.dangers import dangers
 from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.sections import sections
@@ -16,7 +16,6 @@ from eks_inference_tools.reading.titles import COST, TIME, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
 from eks_inference_tools.timeline.comparing import change
-from eks_inference_tools.timeline.section import summary as time_summary
 from eks_inference_tools.timeline.section import time_section
 from eks_inference_tools.timeline.timeline import timeline
 from stackgraph.diff.domain import ComparedDomain, Danger
@@ -28,20 +27,19 @@ from stackgraph.graph.values import joined
 _Found = TypeVar("_Found")
 
 
-def eks(prices: OwnPrices | None = None) -> ComparedDomain:
-    """The domain of a view or comparison of this command. ``prices`` are those of ``estimated``. It keeps the graphs it saw."""
+def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> ComparedDomain:
+    """The domain of a view or comparison of this command. It keeps the graphs that it saw.
+
+    ``prices`` are those of ``estimated``; ``measured`` are rates of load tests.
+    """
 
     costs = _once(lambda graph: estimated(graph, prices))
     times = _once(timeline)
 
     def shown(graph: Graph) -> Iterator[Section]:
         yield from sections(graph)
-        yield cost_section(graph, costs(graph))
+        yield cost_section(graph, costs(graph), measured)
         yield time_section(times(graph))
-
-    def notes(graph: Graph) -> Iterator[str]:
-        yield from cost_summary(costs(graph))
-        yield from time_summary(times(graph))
 
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(costs(before) if before else None, costs(after) if after else None)
@@ -54,7 +52,7 @@ def eks(prices: OwnPrices | None = None) -> ComparedDomain:
     return ComparedDomain(
         words=WORDS,
         sections=shown,
-        notes=notes,
+        notes=lambda graph: notes(costs(graph), times(graph)),
         chart=_chart,
         titles=TITLES,
         facts=compared,
@@ -80,11 +78,6 @@ def _once(function: Callable[[Graph], _Found]) -> Callable[[Graph], _Found]:
         return found[id(graph)][1]
 
     return of
-
-
-def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
-    """What a graph costs. ``prices`` come before those of the stack and the catalog."""
-    return estimate(graph, PriceBook((prices or {}, prices_of(graph))))
 
 
 def compared(graph: Graph) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """The timeline of a stack: the planner by hand and by property, the phases of pods, the rows of times, and what readers see."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -177,7 +178,7 @@ def test_a_destroy_ends_what_stands_on_a_resource_before_it(shipped: Graph) -> N
 
 
 def test_a_destroy_goes_in_waves() -> None:
-    """a waits for b, which stands on it; so does c, because it stands on as little as a."""
+    """b goes first; then all that stand on nothing at once: a, which b stood on, and c and d, which nothing held back."""
     network, nodes = "aws:ec2/natGateway:NatGateway", "aws:eks/nodeGroup:NodeGroup"
     graph = graph_of(
         Resource(urn("a"), network, "a"),
@@ -187,7 +188,7 @@ def test_a_destroy_goes_in_waves() -> None:
     )
     seconds = {one: time.p50 for one in (network, nodes) if (time := resource_time("delete", one, ""))}
     found = schedule(deletion(graph))
-    assert found.spans[urn("a")].start == found.spans[urn("c")].start == seconds[network]
+    assert [found.spans[urn(name)].start for name in "bacd"] == [0, *[seconds[network]] * 3]
     assert found.total == seconds[network] + seconds[nodes]
     assert found.spans[urn("d")].seconds == 0
 
@@ -284,6 +285,43 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
     assert [jobs[role].pulled for role in ("download", "compile", "server")] == [False, True, True]
 
 
+def test_two_clusters_of_one_program_keep_their_times_and_pools() -> None:
+    one, other = recorded("gpu-opt350m"), recorded("inf2-llama3")
+    both = timeline(replace(one, resources=(*one.resources, *other.resources)))
+    alone = [of_stack("gpu-opt350m"), of_stack("inf2-llama3")]
+    assert {end.name: end.p50 for end in both.answers} == {end.name: end.p50 for each in alone for end in each.answers}
+    assert dict(both.starts) == {**alone[0].starts, **alone[1].starts}
+    assert both.update.p50 == max(each.update.p50 for each in alone)
+
+
+def test_only_the_time_of_the_hub_is_known() -> None:
+    elsewhere = replace(ON_INF2, from_hub=False)
+    assert [(phase.name, phase.time) for phase in phases(elsewhere)[2:]] == [
+        ("download", None),
+        ("compile", None),
+        ("start", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({"id": "NousResearch/Llama-2-13b-chat-hf"}, (True, False)),
+        ({"kind": "s3", "uri": "s3://models/llama/v1", "id": "llama"}, (False, False)),
+        ({"kind": "volume", "claim": "models", "id": "llama"}, (False, True)),
+    ],
+)
+def test_weights_come_from_where_the_stack_file_says(model: dict[str, str], expected: tuple[bool, bool]) -> None:
+    def changed(one: Resource) -> Resource:
+        kind = {"kind": "hugging_face", **model}
+        return replace(one, inputs={**one.inputs, "model": kind}) if one.name == "llama2-a" and not one.custom else one
+
+    graph = recorded("inf2-llama2")
+    found = timeline(replace(graph, resources=tuple(changed(one) for one in graph.resources)))
+    (start,) = [start for urn_, start in found.starts.items() if found.servers.get(urn_) == "llama2-a"]
+    assert (start.from_hub, start.weights_stored) == expected
+
+
 def test_a_program_of_others_is_read_from_its_pods() -> None:
     image = next(one.image for one in engines().values() if one.nvidia and one.standalone)
     containers = [
@@ -327,6 +365,15 @@ def test_a_row_has_a_source_a_date_and_a_range(one: Mapping[str, Any]) -> None:
     assert one["samples"] >= 1
     assert len(one["source"]) > 4
     date.fromisoformat(f"{one['date']}-01")
+
+
+def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
+    cited = {letter for _, one in ROWS for letter in re.findall(r"\b[Ll]og ([A-Z])\b", one["source"])}
+    assert cited == set(TIMES["logs"])
+    assert not [one["source"] for _, one in ROWS if re.search(r"[Ll]ogs [A-Z]\b", one["source"])]
+    vpc = resource_time("create", "aws:ec2/vpc:Vpc", "")
+    assert vpc
+    assert TIMES["logs"]["A"] in vpc.source
 
 
 def test_no_two_rows_are_for_the_same() -> None:

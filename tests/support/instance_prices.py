@@ -1,7 +1,7 @@
 """Derives ``catalog/prices_instances.json`` from two Go modules, whose files ``go mod download`` fetches.
 
-The newer has on-demand prices of us-east-1: Karpenter's own table, as it is in the release that the catalog pins. The older has all
-regions: ec2-instances-info, with data of ec2instances.info. Types and regions are those of the catalog.
+The newer is Karpenter's own table of on-demand prices in us-east-1, as it is in the release that the catalog pins. The older is
+ec2-instances-info, which has all regions. Types and regions are those of the catalog.
 """
 
 import json

@@ -1,10 +1,12 @@
 """An estimate as plain data, for JSON."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from eks_inference.catalog.prices import Price
 from eks_inference_tools.cost.charges import Charge
 from eks_inference_tools.cost.estimate import Estimate, Priced
+from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.quotas import Need, needs
 from eks_inference_tools.cost.words import MEANING
 from stackgraph.graph.document import Graph
@@ -12,7 +14,7 @@ from stackgraph.graph.document import Graph
 _KEYS = ("idle", "deployed", "atMost")
 
 
-def document(graph: Graph, found: Estimate) -> dict[str, Any]:
+def document(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> dict[str, Any]:
     """The totals and their lines. Amounts are USD per hour; ``atLeast`` says that something in a total has no price."""
     return {
         "meaning": MEANING,
@@ -26,6 +28,10 @@ def document(graph: Graph, found: Estimate) -> dict[str, Any]:
             for part in found.parts
         },
         "lines": [_line(one) for one in found.lines],
+        "perMillionOutputTokens": [
+            {"run": rate.run, "tokensPerSecond": rate.tokens_per_s, "deployed": round(rate.usd_per_million(found.totals[1]), 6)}
+            for rate in measured
+        ],
         "byUse": [
             {"part": use.part, "what": use.what, "item": use.item, "region": use.region, "urn": use.urn, "price": _price(price)}
             for use, price in found.by_use

@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from eks_inference.catalog.prices import Price, services
+from eks_inference.catalog.prices import Price
 from eks_inference_tools.cost.charges import Part
 from eks_inference_tools.cost.estimate import Estimate, Priced, Total
+from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.words import NAMES, per_month, total, unit_price
 from stackgraph.domain import Cell, Listing, Row, Section
@@ -18,12 +19,16 @@ HEAD = "PER HOUR"
 _MISSING = ("NO PRICE OR NOT COUNTED",)
 
 
-def cost_section(graph: Graph, found: Estimate) -> Section:
-    """What a stack costs per hour and month, part by part; what is in no total; the quotas that it needs."""
+def cost_section(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> Section:
+    """What a stack costs per hour and month, part by part; what is in no total; the quotas that it needs.
+
+    With ``measured`` rates, also what output tokens cost.
+    """
     if not found.lines:
         return Section("Cost", (), (), ())
     rows = [*_nodes(found), *(_part(found, part) for part in found.parts if part != "nodes"), *_totals(found)]
     beside = [
+        (("PER MILLION OUTPUT TOKENS", "DEPLOYED", "MEASURED"), list(_per_token(found, measured))),
         (("BY USE, IN NO TOTAL", "PRICE", "OF"), list(_by_use(found))),
         (_MISSING, [Row((line,)) for line in found.missing()] + [Row((one.shown,)) for one in found.uncounted]),
         (("QUOTA", "NEEDED AT MOST", "NEW ACCOUNT"), [Row(need.cells) for need in needs(graph, found)]),
@@ -88,10 +93,16 @@ def _at(price: Price | None) -> str:
     return f"at {unit_price(price)}" if price else "without a price"
 
 
+def _per_token(found: Estimate, measured: Sequence[Rate]) -> Iterator[Row]:
+    for rate in measured:
+        price = total(Total(rate.usd_per_million(found.totals[1]), found.totals[1].at_least))
+        yield Row((rate.run, price, f"{rate.tokens_per_s:,.1f} tokens/s"))
+
+
 def _by_use(found: Estimate) -> Iterator[Row]:
     by_item: dict[tuple[str, str], list[str]] = defaultdict(list)
     for use, price in found.by_use:
-        by_item[services()[use.item].what, unit_price(price) if price else "no price"].append(use.what)
+        by_item[use.item.replace("_", " "), unit_price(price) if price else "no price"].append(use.what)
     for (what, price), owners in by_item.items():
         names = unique(owners)
         yield Row((what, price, names[0] if len(names) == 1 else counted(len(names), "resource")))

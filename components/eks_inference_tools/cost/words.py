@@ -23,7 +23,7 @@ def money(usd: float) -> str:
 
 def unit_price(price: Price) -> str:
     """``$0.08 per GiB-month``; per hour where nothing is said."""
-    return f"${price.usd:.6g}" + ("" if price.unit == HOUR else f" per {price.unit}")
+    return f"${price.usd:.6f}".rstrip("0").rstrip(".") + ("" if price.unit == HOUR else f" per {price.unit}")
 
 
 def per_month(usd: float) -> str:

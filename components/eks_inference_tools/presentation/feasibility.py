@@ -7,6 +7,7 @@ from rich.console import RenderableType
 
 from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
 from eks_inference.serving.memory import GIB, MemoryUse, gib
+from eks_inference_tools.cost.offers import Offer
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
@@ -17,9 +18,9 @@ _Column = tuple[tuple[str, str], Callable[[T], str]]
 _WIDTH = 100
 
 
-def render_text(found: Feasibility) -> str:
+def render_text(found: Feasibility, offer: Offer) -> str:
     """Returns the facts, the table and its legend, at most 100 characters wide."""
-    of_split, of_fit = _columns(found)
+    of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]
     least = max(len("TP"), *(len(str(split.tensor_parallel)) for split in found.splits))
     table: list[RenderableType | tuple[str, ...]] = list(zip(*headings, strict=True))
@@ -38,7 +39,7 @@ def render_text(found: Feasibility) -> str:
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
-    return drawn([head, "", *_about(found), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
+    return drawn([head, "", *_about(found, offer), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
 
 
 _CONTIGUOUS_LEGEND = (
@@ -52,7 +53,7 @@ _PAGED_LEGEND = (
 )
 
 
-def _columns(found: Feasibility) -> tuple[list[_Column[Split]], list[_Column[Fit]]]:
+def _columns(found: Feasibility, offer: Offer) -> tuple[list[_Column[Split]], list[_Column[Fit]]]:
     """The columns about a whole split, then those about each of its lengths."""
     neuron = found.instance.neuron
     unit, devices = ("core", "devices") if neuron else ("GPU", "GPUs")
@@ -63,6 +64,7 @@ def _columns(found: Feasibility) -> tuple[list[_Column[Split]], list[_Column[Fit
         (True, ((devices, "a pod"), lambda split: str(split.devices))),
         (idle_cores, (("idle", f"{unit}s"), lambda split: str(split.idle_cores))),
         (True, (("pods", "a node"), lambda split: str(split.pods))),
+        (offer.price is not None, (("USD/h", "a pod"), lambda split: f"{offer.per_pod(split.pods) or 0:.2f}")),
         (idle_devices, (("idle", devices), lambda split: str(split.idle_devices))),
         (neuron, (("Neuron", "scheduler"), lambda split: "needed" if split.scheduler else "-")),
         (any(split.kv_repeats > 1 for split in possible), (("KV heads", "held"), lambda split: f"x {split.kv_repeats:g}")),
@@ -82,7 +84,7 @@ def _shown(fit: Fit) -> MemoryUse:
     return fit.advised if fit.advised.sequences else fit.most
 
 
-def _about(found: Feasibility) -> list[Paragraph]:
+def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     """The figures of model, node and engine from which the table follows."""
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
@@ -101,6 +103,7 @@ def _about(found: Feasibility) -> list[Paragraph]:
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once"),
         ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
+        ("price", offer.words),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
     ]

@@ -19,8 +19,8 @@ class PodStart(ForAccelerator):
     """What decides how long the pods of one object take.
 
     ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``image_gb`` is None for an
-    image of unknown size. ``pulled``: the image is on the node. ``weights_stored`` and ``compiled``: pods use what an earlier Job
-    or start left; Jobs that would leave it are done.
+    image of unknown size. ``pulled``: the image is on the node. ``from_hub``: weights come from the Hugging Face Hub.
+    ``weights_stored`` and ``compiled``: pods use what an earlier Job or start left; Jobs that would leave it are done.
     """
 
     role: Role
@@ -34,6 +34,7 @@ class PodStart(ForAccelerator):
     disk_mib_s: int | None = None
     model: Model | None = None
     model_name: str = ""
+    from_hub: bool = True
     weights_stored: bool = False
     compiled: bool = False
 
@@ -92,7 +93,7 @@ def pull_time(start: PodStart) -> Typical | None:
 def _of_server(start: PodStart) -> Iterator[Phase]:
     model = start.model_name or "the model"
     whole = phase_time("download and start", start.accelerator, start.billions, start.instance_type)
-    if whole and not start.weights_stored and not start.compiled:
+    if whole and start.from_hub and not start.weights_stored and not start.compiled:
         yield Phase("start", f"the server downloads, compiles and loads {model}", whole)
         return
     if not start.weights_stored:
@@ -109,7 +110,7 @@ def _of_server(start: PodStart) -> Iterator[Phase]:
 def _download(start: PodStart) -> Phase:
     each, size = phase_time("download"), start.weights_gb
     shown = f" ({size:.0f} GB)" if size and size >= 1 else ""
-    time = each.times(size) if each and size is not None else None
+    time = each.times(size) if each and size is not None and start.from_hub else None
     return Phase("download", f"{start.model_name or 'the model'} is downloaded{shown}", time)
 
 

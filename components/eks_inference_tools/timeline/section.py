@@ -17,14 +17,6 @@ def time_section(timeline: Timeline) -> Section:
     return Section("Time", listings, ("Until", "Typically", "Seen", "Mostly"), cells, _ABOUT if rows else ("", ""))
 
 
-def summary(timeline: Timeline) -> Iterator[str]:
-    """Yields when each server answers first, in a line each; without servers, when `pulumi up` is done."""
-    for end in timeline.answers:
-        yield f"{end.name} answers first after {total(end)} ({spread(end)}), by typical times"
-    if not timeline.answers and timeline.update.p50:
-        yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"
-
-
 def _rows(timeline: Timeline) -> Iterator[Row]:
     ends = [("pulumi up is done", timeline.update)]
     ends += [(f"{end.name} answers first", end) for end in timeline.answers]

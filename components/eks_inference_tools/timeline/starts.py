@@ -3,7 +3,7 @@
 The specs of components of this library say what a server does; of other programs, what its pods ask for and are told.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from eks_inference_tools.timeline.homes import Home, Homes
 from eks_inference_tools.timeline.pods import PodStart, Role
 from stackgraph.graph.document import Graph, Resource, is_component
 from stackgraph.graph.order import needs
-from stackgraph.graph.values import at, text
+from stackgraph.graph.values import at, table, text
 
 _NEURON: Accelerator = "neuron"
 _ACCELERATORS: Mapping[str, Accelerator] = {
@@ -25,17 +25,22 @@ _ACCELERATORS: Mapping[str, Accelerator] = {
     **{resource: name for name, resource in DEVICE_RESOURCES.items()},
 }
 _JOBS: Sequence[Role] = ("download", "compile")
+HUB, VOLUME = "hugging_face", "volume"
+"""Kinds of a model's source in a stack file: the Hugging Face Hub, and a volume that holds the model already."""
 _ENDING = ("Job", "CronJob", "RayJob")
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a component or a pod says of the server that it runs. ``name`` is what users call it."""
+    """What a component says of the server that it runs.
+
+    ``name`` is what users call it. ``source`` is the kind of its model's source in a stack file. ``model`` is its id.
+    """
 
     name: str
+    source: str
     model: str
     engine: EngineProfile | None
-    stored: bool = False
 
 
 class Starts:
@@ -54,13 +59,17 @@ class Starts:
             # Of an object with several templates, the pods with the accelerator take the longest.
             if start and (template.urn not in found or start.accelerator):
                 found[template.urn], homes[template.urn] = start, self._homes.of(template)
-        return {urn: self._on_used_node(urn, found, homes) for urn in found}
+        return {urn: self._after_others(urn, found, homes) for urn in found}
 
-    def _on_used_node(self, urn: str, found: Mapping[str, PodStart], homes: Mapping[str, Home | None]) -> PodStart:
-        """Returns a start on the node that pods before it left, if there is only one: nothing has to start or be pulled again."""
+    def _after_others(self, urn: str, found: Mapping[str, PodStart], homes: Mapping[str, Home | None]) -> PodStart:
+        """Returns a start with what the pods that it waits for left: weights, artifacts, and the node if there is only one."""
         start, home = found[urn], homes[urn]
-        before = self._before(urn) if home and (home.by_karpenter or home.nodes == 1) else frozenset()
-        same = [one for one in before & found.keys() if homes[one] == home]
+        before = sorted(self._before(urn) & found.keys())
+        jobs = {found[one].role for one in before if found[one].model_name == start.model_name}
+        if start.role == "server":
+            stored = start.weights_stored or "download" in jobs
+            start = replace(start, weights_stored=stored, compiled=start.compiled or "compile" in jobs)
+        same = [one for one in before if homes[one] == home and home and (home.by_karpenter or home.nodes == 1)]
         if not same:
             return start
         return replace(start, new_node="", pulled=any(found[one].image == start.image for one in same))
@@ -96,14 +105,19 @@ class Starts:
 
     def _facts(self, resource: Resource) -> ServerFacts | None:
         """Returns what the nearest component above says of its server."""
-        while parent := self._graph.by_urn.get(resource.parent):
-            model = at(parent.inputs, "model", "id") if is_component(parent) else None
-            if isinstance(model, str):
-                named = text(at(parent.inputs, "engine"))
-                stored = any(parent.inputs.get(key) for key in ("store", "shared_store"))
-                return ServerFacts(text(parent.name), model, engines().get(named), stored)
-            resource = parent
+        for parent in self._above(resource):
+            model = table(at(parent.inputs, "model")) if is_component(parent) else {}
+            if kind := text(model.get("kind")):
+                engine = engines().get(text(at(parent.inputs, "engine")))
+                return ServerFacts(text(parent.name), kind, text(model.get("id")), engine)
         return None
+
+    def _above(self, resource: Resource) -> Iterator[Resource]:
+        passed = set[str]()
+        while resource.parent not in passed and (parent := self._graph.by_urn.get(resource.parent)):
+            passed.add(resource.parent)
+            yield parent
+            resource = parent
 
     def _start(self, template: PodTemplate) -> PodStart | None:
         accelerator: Accelerator | None = next((_ACCELERATORS[name] for name in template.requests if name in _ACCELERATORS), None)
@@ -122,16 +136,11 @@ class Starts:
             image=image,
             image_gb=engine.image_gb if engine else None,
             model=find_model(model) if model else None,
-            model_name=model.rpartition("/")[2],
-            weights_stored=bool(facts and facts.stored and role == "server"),
-            compiled=bool(facts and facts.stored and role == "server" and self._has_compiler(template)),
+            model_name=model.rstrip("/").rpartition("/")[2],
+            from_hub=facts is None or facts.source == HUB,
+            weights_stored=bool(facts and facts.source == VOLUME and role == "server"),
         )
         return _at_home(start, home)
-
-    def _has_compiler(self, template: PodTemplate) -> bool:
-        return any(
-            one.kind == "Job" and _names(one, "compile") and one.owner.parent == template.owner.parent for one in self._templates
-        )
 
 
 def _at_home(start: PodStart, home: Home | None) -> PodStart:

@@ -1,8 +1,8 @@
 """Turns a recorded graph into the steps of `pulumi up` and of `pulumi destroy`. Pure.
 
 Creation: a resource waits for its dependencies, its parent and its provider. Pulumi runs four operations at once for each CPU of
-its machine unless told otherwise (pulumi/pulumi v3.259, pkg/cmd/pulumi/operations/up.go, ``defaultParallel``). That is so many that
-it is left out here: eight at once lengthen no shipped stack by more than three percent.
+its machine unless told otherwise (pulumi/pulumi v3.259, pkg/cmd/pulumi/operations/up.go, ``defaultParallel``), so many
+that it is left out here: eight at once lengthen no shipped stack by more than three percent.
 Deletion: the engine deletes in waves, each of which is over before the next begins. The last has what stands on nothing, the one
 before what stands on that alone, and so on (pulumi/pulumi v3.259, pkg/resource/deploy: ``ScheduleDeletes`` of step_generator.go,
 ``performPostSteps`` of deployment_executor.go). So a resource without dependents is deleted late if it stands on little.

@@ -1,5 +1,6 @@
 """Typical times: loads ``times.toml``."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ PASSES: tuple[Pass, ...] = ("low", "p50", "high")
 Action = Literal["create", "delete"]
 
 _NEITHER = "none"
+_LOG = re.compile(r"\b[Ll]og ([A-Z])\b")
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,13 @@ def _specific(row: PhaseRow) -> int:
     return sum(value is not None for value in (row.accelerator, row.billions, row.instance_type))
 
 
+def logs() -> Mapping[str, str]:
+    """The logs that rows cite by a letter."""
+    return _document()["logs"]
+
+
 @cache
-def _document() -> Mapping[str, list[dict[str, Any]]]:
+def _document() -> Mapping[str, Any]:
     return tomllib.loads(files("eks_inference_tools.timeline").joinpath("times.toml").read_text(encoding="utf-8"))
 
 
@@ -124,4 +131,5 @@ def _phases() -> tuple[PhaseRow, ...]:
 
 
 def _typical(row: Mapping[str, Any]) -> Typical:
-    return Typical(row["p50"], row["low"], row["high"], row["samples"], row["source"], row["date"])
+    source = _LOG.sub(lambda found: f"log {found[1]} ({logs()[found[1]]})", row["source"])
+    return Typical(row["p50"], row["low"], row["high"], row["samples"], source, row["date"])
