@@ -20,7 +20,6 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.timeline import times
 from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
-from eks_inference_tools.timeline.needs import needs
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
 from eks_inference_tools.timeline.starts import Starts
@@ -33,6 +32,7 @@ from eks_inference_tools.timeline.wording import duration
 from golden import assert_golden
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
+from stackgraph.graph.order import needs
 
 TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
 
