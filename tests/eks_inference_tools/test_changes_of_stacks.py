@@ -91,7 +91,7 @@ def test_an_upgrade_of_all_stacks_is_told_once():
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
     sides = [Recorded(graph) for graph in graphs]
-    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", *sides, eks_compared())])
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", sides[0], sides[1], eks_compared())])
     told = contents(report)
     shown = [render_text(told), render_markdown(told, LONGEST_BODY), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
