@@ -63,7 +63,10 @@ def parse(text: str | bytes) -> Mapping[str, Any]:
 
 
 def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.json") -> Model:
-    """Returns the model that a config.json describes. Raises ``SpecError`` with every fault, ``NoFormulaError`` where it cannot."""
+    """Returns the model that a config.json describes.
+
+    Raises ``SpecError`` with every fault, or ``NoFormulaError`` where there is no formula.
+    """
     inner = config.get("text_config")
     text = inner if isinstance(inner, dict) else config
     kind, architecture = _architecture(config, text)

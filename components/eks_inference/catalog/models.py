@@ -13,8 +13,8 @@ from eks_inference.catalog.tables import Row, arguments, missing, nearest, table
 _BYTES = {"bfloat16": 2, "float16": 2}
 
 
-@dataclass(frozen=True)
-class Model(Row):
+@dataclass(frozen=True, kw_only=True)
+class Model(weights.Layers, Row):
     """The shape of a decoder: enough to compute the memory of its weights and KV cache."""
 
     repositories: tuple[str, ...]
@@ -23,13 +23,6 @@ class Model(Row):
     """``model_type`` in config.json. An engine must support it to serve the model."""
     dtype: Literal["bfloat16", "float16"]
     """Data type of the published weights."""
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp: int
-    """Width of the MLP."""
     vocabulary: int
     max_positions: int
     """Longest supported sequence, in tokens."""
@@ -45,22 +38,6 @@ class Model(Row):
     """Whether the output layer shares its weights with the input embedding."""
     embedding_width: int | None = None
     """Width of the embedding where a projection on either side leads to that of a layer."""
-    biased: bool = False
-    """Whether the parts that may have a bias have it (``Architecture.biases``)."""
-    experts: int = 0
-    """Routed experts of a layer; 0: the model has none."""
-    expert_mlp: int = 0
-    """Width of one expert; 0: ``mlp``."""
-    shared_mlp: int = 0
-    """Width of all shared experts of a layer together."""
-    expert_layers: int = 0
-    """Layers with experts; the others have an MLP of width ``mlp``."""
-    q_rank: int = 0
-    kv_rank: int = 0
-    nope_dim: int = 0
-    rope_dim: int = 0
-    value_dim: int = 0
-    """Latent attention (MLA): ranks of queries (0: not compressed) and keys, and parts of a head."""
     window: int = 0
     """Tokens that layers with a sliding window attend to; 0: there is no window."""
     window_layers: int = 0
@@ -77,7 +54,8 @@ class Model(Row):
         """Number of weights, by the formula of the architecture."""
         if self.counted_parameters is not None:
             return self.counted_parameters
-        return weights.count(self, architectures()[self.architecture])
+        kind = architectures()[self.architecture]
+        return weights.of_layers(self, kind) + self.embeddings + weights.norm(self, kind)
 
     @property
     def embeddings(self) -> int:
@@ -95,14 +73,19 @@ class Model(Row):
     def weight_bytes(self, bytes_per_parameter: int | None = None, quantized_bytes: int | None = None) -> int:
         """Total size of the weights in bytes. ``bytes_per_parameter`` is by default as published.
 
-        ``quantized_bytes`` is the size of weights that a quantization converts at start: all but embedding and output layer, which
-        vLLM leaves as they are (``Fp8Config.get_quant_method`` converts linear layers). A checkpoint that is quantized already
-        stays as it is.
+        ``quantized_bytes`` is the size of weights that a quantization converts at start: all but embedding and output layer,
+        which vLLM leaves as they are (``Fp8Config.get_quant_method`` converts linear layers). A checkpoint that is quantized
+        already stays as it is.
         """
-        width = bytes_per_parameter or _BYTES[self.dtype]
+        width = bytes_per_parameter or self.plain_bytes
         if self.quantization:
             return (self.parameters - self.quantized) * width + self.quantization.size(self.quantized)
         return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
+
+    @property
+    def plain_bytes(self) -> int:
+        """Size of a published weight that is not quantized, in bytes."""
+        return _BYTES[self.dtype]
 
     @property
     def quantized(self) -> int:
@@ -128,19 +111,18 @@ class Model(Row):
         return self.kv_rank + self.rope_dim if self.kv_rank else 2 * self.head_dim
 
     def kv_bytes_per_token(self, tensor_parallel: int = 1, bytes_per_element: int = 2) -> int:
-        """KV cache size of one token on all cores of one server, in bytes, in every layer.
+        """KV cache size of one token on all cores of one server, in bytes, in every layer."""
+        return self.kv_bytes(1, tensor_parallel, bytes_per_element)
 
-        Latent attention counts as one KV head, which every core holds (vLLM, ``MLAAttentionSpec``).
-        """
-        return self.layers * self.kv_heads_at(tensor_parallel) * self.kv_width * bytes_per_element
+    def kv_bytes(self, tokens: int, tensor_parallel: int = 1, bytes_per_element: int = 2, beyond: int | None = None) -> int:
+        """KV cache size of one sequence of ``tokens`` on all cores of one server, in bytes.
 
-    def kv_layer_tokens(self, tokens: int, beyond: int | None) -> int:
-        """Tokens in the KV cache of all layers together, for one sequence of ``tokens``.
-
-        Layers with a window hold the window and ``beyond`` tokens of a running step. None: they hold everything.
+        Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
+        head, which every core holds (vLLM, ``MLAAttentionSpec``).
         """
         kept = tokens if beyond is None or not self.window else min(tokens, self.window + beyond)
-        return (self.layers - self.window_layers) * tokens + self.window_layers * kept
+        layers = (self.layers - self.window_layers) * tokens + self.window_layers * kept
+        return layers * self.kv_heads_at(tensor_parallel) * self.kv_width * bytes_per_element
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as NxD Inference and vLLM require."""

@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eks_inference_tools.commands.options import add_document, number_of
 
 if TYPE_CHECKING:
+    from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
 
 HELP = "show how a model fits an instance type: splits, batches, lengths"
@@ -18,7 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Shows how a model can be split over the devices of an instance type, and which batches fit at which length, by the "
         "arithmetic of the rules of `check`. It measures nothing and sends no request to AWS."
     )
-    parser.add_argument("--model", required=True, metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
+    parser.add_argument("--model", metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
+    parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
     parser.add_argument("--instance", required=True, metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
     parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest without a caveat)")
     parser.add_argument(
@@ -35,7 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import write
 
-    found = answer(options.model, options.instance, options.engine, options.max_model_len)
+    model = configured(options.config, options.model) if options.config else options.model
+    found = answer(model, options.instance, options.engine, options.max_model_len)
     if options.format == "json":
         write(as_json(found), options.output)
     else:
@@ -45,14 +49,48 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def answer(model_name: str, instance_name: str, engine_name: str | None = None, lengths: Sequence[int] = ()) -> "Feasibility":
-    """Works out what fits, from names as a user gives them. Raises ``ProblemsFound`` for names that cannot be used."""
+def configured(path: str, name: str | None = None) -> "Model":
+    """Returns the model of a config.json. Raises ``ProblemsFound`` for a file that is none, or an architecture without formula.
+
+    ``name`` is what the model is called; default: the file's folder, or the file.
+    """
+    from eks_inference.catalog.config_json import LONGEST, model_of_config, parse
+    from eks_inference.faults import SpecError, format_path
+    from stackgraph.problems import Problem, ProblemsFound
+
+    try:
+        with open(path, "rb") as file:
+            written = file.read(LONGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no path"
+        _refuse(f"this file cannot be read: {reason}", "--config", path, "the config.json of a model")
+    place = Path(path)
+    called = name or (place.resolve().parent.name if place.stem == "config" else place.stem) or path
+    try:
+        return model_of_config(called, parse(written), path)
+    except SpecError as error:
+        told = [
+            Problem(one.message, path, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
+            for one in error.faults
+        ]
+        raise ProblemsFound(told) from None
+
+
+def answer(
+    model_name: "str | Model | None", instance_name: str, engine_name: str | None = None, lengths: Sequence[int] = ()
+) -> "Feasibility":
+    """Works out what fits, from names as a user gives them. Raises ``ProblemsFound`` for names that cannot be used.
+
+    A model of another source than the catalog is given as it is.
+    """
     from eks_inference.catalog.engines import engine
     from eks_inference.catalog.instances import instance_type, instance_types
-    from eks_inference.catalog.models import model, models
+    from eks_inference.catalog.models import Model, model, models
     from eks_inference.serving.feasibility import engines_for, feasibility
 
-    wanted = _known(model, model_name, "--model", models())
+    if model_name is None:
+        _refuse("name a model", "--model", "", ", ".join(models()), "or give its config.json with --config")
+    wanted = model_name if isinstance(model_name, Model) else _known(model, model_name, "--model", models())
     instance = _known(instance_type, instance_name, "--instance", ())
     if instance.accelerator is None:
         families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
@@ -61,7 +99,7 @@ def answer(model_name: str, instance_name: str, engine_name: str | None = None, 
     allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"
     if engine_name is None:
         if not choices:
-            message = f"no engine serves {wanted.name} on {instance.family}"
+            message = f"no engine serves {wanted.name} (architecture {wanted.architecture}) on {instance.family}"
             families = dict.fromkeys(one.family for one in instance_types().values() if engines_for(one, wanted))
             _refuse(message, "--instance", instance_name, f"types of {', '.join(families)}")
         chosen = choices[0]
@@ -106,6 +144,10 @@ def as_json(found: "Feasibility") -> str:
                 "kv_bytes_per_token": model.kv_bytes_per_token(),
                 "heads": model.heads,
                 "kv_heads": model.kv_heads,
+                "quantization": model.quantization.method if model.quantization else None,
+                "window": model.window or None,
+                "window_layers": model.window_layers,
+                "not_counted": list(model.uncounted),
                 "max_positions": model.max_positions,
             },
             "instance": {
