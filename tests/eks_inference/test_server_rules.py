@@ -505,7 +505,7 @@ def test_of_an_unknown_model_everything_that_needs_its_shape_is_told_as_not_judg
     (left,) = left_open(judgement for rule in server_rules() for judgement in judged(rule, unknown))
     assert {"memory", "architecture", "heads", "length"} <= set(left.what)
     assert "nearest: mistralai/Mistral-7B" in left.why
-    assert "catalog/models.toml" in left.fix
+    assert "model.config" in left.fix
     assert "not judged: " in left.summary
 
 

@@ -7,7 +7,7 @@ microscaling formats (MXFP4: 32 elements share a scale of 8 bits).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeGuard
 
 _SCALE_BITS = 16
 _FLOAT_BITS = 32
@@ -30,7 +30,7 @@ class Quantization:
     @property
     def bits_per_weight(self) -> Fraction:
         """Bits of one weight with its part of the scale."""
-        return self.bits + (Fraction(self.scale_bits, self.group) if self.group else 0)
+        return self.bits + Fraction(self.scale_bits if self.group else 0, self.group or 1)
 
     def size(self, weights: int) -> int:
         """Size of so many weights, in bytes, rounded up."""
@@ -67,16 +67,19 @@ def quantization(config: Mapping[str, Any]) -> Quantization | None:
 def _compressed(config: Mapping[str, Any]) -> Quantization | None:
     """compressed-tensors: groups of layers, each with the format of its weights. All groups must have the same."""
     groups = config.get("config_groups")
-    found = set()
-    for one in groups.values() if isinstance(groups, dict) else ():
-        weights = one.get("weights") if isinstance(one, dict) else None
-        bits, size = (weights.get("num_bits"), weights.get("group_size")) if isinstance(weights, dict) else (None, None)
-        if not _positive(bits) or bits > 8 or not (size is None or isinstance(size, int)):
-            return None
-        grouped = size is not None and size > 0
-        found.add(Quantization("compressed-tensors", bits, size if grouped else 0, _SCALE_BITS if grouped else 0))
+    found = {_grouped(one) for one in groups.values()} if isinstance(groups, dict) else set()
     return found.pop() if len(found) == 1 else None
 
 
-def _positive(value: Any) -> bool:
+def _grouped(one: Any) -> Quantization | None:
+    weights = one.get("weights") if isinstance(one, dict) else None
+    if not isinstance(weights, dict):
+        return None
+    bits, size = weights.get("num_bits"), weights.get("group_size")
+    if not _positive(bits) or bits > 8:
+        return None
+    return Quantization("compressed-tensors", bits, size if _positive(size) else 0, _SCALE_BITS if _positive(size) else 0)
+
+
+def _positive(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
