@@ -28,6 +28,7 @@ from stackgraph.views.tree import render_tree
 
 WITHOUT_EFFECT = {
     "draft_gib": "how much memory rules count for a draft model",
+    "catalog": "which names later keys may have",
     "config": "what rules judge: it becomes shape",
     "gated": "whether the secret huggingFaceToken has to be there; where it is, pods get it in any case",
     "instance_type": "which one of its pool, which has no other in most stacks",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from eks_inference.catalog import weights
 from eks_inference.catalog.architectures import architectures
 from eks_inference.catalog.quantization import Quantization
-from eks_inference.catalog.tables import Row, arguments, missing, nearest, table
+from eks_inference.catalog.tables import Own, Row, arguments, extended, missing, nearest, own, table
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 
@@ -129,10 +129,14 @@ class Model(weights.Layers, Row):
         return self.heads % tensor_parallel == 0
 
 
-@cache
 def models() -> dict[str, Model]:
     """All known models by name."""
-    return {name: model_of(name, row) for name, row in table("models.toml").items()}
+    return _models(own())
+
+
+@cache
+def _models(rows: Own) -> dict[str, Model]:
+    return {name: model_of(name, row) for name, row in extended("models.toml", rows).items()}
 
 
 def model_of(name: str, row: Mapping[str, Any]) -> Model:

@@ -22,6 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
     parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
+    parser.add_argument(
+        "--catalog",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a TOML file with your models, engines, instances",
+    )
     parser.add_argument("--instance", required=True, metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
     parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest without a caveat)")
     parser.add_argument(
@@ -38,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import write
 
+    extended(options.catalog)
     model = configured(options.config, options.model) if options.config else options.model
     found = answer(model, options.instance, options.engine, options.max_model_len)
     if options.format == "json":
@@ -49,6 +57,29 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def extended(files: Sequence[str]) -> None:
+    """Adds rows of a team to the catalog. Raises ``ProblemsFound`` with every fault."""
+    from eks_inference.catalog.own import LARGEST, rows_of
+    from eks_inference.catalog.tables import use
+    from eks_inference.faults import SpecError
+    from stackgraph.problems import Problem, ProblemsFound
+
+    try:
+        use(rows_of({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files}), of_stack=True)
+    except SpecError as error:
+        told = [Problem(one.message, key="--catalog", given=one.given, allowed=one.allowed) for one in error.faults]
+        raise ProblemsFound(told) from None
+
+
+def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no path"
+        _refuse(f"this file cannot be read: {reason}", option, path, allowed)
+
+
 def configured(path: str, name: str | None = None) -> "Model":
     """Returns the model of a config.json. Raises ``ProblemsFound`` for a file that is none, or an architecture without formula.
 
@@ -58,12 +89,7 @@ def configured(path: str, name: str | None = None) -> "Model":
     from eks_inference.faults import SpecError, format_path
     from stackgraph.problems import Problem, ProblemsFound
 
-    try:
-        with open(path, "rb") as file:
-            written = file.read(LONGEST + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no path"
-        _refuse(f"this file cannot be read: {reason}", "--config", path, "the config.json of a model")
+    written = _content(path, LONGEST, "--config", "the config.json of a model")
     place = Path(path)
     called = name or (place.resolve().parent.name if place.stem == "config" else place.stem) or path
     try:
