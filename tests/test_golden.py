@@ -19,8 +19,8 @@ import pytest
 from conftest import ROOT, STACKS, recorded
 from eks_inference.faults import format_path
 from eks_inference_tools.check.report import judge, short_name
+from eks_inference_tools.domain import eks
 from eks_inference_tools.program import program
-from eks_inference_tools.reading.domain import EKS
 from golden import GOLDEN, assert_golden
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at
@@ -44,7 +44,7 @@ def test_the_resources_of_a_stack(stack: str) -> None:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_tree_of_a_stack(stack: str) -> None:
-    assert_golden(f"stacks/{stack}/tree.txt", render_tree(recorded(stack), EKS))
+    assert_golden(f"stacks/{stack}/tree.txt", render_tree(recorded(stack), eks()))
 
 
 @pytest.mark.parametrize("stack", STACKS)

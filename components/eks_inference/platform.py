@@ -95,7 +95,8 @@ class InferencePlatform(Component):
         if verdict.faults:
             raise SpecError(verdict.faults)
         settings = spec.settings(region, profile)
-        super().__init__("eks-inference:index:InferencePlatform", spec.name, {"name": spec.name, "region": settings.region}, opts)
+        inputs = {"name": spec.name, "region": settings.region} | ({"prices": spec.inputs()["prices"]} if spec.prices else {})
+        super().__init__("eks-inference:index:InferencePlatform", spec.name, inputs, opts)
         for finding in verdict.findings:
             if not finding.reason:
                 pulumi.log.warn(finding.summary)

@@ -58,14 +58,44 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """One step of a chart, from ``start`` to ``end`` in seconds. ``end`` is None where nobody knows how long it takes.
+
+    ``urn`` is the resource it belongs to. ``decides``: the step is one of those that decide how long everything takes. ``note``
+    tells where the length comes from.
+    """
+
+    title: str
+    start: float
+    end: float | None
+    urn: str = ""
+    decides: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Steps over time, for a page. ``caveat`` and ``facts`` stand above it, ``ends`` are what has happened after how long."""
+
+    title: str
+    bars: Sequence[Bar]
+    caveat: str = ""
+    facts: Sequence[str] = ()
+    ends: Sequence[tuple[str, float]] = ()
+
+
+@dataclass(frozen=True)
 class Domain:
     """What a caller knows about certain resource types. An empty domain adds nothing.
 
-    ``words`` describe a resource on its own line. ``sections`` are shown after the resources.
+    ``words`` describe a resource on its own line. ``sections`` are shown after the resources. ``chart`` is shown by pages, after
+    the components. ``notes`` are lines about the whole graph, which stand above it.
     """
 
     words: Words = field(default_factory=dict)
     sections: Callable[[Graph], Iterable[Section]] = lambda graph: ()
+    chart: Callable[[Graph], Chart | None] = lambda graph: None
+    notes: Callable[[Graph], Iterable[str]] = lambda graph: ()
 
 
 NO_DOMAIN = Domain()

@@ -19,6 +19,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.revisions import recorder, recorders
 from eks_inference_tools.revisions.environment import without_credentials
 from stackgraph.diff.saved import read_contents
+from stackgraph.diff.titles import NO_TITLES
 from stackgraph.problems import ProblemsFound
 from stackgraph.recorder.recording import record
 
@@ -138,8 +139,7 @@ def test_two_revisions_stack_by_stack(repo, in_processes, capsys, tmp_path):
     assert (found["schema"], found["changed"], found["failed"]) == (1, True, [])
     assert found["summary"] == {"create": 1, "update": 1, "replace": 0, "delete": 1, "move": 0, "dependencies": 0, "same": 1}
     assert found["head"] == {"revision": head, "commit": head, "dirty": False}
-    titles = {"facts": "", "findings": ""}
-    told = read_contents(outputs["json"].read_bytes(), shown="", project="demo", tool="eks-inference", link="", **titles)
+    told = read_contents(outputs["json"].read_bytes(), shown="", project="demo", tool="eks-inference", link="", titles=NO_TITLES)
     assert told.headline == found["headline"], "the job that comments reads it"
     markdown = outputs["markdown"].read_text()
     assert markdown.startswith(found["marker"] + "\n")

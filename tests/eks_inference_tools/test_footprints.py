@@ -14,10 +14,10 @@ from eks_inference.catalog import versions
 from eks_inference.catalog.footprints import Footprint, WorkloadFootprint
 from eks_inference.catalog.tables import rows, table
 from eks_inference.kubernetes.pod_security import enforce
+from eks_inference_tools.placing.footprint import IMAGE_HOST, STANDS_IN_FOR_LABEL, footprints, without_footprint
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.kinds import KINDS
 from eks_inference_tools.reading.scalars import quantity
-from eks_inference_tools.simulate.world.footprint import IMAGE_HOST, STANDS_IN_FOR_LABEL, footprints, without_footprint
 from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.releases import addon_workloads, release_workloads

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from comparisons import comparison, planted
 from eks_inference_tools import COMMAND
 from eks_inference_tools.cli import main
+from eks_inference_tools.reading.titles import TITLES
 from github_api import BOT, REPOSITORY, GitHubApi
 from hostile_artifacts import ARTIFACTS, FORGED, SPEECH
 from inert import assert_inert
@@ -450,8 +451,8 @@ fragments = st.lists(st.sampled_from(SPEECH), min_size=1, max_size=4).map("".joi
 
 @given(fragments, st.sampled_from([LONGEST_BODY, 3000]))
 def test_whatever_a_document_says_is_inert(text, limit):
-    read = {"project": COMMAND, "tool": COMMAND, "link": f"{LINKS}/blob/{SHA}", "facts": "Facts", "findings": "Findings"}
-    told = read_contents(json.dumps(planted(text)).encode(), shown="diff.json", **read)
+    read = {"project": COMMAND, "tool": COMMAND, "link": f"{LINKS}/blob/{SHA}"}
+    told = read_contents(json.dumps(planted(text)).encode(), shown="diff.json", titles=TITLES, **read)
     assert_inert(render_markdown(told, limit, f"**Unverified:** [run]({RUN_URL})"), marker=MARKER, links=LINKS)
 
 

@@ -18,9 +18,9 @@ from eks_inference.placement import INSTANCE_TYPE_LABEL, NODE_GROUP_LABEL, POOL_
 from eks_inference.pools import plan
 from eks_inference.pools.kubelet_spec import KubeletSpec
 from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference_tools.placing.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.reading.scalars import quantity
 from eks_inference_tools.reading.user_data import UserData, user_data
-from eks_inference_tools.simulate.world.nodes import SimulatedNode, karpenter_kinds, managed_nodes, manifest
 from eks_inference_tools.simulate.world.unsimulated import unsimulated
 from stackgraph.graph.document import Graph, Resource
 from vectors.graph import cluster, graph, node_group, resource, template, trn2_group

@@ -18,8 +18,8 @@ import yaml
 from conftest import recorded
 from demo_program import program as demo
 from eks_inference.catalog import versions
+from eks_inference_tools.placing.placeholders import ACCOUNT, SECRET_TEXT
 from eks_inference_tools.simulate.world.objects import SKIP_AWAIT, ClusterObject, Opaque, cluster_objects, left_out, opaque_of
-from eks_inference_tools.simulate.world.placeholders import ACCOUNT, SECRET_TEXT
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.problems import ProblemsFound

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from eks_inference_tools.reading.domain import EKS
+from eks_inference_tools.domain import eks
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs, recorded
 from stackgraph.graph.document import Graph
@@ -14,16 +14,16 @@ from stackgraph.views.tree import render_tree
 
 
 def test_tree() -> None:
-    assert_golden("preview/tree.txt", render_tree(recorded(), EKS))
+    assert_golden("preview/tree.txt", render_tree(recorded(), eks()))
 
 
 @pytest.mark.parametrize("width", [40, 100])
 def test_no_line_is_longer_than_the_terminal(shipped: Graph, width: int) -> None:
-    assert max(map(len, render_tree(shipped, EKS, width=width).splitlines())) <= width
+    assert max(map(len, render_tree(shipped, eks(), width=width).splitlines())) <= width
 
 
 def test_facts_lead_to_their_resources() -> None:
-    page = render_html(recorded(), EKS)
+    page = render_html(recorded(), eks())
     for section, links in {
         "clusters": ["r-demo-cluster"],
         "capacity": ["r-core-nodes", "r-inf2-nodes", "r-small-pool"],
@@ -39,8 +39,8 @@ def test_facts_lead_to_their_resources() -> None:
 @given(odd=odd_graphs(), width=st.integers(20, 160))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_graph_can_be_shown(odd: Graph, width: int) -> None:
-    tree, page = render_tree(odd, EKS, width=width), render_html(odd, EKS)
+    tree, page = render_tree(odd, eks(), width=width), render_html(odd, eks())
     assert PLANTED not in tree + page
     assert max(map(cell_len, tree.split("\n"))) <= max(width, 40)  # a combining letter takes no cell, a wide one two
     assert all(letter.isprintable() or letter == "\n" for letter in tree)
-    assert (tree, page) == (render_tree(odd, EKS, width=width), render_html(odd, EKS))
+    assert (tree, page) == (render_tree(odd, eks(), width=width), render_html(odd, eks()))

@@ -148,8 +148,7 @@ def test_any_two_graphs_can_be_compared(before, after):
     told = contents(report)
     shown = [render_text(told), render_markdown(told, LIMIT), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
-    titles = {"facts": told.facts_title, "findings": told.findings_title}
-    assert read_contents(shown[2].encode(), shown="", project="p", tool=told.tool, link="", **titles) == told
+    assert read_contents(shown[2].encode(), shown="", project="p", tool=told.tool, link="", titles=told.titles) == told
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
     same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]))])
     assert not contents(same).changed

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import browser
 from demo_program import SECRETS
 from odd_graphs import PLANTED, component, graph_of, odd_graphs, odd_values, recorded, urn
-from stackgraph.domain import Domain, Part, Section
+from stackgraph.domain import Bar, Chart, Domain, Part, Section
 from stackgraph.graph.describe import identity, is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.structure import Structure
@@ -262,6 +262,45 @@ def test_sections_of_a_domain_are_tables_that_lead_to_resources() -> None:
     assert '<code class="chip">x</code> <code class="chip">y</code>' in content
     assert "All in all: <b>3 GiB</b>" in content
     assert "nothing" not in document.values("id")
+
+
+def steps_over_time(graph: Graph) -> Chart:
+    """A chart with a long step that decides, one of unknown length, a short one, and one that belongs to nothing."""
+    first, second, third, *_ = [one.urn for one in graph.resources if one.custom]
+    bars = [
+        Bar("<a> begins", 0, 600, first, True, "12 samples"),
+        Bar("b follows", 600, None, second, True, "no typical time"),
+        Bar("c is quick", 10, 11, third),
+        Bar("nobody's", 30, 330),
+    ]
+    return Chart("Time it takes", bars, "no promises", ("<i>ten</i> minutes",), (("all is done", 600),))
+
+
+def test_a_chart_of_a_domain_is_drawn_and_told_in_a_table(graph: Graph) -> None:
+    page = render_html(graph, Domain(chart=steps_over_time))
+    document = assert_is_a_page(page)
+    content = page[page.index('<section id="chart"') :].partition("</section>")[0]
+    drawing, table = content.partition("</svg>")[0], content.partition("</svg>")[2]
+    assert "&lt;i&gt;ten&lt;/i&gt; minutes" in content
+    # The long step decides and fills the width that is not for labels; twice the time is twice the width.
+    widths = [float(width) for width in re.findall(r'<rect x="[\d.]+" y="[\d.]+" width="([\d.]+)"', drawing)]
+    assert max(widths) == pytest.approx(2 * sorted(widths)[-2], rel=0.01)
+    assert drawing.count('class="decides"') == 2
+    assert "c is quick" not in drawing
+    assert "The table has 1 shorter step more" in content
+    links = re.findall(r'<a href="#([^"]+)"', drawing)
+    assert len(links) == 3
+    assert set(links) <= set(document.values("id"))
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", table)
+    assert len(rows) == 4
+    assert ["10:00 min" in rows[0], "<td" in rows[0], ">?<" in rows[-1]] == [True, True, True]
+
+
+def test_a_chart_without_length_is_not_drawn(graph: Graph) -> None:
+    page = render_html(graph, Domain(chart=lambda graph: Chart("Time it takes", [Bar("a", 0, None)], "no promises")))
+    assert_is_a_page(page)
+    assert "no promises" in page
+    assert 'class="bars"' not in page
 
 
 def test_warnings_and_what_is_not_seen_inside_are_in_the_page() -> None:
@@ -506,7 +545,7 @@ def node_groups(graph: Graph) -> Iterator[Section]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "demo.html").write_text(render_html(recorded(), Domain(sections=node_groups)))
+    (folder / "demo.html").write_text(render_html(recorded(), Domain(sections=node_groups, chart=steps_over_time)))
     (folder / "hostile.html").write_text(render_html(hostile_graph()))
     return folder
 
@@ -619,6 +658,23 @@ def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     assert demo.run("document.getElementById('r-core-nodes').checkVisibility()") is True
     assert demo.run(FOCUSED).startswith("eks.NodeGroup …nodes")
     assert demo.run("document.getElementById('search').value") == ""
+
+
+@needs_browser
+def test_tab_goes_from_bar_to_bar_and_enter_to_the_resource(demo: browser.Page) -> None:
+    said = "document.activeElement.getAttribute('aria-label')"
+    demo.run("document.querySelector('svg.bars a').focus()")
+    found = []
+    for _ in range(3):
+        found.append(demo.run(said))
+        demo.press("Tab")
+    assert {one.partition(":")[0] for one in found} == {"<a> begins", "b follows", "nobody's"}
+    assert "from 0 s, 10:00 min, 12 samples" in next(one for one in found if one.startswith("<a>"))
+    demo.run("document.querySelector('svg.bars a.decides').focus()")
+    target = demo.run("document.activeElement.href.baseVal.slice(1)")
+    demo.press("Enter")
+    demo.run("new Promise((done) => setTimeout(done, 100))")
+    assert demo.run(f"document.getElementById('{target}').checkVisibility()") is True
 
 
 @needs_browser

@@ -12,16 +12,19 @@ from comparisons import comparison, planted
 from odd_graphs import recorded as demo
 from stackgraph.diff.contents import Contents, FindingText, Revision
 from stackgraph.diff.document import render_json
+from stackgraph.diff.domain import ComparedDomain
 from stackgraph.diff.report import Recorded, Report, StackReport
 from stackgraph.diff.saved import read_contents
 from stackgraph.diff.telling import contents
+from stackgraph.diff.titles import Titles
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
 
+TITLES = Titles(measures=("cost",), measures_note="Two fresh creations.")
+
 
 def read(written: str, project: str = "p", link: str = "") -> Contents:
-    asked = {"tool": "stackgraph", "facts": "Facts", "findings": "Findings"}
-    return read_contents(written.encode(), shown="diff.json", project=project, link=link, **asked)
+    return read_contents(written.encode(), shown="diff.json", project=project, link=link, tool="stackgraph", titles=TITLES)
 
 
 def test_a_report_that_is_read_back_tells_the_same():
@@ -30,15 +33,19 @@ def test_a_report_that_is_read_back_tells_the_same():
     finding = FindingText("NEU008", "error", "servers.a", "it does not fit")
     at = {source: source for one in before.resources if (source := one.source.rpartition(":")[0])}
     sides = [Recorded(before, findings=(finding,), places=at), Recorded(after, findings=(), places=at, sealed_config={"k": "2"})]
+    domain = ComparedDomain(titles=TITLES, measures={"cost": lambda before, after: f"{bool(before)} to {bool(after)}"})
     stacks = [
-        StackReport("test", replace(sides[0], sealed_config={"k": "1"}), sides[1]),
-        StackReport("new", None, sides[1]),
-        StackReport("gone", sides[0], None),
+        StackReport("test", replace(sides[0], sealed_config={"k": "1"}), sides[1], domain),
+        StackReport("new", None, sides[1], domain),
+        StackReport("gone", sides[0], None, domain),
         StackReport("failed", Recorded(problems=(Problem("it broke", hint="mend it"),)), sides[1]),
     ]
     report = Report("p", Revision("a", "a" * 40), Revision("working tree", dirty=True), stacks, ["a note"], "https://link")
     told = contents(report)
     assert read(render_json(report), link="https://link") == told
+    assert [stack.measures for stack in told.stacks[:3]] == [
+        {"cost": f"{pair}"} for pair in ("True to True", "False to True", "True to False")
+    ]
     assert told.stacks[0].changes
     assert told.stacks[0].rotated
     assert told.stacks[0].cured_findings

@@ -36,7 +36,7 @@ def _forget() -> None:
 def catalog_copy(folder: Path) -> Iterator[Callable[..., None]]:
     """Uses a copy of the catalog in ``folder``; yields a function that adds text to a file, at its end or below a line."""
     shipped = tables.FOLDER
-    for file in shipped.glob("*.toml"):
+    for file in (*shipped.glob("*.toml"), *shipped.glob("*.json")):
         shutil.copy(file, folder)
 
     def add(file: str, text: str, *, below: str = "") -> None:

@@ -18,5 +18,7 @@ No code below ``components/`` compares the name of a row; code reads columns. A 
 - a release of vLLM: add a table to ``vllm_arguments.toml``, and compare its checks with ``vllm_combinations.toml``.
 - instance types that can move a KV cache between servers: extend ``connectors.toml``.
 - what EC2 takes for root disks, or a release of the AMI that changes parallel image pulls: edit ``disks.toml``.
+- an instance type or a region: derive ``prices_instances.json`` anew, and add the family to its quotas in ``quotas.toml``.
+- a price of a service: add it to the list of its source in ``prices.toml``, or add a list. ``[services]`` has what costs money.
 - a version of Kubernetes, a chart, an image, an add-on, an AMI release: extend ``versions.toml``.
 """

@@ -11,6 +11,7 @@ from eks_inference.pools.disks import root_volume_gib
 from eks_inference.pools.spec import ManagedPoolSpec
 from eks_inference.serving.shape import PoolChoice
 from eks_inference.spec import namespace_fault
+from eks_inference.stack.prices import price_faults
 from eks_inference.stack.spec import StackSpec
 
 
@@ -39,6 +40,7 @@ def reference_faults(spec: StackSpec) -> Iterator[Fault]:
         if core.autoscaled and core.autoscaled.min == 0:
             message = "an autoscaler could remove the last node of the core pool: neither DNS nor any controller would run"
             yield Fault(("pools", spec.core_pool, "autoscaled", "min"), message, given="0", allowed="at least 1")
+    yield from price_faults(spec.prices, ("prices",), catalog_only=True)
     taken: dict[str, tuple[str, ...]] = {}
     for path, namespace in _namespaces(spec):
         if fault := namespace_fault(namespace):

@@ -24,6 +24,7 @@ from eks_inference.serving.kuberay.spec import KubeRayOperatorSpec
 from eks_inference.serving.shape import Operator
 from eks_inference.settings import SharedSettings, StackSettings
 from eks_inference.spec import MOST_ENTRIES, ResourceName, Spec
+from eks_inference.stack.prices import OwnPrice
 from eks_inference.storage.spec import EfsStoreSpec, FileSystem
 from eks_inference.validation import schema_of
 
@@ -73,6 +74,11 @@ class StackSpec(SharedSettings):
     clients: ClientsSpec = Field(default_factory=lambda: ClientsSpec(), description="Clients of the model servers.")
     load_test: LoadTestSpec | None = Field(
         default=None, description="A load test of model servers with an OpenAI API. Absent: none."
+    )
+    prices: dict[str, OwnPrice] = Field(
+        default_factory=dict,
+        max_length=MOST_ENTRIES,
+        description="Your own prices in the stack's region, by instance type or service. Others: the list prices of the catalog.",
     )
 
     @field_validator("catalog")

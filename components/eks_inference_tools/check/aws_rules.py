@@ -11,6 +11,7 @@ from eks_inference_tools.reading.machines import Machine
 from eks_inference_tools.reading.objects import name_of, title_of
 from eks_inference_tools.reading.scalars import is_true
 from eks_inference_tools.reading.security_groups import EVERYWHERE, GroupRule
+from eks_inference_tools.reading.storage_classes import EBS_DRIVERS
 from stackgraph.graph.describe import short_type
 from stackgraph.graph.document import Resource, is_read
 from stackgraph.graph.tokens import is_token
@@ -142,7 +143,7 @@ def _volumes(facts: GraphFacts) -> Iterator[tuple[str, Resource, Any]]:
     for title, resource, machine in machines:
         yield from ((f"{title}, {disk.device}", resource, disk.encrypted) for disk in machine.disks if disk.ebs)
     for storage in facts.objects.get("StorageClass", ()):
-        if storage.inputs.get("provisioner") in ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com", "kubernetes.io/aws-ebs"):
+        if storage.inputs.get("provisioner") in (*EBS_DRIVERS, "kubernetes.io/aws-ebs"):
             yield f"StorageClass {name_of(storage)}", storage, at(storage.inputs, "parameters", "encrypted")
     for type_ in ("aws:ebs/volume:Volume", "aws:efs/fileSystem:FileSystem"):
         for volume in facts.graph.of_type(type_):

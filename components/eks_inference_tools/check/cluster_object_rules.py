@@ -12,6 +12,7 @@ from eks_inference_tools.reading.objects import group_kind, name_of, namespace_o
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import is_true, whole
 from eks_inference_tools.reading.security_groups import EVERYWHERE
+from eks_inference_tools.reading.storage_classes import is_default_class
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Resource
 from stackgraph.graph.tokens import is_token
@@ -25,7 +26,7 @@ from stackgraph.graph.values import at, grouped, items, table, text, texts, uniq
     source="Kubernetes, Default StorageClass; the EBS add-on of EKS creates a default class when configured to",
 )
 def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
-    classes = [one for one in facts.objects.get("StorageClass", ()) if is_true(table(_annotations(one)).get(_DEFAULT_CLASS))]
+    classes = [one for one in facts.objects.get("StorageClass", ()) if is_default_class(one.inputs)]
     makers = [one for one in addons(facts.graph) if is_true(at(one.configuration, "defaultStorageClass", "enabled"))]
     names = [*(name_of(one) for one in classes), *(f"that of add-on {one.name}" for one in makers)]
     if names:
@@ -38,9 +39,6 @@ def one_default_storage_class(facts: GraphFacts) -> Iterator[Judgement]:
             allowed="one",
             resource=(*classes, *(one.resource for one in makers))[-1].urn,
         )
-
-
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 @rule(

@@ -1,6 +1,6 @@
 """Renders reports of the rules as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eks_inference.faults import format_path
@@ -38,13 +38,14 @@ def rule_list() -> str:
     return json_text({"schema": SCHEMA, "rules": [_rule(rule) for rule in all_rules().values()]})
 
 
-def verdict(report: StackReport) -> dict[str, Any]:
-    """The report of one stack."""
+def verdict(report: StackReport, notes: Iterable[str] = ()) -> dict[str, Any]:
+    """The report of one stack, and lines about it."""
     verdict = report.verdict
     return {
         "stack": report.program.stack,
         "verdict": report.state,
         "canRun": report.state == "can run",
+        "notes": list(notes),
         "notJudged": [
             {"what": each.what, "of": each.of, **_problem(open_question(report.program, each))} for each in report.not_judged
         ],

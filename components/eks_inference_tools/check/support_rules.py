@@ -1,12 +1,10 @@
 """Rule EKS004 about the end of support of Kubernetes versions."""
 
-import os
-import time
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
 
 from eks_inference.catalog import versions
 from eks_inference.rules import Judgement, rule
+from eks_inference_tools.reading.calendar import today
 from eks_inference_tools.reading.graph_facts import GraphFacts
 
 _NOTICE_DAYS = 60
@@ -36,10 +34,3 @@ def version_is_supported(facts: GraphFacts) -> Iterator[Judgement]:
         given=version,
         resource=facts.clusters[0].urn,
     )
-
-
-def today() -> date:
-    """Returns the date in UTC, or that of ``SOURCE_DATE_EPOCH`` (reproducible-builds.org), for reports that do not change."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(given) if given.isdecimal() and len(given) <= 11 else time.time()
-    return datetime.fromtimestamp(seconds, UTC).date()

@@ -1,6 +1,6 @@
 """Renders reports of the rules for a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -12,9 +12,9 @@ from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn, words
 
 
-def verdict(report: StackReport, *, colour: bool = False) -> str:
-    """The report of one stack. Lines are not wrapped, so that they can be searched and copied."""
-    return drawn(_lines(report), colour=colour)
+def verdict(report: StackReport, notes: Iterable[str] = (), *, colour: bool = False) -> str:
+    """The report of one stack, and lines about it. Lines are not wrapped, so that they can be searched and copied."""
+    return drawn([*_lines(report), *(words(f"    {note}") for note in notes), ""], colour=colour)
 
 
 def verdicts(stacks: Sequence[str]) -> str:
@@ -87,4 +87,4 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
     counts += [f"{len(silenced)} silenced"] if silenced else []
     # No rule judges a stack that cannot be read.
     applies = f"; {applied} of {len(verdict.rules)} rules apply" if verdict.rules else ""
-    yield from (words(f"{program.stack}: ").append_text(state).append(f": {', '.join(counts)}{applies}"), "")
+    yield words(f"{program.stack}: ").append_text(state).append(f": {', '.join(counts)}{applies}")

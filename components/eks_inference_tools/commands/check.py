@@ -5,10 +5,14 @@ import dataclasses
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from eks_inference_tools.commands.options import add_document, add_program, add_stacks
+from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stacks, own_prices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from eks_inference.rules import Finding, ReadRule, Rule
+    from eks_inference_tools.check.report import StackReport
+    from eks_inference_tools.cost.price_book import OwnPrices
     from eks_inference_tools.program import StackProgram
     from stackgraph.graph.document import Graph
     from stackgraph.problems import Problem
@@ -26,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", action="store_true", help="list every rule")
     parser.add_argument("--strict", action="store_true", help="exit with 2 also when something was not judged")
     add_program(parser)
+    add_prices(parser)
     add_document(parser, ("text", "json"))
 
 
@@ -49,12 +54,16 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.program import readable
     from eks_inference_tools.side_by_side import Ended, can_fork, side_by_side
 
+    prices = own_prices(options)
     drawing = {} if options.format == "json" else {"colour": colour(options.output)}
 
     def judged(stack: "StackProgram") -> tuple[Any, bool]:
         """What is said of a stack, and whether the exit code tells that it cannot run."""
         report = judge(stack)
-        said = view.explained(explained, report, **drawing) if explained else view.verdict(report, **drawing)
+        if explained:
+            said = view.explained(explained, report, **drawing)
+        else:
+            said = view.verdict(report, _notes(report, prices), **drawing)
         return said, report.stopped or (options.strict and bool(report.not_judged))
 
     stacks, problems = readable(options.stacks, options.program, debug=options.debug, answers=options.answers)
@@ -73,6 +82,15 @@ def run(options: argparse.Namespace) -> int:
     if problems:
         raise ProblemsFound(problems)
     return 2 if any(failed for _, failed in found) else 0
+
+
+def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
+    """What a stack costs and how long it takes. Nothing of one that cannot run."""
+    if report.graph is None or report.stopped:
+        return ()
+    from eks_inference_tools.domain import eks
+
+    return eks(prices).notes(report.graph)
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":

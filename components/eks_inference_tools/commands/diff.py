@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eks_inference_tools import COMMAND
-from eks_inference_tools.commands.options import add_document, add_program, add_stacks, output_file
+from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stacks, output_file, own_prices
 
 if TYPE_CHECKING:
     from stackgraph.diff.contents import Contents
@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", metavar="FILE", type=Path, help="say what `pulumi up` does to the stack that `pulumi stack export` wrote"
     )
     add_program(parser)
+    add_prices(parser)
     add_document(parser, FORMATS)
     for name in FORMATS[1:]:
         parser.add_argument(f"--{name}", metavar="FILE", type=output_file, help=f"also write the report as {name}")
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
         elif len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks):
             report = _of_files(options)
         else:
+            from eks_inference_tools.domain import eks
             from eks_inference_tools.revisions.comparing import compare
 
             report = compare(
@@ -62,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
                 link=options.link,
                 debug=options.debug,
                 answers=options.answers,
+                domain=eks(own_prices(options)),
             )
     told = contents(report)
     _write(options, report, told)
@@ -86,7 +89,7 @@ def _happens(what: Literal["replace", "delete", "danger", "unsure"], told: "Cont
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.domain import eks
     from stackgraph.diff.contents import Revision
     from stackgraph.diff.report import Recorded, Report, StackReport
     from stackgraph.problems import Problem, ProblemsFound
@@ -95,19 +98,26 @@ def _of_files(options: argparse.Namespace) -> "Report":
         raise ProblemsFound([Problem("two files take no --base, --head or --program")])
     base, head = (_graph(Path(name)) for name in options.stacks)
     names = [Revision(name) for name in options.stacks]
-    stack = StackReport(head.stack, Recorded(base), Recorded(head), EKS)
+    stack = StackReport(head.stack, Recorded(base), Recorded(head), eks(own_prices(options)))
     return Report(head.project, names[0], names[1], [stack], tool=COMMAND)
 
 
 def _of_state(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.reading.domain import EKS
+    from eks_inference_tools.domain import eks
     from eks_inference_tools.revisions.deployed import compare
     from stackgraph.problems import Problem, ProblemsFound
 
     if options.base or options.head or len(options.stacks) > 1:
         raise ProblemsFound([Problem("--state takes at most one stack, and no --base or --head", key="--state")])
     name = options.stacks[0] if options.stacks else None
-    return compare(options.state, name, program=options.program, domain=EKS, link=options.link or "", debug=options.debug)
+    return compare(
+        options.state,
+        name,
+        program=options.program,
+        domain=eks(own_prices(options)),
+        link=options.link or "",
+        debug=options.debug,
+    )
 
 
 def _graph(file: Path) -> "Graph":

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from eks_inference_tools.reading.titles import FACTS, FINDINGS
+    from eks_inference_tools.reading.titles import TITLES
     from stackgraph.diff.markdown import marker
     from stackgraph.diff.saved import read_contents
     from stackgraph.github import comment
@@ -64,8 +64,7 @@ def run(options: argparse.Namespace) -> int:
         project=options.project,
         tool=COMMAND,
         link=finished.files,
-        facts=FACTS,
-        findings=FINDINGS,
+        titles=TITLES,
     )
     if told.changed or told.failed:
         outcome = comment.put(github, report.pull_request, body(told, finished), author=options.author)

@@ -4,6 +4,10 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eks_inference_tools.cost.price_book import OwnPrices
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +31,25 @@ def add_program(parser: argparse.ArgumentParser) -> None:
         "--answers", metavar="FILE", type=Path, help="what data sources and stack references give (docs/programs.md)"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of a program that fails")
+
+
+def add_prices(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.prices``, the file of ``own_prices``, for every command that tells costs."""
+    parser.add_argument(
+        "--prices",
+        metavar="FILE",
+        type=Path,
+        help="your own prices, which come before all others (docs/cost.md)",
+    )
+
+
+def own_prices(options: argparse.Namespace) -> "OwnPrices":
+    """The prices of the file that ``--prices`` names. Raises ``ProblemsFound`` with everything that is wrong in it."""
+    if options.prices is None:
+        return {}
+    from eks_inference_tools.cost.overrides import read_price_file
+
+    return read_price_file(options.prices)
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

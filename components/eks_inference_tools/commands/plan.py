@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from eks_inference_tools.commands.options import add_document, number_of
+from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
+    from eks_inference_tools.cost.price_book import OwnPrices
+    from eks_inference_tools.presentation.feasibility import Offer
 
 HELP = "show how a model fits an instance type: splits, batches, lengths"
 Found = TypeVar("Found")
@@ -39,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's maximum)",
     )
+    parser.add_argument("--region", metavar="REGION", default="us-east-1", help="the region of the price (default: %(default)s)")
+    add_prices(parser)
     add_document(parser, ("text", "json"))
 
 
@@ -48,12 +52,13 @@ def run(options: argparse.Namespace) -> int:
     extended(options.catalog)
     model = configured(options.config, options.model) if options.config else options.model
     found = answer(model, options.instance, options.engine, options.max_model_len)
+    offer = _offer(found, options.region, own_prices(options))
     if options.format == "json":
-        write(as_json(found), options.output)
+        write(as_json(found, offer), options.output)
     else:
         from eks_inference_tools.presentation.feasibility import render_text
 
-        write(render_text(found), options.output)
+        write(render_text(found, offer), options.output)
     return 0
 
 
@@ -100,6 +105,19 @@ def configured(path: str, name: str | None = None) -> "Model":
             for one in error.faults
         ]
         raise ProblemsFound(told) from None
+
+
+def _offer(found: "Feasibility", region: str, prices: "OwnPrices") -> "Offer":
+    """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
+    from eks_inference.catalog.quotas import quota_of
+    from eks_inference.catalog.zones import regions
+    from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.presentation.feasibility import Offer
+
+    if region not in regions():
+        _refuse("not a region of the catalog", "--region", region, ", ".join(sorted(regions())))
+    name = found.instance.name
+    return Offer(region, PriceBook((prices,)).instance(name, region), quota_of(name, "on_demand"))
 
 
 def answer(
@@ -154,7 +172,7 @@ def _refuse(message: str, option: str, given: str, allowed: str, hint: str = "")
     raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
-def as_json(found: "Feasibility") -> str:
+def as_json(found: "Feasibility", offer: "Offer") -> str:
     """Everything in the table and more, as JSON. Sizes are in bytes."""
     from eks_inference_tools.presentation.output import json_text
 
@@ -191,12 +209,16 @@ def as_json(found: "Feasibility") -> str:
                 "caveat": engine.caveat,
                 "kv_cache": engine.generation.kv_cache,
             },
-            "splits": [_split(split) for split in found.splits],
+            "region": offer.region,
+            "usd_per_hour": offer.price.usd if offer.price else None,
+            "price_source": f"{offer.price.source}, {offer.price.as_of}" if offer.price else None,
+            "quota": offer.quota.title if offer.quota else None,
+            "splits": [_split(split, offer) for split in found.splits],
         }
     )
 
 
-def _split(split: "Split") -> dict[str, Any]:
+def _split(split: "Split", offer: "Offer") -> dict[str, Any]:
     head = {"tensor_parallel": split.tensor_parallel, "kv_repeats": split.kv_repeats}
     if split.refusal:
         return head | {"refusal": split.refusal}
@@ -204,6 +226,7 @@ def _split(split: "Split") -> dict[str, Any]:
         "devices": split.devices,
         "idle_cores": split.idle_cores,
         "pods_per_node": split.pods,
+        "usd_per_hour_and_pod": offer.per_pod(split.pods),
         "idle_devices_per_node": split.idle_devices,
         "neuron_scheduler": split.scheduler,
         "caution": split.caution,

@@ -1,12 +1,20 @@
 """``eks-inference preview``: shows what ``pulumi up`` of a new stack would create."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eks_inference_tools.commands.options import add_document, add_program, add_stack
+from eks_inference_tools.commands.options import add_document, add_prices, add_program, add_stack, own_prices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eks_inference_tools.cost.per_token import Rate
+    from eks_inference_tools.cost.price_book import OwnPrices
+    from stackgraph.domain import Domain
     from stackgraph.graph.document import Graph
+
+_WITH_TIMELINE = ("tree", "json")
 
 HELP = "show what `pulumi up` of a new stack would create, without CLI or credentials"
 
@@ -14,11 +22,25 @@ HELP = "show what `pulumi up` of a new stack would create, without CLI or creden
 def configure(parser: argparse.ArgumentParser) -> None:
     add_stack(parser)
     add_program(parser)
+    add_prices(parser)
+    parser.add_argument(
+        "--load-test",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        default=(),
+        help="summaries of load tests, as `loadtest report` reads them: what a million output tokens cost",
+    )
     add_document(parser, ("tree", "json", "manifests", "mermaid", "html", "pulumi"))
     parser.add_argument(
         "--strict",
         action="store_true",
         help="leave outputs that need a deployment unknown, as the engine does, instead of showing names such as <net-vpc.id>",
+    )
+    parser.add_argument(
+        "--timeline",
+        action="store_true",
+        help="how long it takes until the stack is up and its models answer, by typical times; with --format tree or json",
     )
 
 
@@ -26,38 +48,77 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.commands.check import refuse
     from eks_inference_tools.presentation.output import colour, write
     from eks_inference_tools.program import program
+    from stackgraph.problems import Problem, ProblemsFound
 
+    if options.timeline and options.format not in _WITH_TIMELINE:
+        hint = "the page of --format html shows the timeline anyway"
+        allowed = ", ".join(f"--format {one}" for one in _WITH_TIMELINE)
+        raise ProblemsFound([Problem("has no such format", key="--timeline", given=options.format, allowed=allowed, hint=hint)])
+    prices, measured = own_prices(options), _rates(options.load_test)
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     if options.format == "pulumi":
+        from eks_inference_tools.domain import eks
         from stackgraph.views.engine import render_engine_json
 
         # The engine knows no outputs of a stack that is not deployed.
         graph = refuse(stack, stack.record(strict=True))
-        write(render_engine_json(graph, stack.config.values, stack.config.secret_keys), options.output)
+        notes = eks(prices).notes(graph)
+        write(render_engine_json(graph, stack.config.values, stack.config.secret_keys, notes), options.output)
         return 0
     graph = refuse(stack, stack.record(strict=options.strict))
-    write(_render(graph, options.format, colour=colour(options.output)), options.output)
+    if options.format == "json":
+        write(_json(graph, prices, measured, with_timeline=options.timeline), options.output)
+    elif options.timeline:
+        from eks_inference_tools.timeline.text import render_text
+        from eks_inference_tools.timeline.timeline import timeline
+
+        write(render_text(timeline(graph), colour=colour(options.output)), options.output)
+    else:
+        from eks_inference_tools.domain import eks
+
+        write(_render(graph, options.format, eks(prices, measured), colour=colour(options.output)), options.output)
     return 0
 
 
-def _render(graph: "Graph", format_: str, *, colour: bool) -> str:
-    # Each branch imports its own view: JSON and manifests need neither rich nor markupsafe.
-    if format_ == "json":
-        return graph.to_json()
+def _rates(files: "Sequence[Path]") -> "Sequence[Rate]":
+    if not files:
+        return ()
+    from eks_inference_tools.cost.per_token import rates
+    from eks_inference_tools.loadtest_report.readers.detection import read_all
+
+    return [rate for runs in read_all(files) for rate in rates(runs)]
+
+
+def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, with_timeline: bool) -> str:
+    """The graph's own document, with what it costs and, on request, how long it takes."""
+    import json
+
+    from eks_inference_tools.cost.document import document as cost
+    from eks_inference_tools.domain import estimated
+
+    shown = {**graph.document(), "cost": cost(graph, estimated(graph, prices), measured)}
+    if with_timeline:
+        from eks_inference_tools.timeline.document import document
+        from eks_inference_tools.timeline.timeline import timeline
+
+        shown["timeline"] = document(timeline(graph))
+    return json.dumps(shown, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _render(graph: "Graph", format_: str, domain: "Domain", *, colour: bool) -> str:
+    # Each branch imports its own view: manifests need neither rich nor markupsafe.
     if format_ == "manifests":
         from stackgraph.views.manifests import render_manifests
 
-        return render_manifests(graph)
+        return "".join(f"# {note}\n" for note in domain.notes(graph)) + render_manifests(graph)
     if format_ == "mermaid":
         from stackgraph.views.mermaid import render_mermaid
 
-        return render_mermaid(graph)
-    from eks_inference_tools.reading.domain import EKS
-
+        return "".join(f"%% {note}\n" for note in domain.notes(graph)) + render_mermaid(graph)
     if format_ == "html":
         from stackgraph.views.page import render_html
 
-        return render_html(graph, EKS)
+        return render_html(graph, domain)
     from stackgraph.views.tree import render_tree
 
-    return render_tree(graph, EKS, colour=colour)
+    return render_tree(graph, domain, colour=colour)

@@ -1,13 +1,17 @@
 """Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.console import RenderableType
 
 from eks_inference.catalog.models import Model
+from eks_inference.catalog.prices import Price, outdated
+from eks_inference.catalog.quotas import Quota
 from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
 from eks_inference.serving.memory import GIB, MemoryUse, gib
+from eks_inference_tools.cost.words import unit_price
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
@@ -18,9 +22,22 @@ _Column = tuple[tuple[str, str], Callable[[T], str]]
 _WIDTH = 100
 
 
-def render_text(found: Feasibility) -> str:
+@dataclass(frozen=True)
+class Offer:
+    """What a region asks for the instance type, on demand, and the quota that it counts towards; None if nobody told."""
+
+    region: str
+    price: Price | None
+    quota: Quota | None
+
+    def per_pod(self, pods: int) -> float | None:
+        """USD per hour of one pod, where ``pods`` of them fill a node."""
+        return self.price.usd / pods if self.price and pods else None
+
+
+def render_text(found: Feasibility, offer: Offer) -> str:
     """Returns the facts, the table and its legend, at most 100 characters wide."""
-    of_split, of_fit = _columns(found)
+    of_split, of_fit = _columns(found, offer)
     headings = [heading for heading, _ in (*of_split, *of_fit)]
     least = max(len("TP"), *(len(str(split.tensor_parallel)) for split in found.splits))
     table: list[RenderableType | tuple[str, ...]] = list(zip(*headings, strict=True))
@@ -39,7 +56,7 @@ def render_text(found: Feasibility) -> str:
     legend = _PAGED_LEGEND if found.engine.generation.paged else _CONTIGUOUS_LEGEND
     head = f"{found.model.name} on {found.instance.name}"
     right = range(len(headings))
-    return drawn([head, "", *_about(found), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
+    return drawn([head, "", *_about(found, offer), "", Columns(table, right=right, least=least), "", *legend], width=_WIDTH)
 
 
 _CONTIGUOUS_LEGEND = (
@@ -53,7 +70,7 @@ _PAGED_LEGEND = (
 )
 
 
-def _columns(found: Feasibility) -> tuple[list[_Column[Split]], list[_Column[Fit]]]:
+def _columns(found: Feasibility, offer: Offer) -> tuple[list[_Column[Split]], list[_Column[Fit]]]:
     """The columns about a whole split, then those about each of its lengths."""
     neuron = found.instance.neuron
     unit, devices = ("core", "devices") if neuron else ("GPU", "GPUs")
@@ -64,6 +81,7 @@ def _columns(found: Feasibility) -> tuple[list[_Column[Split]], list[_Column[Fit
         (True, ((devices, "a pod"), lambda split: str(split.devices))),
         (idle_cores, (("idle", f"{unit}s"), lambda split: str(split.idle_cores))),
         (True, (("pods", "a node"), lambda split: str(split.pods))),
+        (offer.price is not None, (("USD/h", "a pod"), lambda split: f"{offer.per_pod(split.pods) or 0:.2f}")),
         (idle_devices, (("idle", devices), lambda split: str(split.idle_devices))),
         (neuron, (("Neuron", "scheduler"), lambda split: "needed" if split.scheduler else "-")),
         (any(split.kv_repeats > 1 for split in possible), (("KV heads", "held"), lambda split: f"x {split.kv_repeats:g}")),
@@ -83,7 +101,7 @@ def _shown(fit: Fit) -> MemoryUse:
     return fit.advised if fit.advised.sequences else fit.most
 
 
-def _about(found: Feasibility) -> list[Paragraph]:
+def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     """The figures of model, node and engine from which the table follows."""
     model, instance, engine = found.model, found.instance, found.engine
     one = MemoryUse(model, instance, engine, 1, 1, 1)
@@ -106,6 +124,7 @@ def _about(found: Feasibility) -> list[Paragraph]:
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once{window}{kept}"),
         ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
+        ("price", _price(found, offer)),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
     ]
@@ -119,3 +138,14 @@ def _about(found: Feasibility) -> list[Paragraph]:
 def _format(model: Model) -> str:
     """The type of the published weights."""
     return f"{model.quantization.method} and {model.dtype}" if model.quantization else model.dtype
+
+
+def _price(found: Feasibility, offer: Offer) -> str:
+    if offer.price is None:
+        old = outdated(found.instance.name, offer.region)
+        price = f"no price in {offer.region}{f'; {old.notes[0]}' if old else ''}"
+    else:
+        notes = "".join(f"; {note}" for note in offer.price.notes)
+        price = f"{unit_price(offer.price)} an hour in {offer.region}, on demand, {offer.price.as_of}{notes}".replace("  ", " ")
+    limit = f"; quota: {found.instance.vcpus} vCPU of {offer.quota.title}" if offer.quota else ""
+    return price + limit

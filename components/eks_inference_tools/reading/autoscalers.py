@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eks_inference_tools.reading.objects import group_kind, name_of, namespace_of
-from eks_inference_tools.reading.scalars import span
+from eks_inference_tools.reading.scalars import span, whole
 from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, text
@@ -12,7 +12,10 @@ from stackgraph.graph.values import at, text
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """An autoscaler. ``target`` is namespace, kind and name of the scaled object. ``bounds`` and ``by`` are for display."""
+    """An autoscaler. ``target`` is namespace, kind and name of the scaled object. ``bounds`` and ``by`` are for display.
+
+    ``least`` and ``most`` are replicas, None when they are unknown.
+    """
 
     urn: str
     kind: str
@@ -21,6 +24,8 @@ class Autoscaler:
     target: tuple[str, str, str]
     bounds: str
     by: str
+    least: int | None
+    most: int | None
 
 
 def autoscalers(graph: Graph) -> Iterator[Autoscaler]:
@@ -38,4 +43,4 @@ def autoscalers(graph: Graph) -> Iterator[Autoscaler]:
             low, high, by = at(spec, "minReplicas") or 1, at(spec, "maxReplicas"), "HPA"
         namespace = namespace_of(resource)
         scaled = (namespace, text(at(target, "kind")) or "Deployment", text(at(target, "name")))
-        yield Autoscaler(resource.urn, kind, namespace, name_of(resource), scaled, span(low, high), by)
+        yield Autoscaler(resource.urn, kind, namespace, name_of(resource), scaled, span(low, high), by, whole(low), whole(high))

@@ -136,7 +136,7 @@ class GraphFacts:
     @cached_property
     def nodes_known(self) -> bool:
         """Whether the pools of the graph provide all nodes of the cluster."""
-        return bool(self.shapes) and bool(self.clusters) and not any(_makes_other_nodes(r) for r in self.graph.resources)
+        return bool(self.shapes) and bool(self.clusters) and not any(makes_other_nodes(r) for r in self.graph.resources)
 
     @property
     def placed_pods(self) -> tuple[PodTemplate, ...]:
@@ -179,7 +179,8 @@ def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield path, here
 
 
-def _makes_other_nodes(resource: Resource) -> bool:
+def makes_other_nodes(resource: Resource) -> bool:
+    """Whether the resource may start nodes that the graph's pools do not tell."""
     inputs = resource.inputs
     if resource.type == REMOTE_CLUSTER_TYPE:
         only_ours = is_true(inputs.get("skipDefaultNodeGroup")) and not inputs.get("fargate")

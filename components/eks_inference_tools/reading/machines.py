@@ -22,12 +22,14 @@ GIB = 2**30
 class Disk:
     """One of the ``blockDeviceMappings`` of a launch template or EC2NodeClass.
 
-    ``size`` is as given: GiB for EC2, a quantity for Karpenter. ``ebs`` is False for an instance store.
+    ``size`` is as given: GiB for EC2, a quantity for Karpenter; ``throughput`` in MiB/s. ``ebs`` is False for an instance store.
     """
 
     device: str
     size: Any
     type: str
+    iops: Any
+    throughput: Any
     encrypted: Any
     ebs: bool
     is_root: bool
@@ -81,6 +83,8 @@ class Machine:
                 device=text(at(one, "deviceName")),
                 size=at(one, "ebs", "volumeSize"),
                 type=text(at(one, "ebs", "volumeType")),
+                iops=at(one, "ebs", "iops"),
+                throughput=at(one, "ebs", "throughput"),
                 encrypted=at(one, "ebs", "encrypted"),
                 ebs=at(one, "ebs") is not None,
                 is_root=at(one, "rootVolume") is True,

@@ -27,8 +27,16 @@ _SET_BY_CONTROLLERS = (
 _RAY_LABELS = ("app.kubernetes.io/", "ray.io/")
 
 
-_Pods = tuple[Any, str, int | None, str]
-"""Fields of a ``PodTemplate``: template, replicas, pods and part."""
+@dataclass(frozen=True)
+class _Pods:
+    """Fields of a ``PodTemplate``."""
+
+    template: Any
+    replicas: str
+    pods: int | None
+    part: str = ""
+    between: tuple[int, int] | None = None
+    per_replica: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +44,8 @@ class PodTemplate:
     """A pod template of an object in the graph. ``template`` is as given and may have any type.
 
     ``replicas`` is for display (``1–4 by Ray``, ``each node``). ``pods`` is the initial number of pods, None when only a cluster
-    knows it. ``given_namespace`` is empty when the program leaves it out.
+    knows it. ``between`` is the least and most pods where the object itself scales them, as Ray does. ``per_replica`` is the
+    number of pods that one more replica of the object means. ``given_namespace`` is empty when the program leaves it out.
     """
 
     owner: Resource
@@ -47,6 +56,8 @@ class PodTemplate:
     replicas: str
     pods: int | None
     part: str
+    between: tuple[int, int] | None = None
+    per_replica: int = 1
 
     @property
     def urn(self) -> str:
@@ -100,7 +111,8 @@ def pod_templates(graph: Graph) -> Iterator[PodTemplate]:
     for resource in graph.resources:
         templates_of = _KINDS.get(group_kind(resource)) if is_kubernetes_object(resource) else None
         for pods in templates_of(resource.inputs.get("spec")) if templates_of else ():
-            yield PodTemplate(resource, group_kind(resource)[1], namespace_of(resource), name_of(resource), *pods)
+            kind, namespace, name = group_kind(resource)[1], namespace_of(resource), name_of(resource)
+            yield PodTemplate(resource, kind, namespace, name, **vars(pods))
 
 
 # -- templates -------------------------------------------------------------------------------------------------------------------
@@ -113,30 +125,35 @@ def _count(spec: Any, key: str = "replicas") -> Any:
 
 
 def _replicated(spec: Any) -> Iterator[_Pods]:
-    yield at(spec, "template"), text(_count(spec)), whole(_count(spec)), ""
+    yield _Pods(at(spec, "template"), text(_count(spec)), whole(_count(spec)))
 
 
 def _on_each_node(spec: Any) -> Iterator[_Pods]:
-    yield at(spec, "template"), "each node", None, ""
+    yield _Pods(at(spec, "template"), "each node", None)
 
 
 def _job(spec: Any) -> Iterator[_Pods]:
     count = _count(spec, "parallelism")
-    yield at(spec, "template"), joined(text(count), "once"), whole(count), ""
+    yield _Pods(at(spec, "template"), joined(text(count), "once"), whole(count))
 
 
 def _cron_job(spec: Any) -> Iterator[_Pods]:
-    yield at(spec, "jobTemplate", "spec", "template"), f"at {text(at(spec, 'schedule'))}", None, ""
+    yield _Pods(at(spec, "jobTemplate", "spec", "template"), f"at {text(at(spec, 'schedule'))}", None)
 
 
 def _ray_cluster(spec: Any) -> Iterator[_Pods]:
-    yield at(spec, "headGroupSpec", "template"), "1", 1, "head"
+    yield _Pods(at(spec, "headGroupSpec", "template"), "1", 1, "head")
     for group in items(at(spec, "workerGroupSpecs")):
-        count = _count(group)
+        count, least, most = _count(group), whole(at(group, "minReplicas")), whole(at(group, "maxReplicas"))
         bounds = span(at(group, "minReplicas"), at(group, "maxReplicas"))
-        between = "–" in bounds and at(spec, "enableInTreeAutoscaling") is True
-        replicas = f"{bounds} by Ray" if between else text(count)
-        yield at(group, "template"), replicas, whole(count), joined("worker", at(group, "groupName"))
+        scaled = "–" in bounds and at(spec, "enableInTreeAutoscaling") is True
+        yield _Pods(
+            template=at(group, "template"),
+            replicas=f"{bounds} by Ray" if scaled else text(count),
+            pods=whole(count),
+            part=joined("worker", at(group, "groupName")),
+            between=(least, most) if scaled and least is not None and most is not None else None,
+        )
 
 
 def _ray_cluster_within(spec: Any) -> Iterator[_Pods]:
@@ -149,13 +166,14 @@ def _leader_worker_set(spec: Any) -> Iterator[_Pods]:
     leader, worker = at(group, "leaderTemplate"), at(group, "workerTemplate")
     others = size - 1 if size and leader is not None else size
     if leader is not None:
-        yield leader, text(groups), count, "leader"
+        yield _Pods(leader, text(groups), count, "leader")
     pods = count * others if count is not None and others is not None else None
-    yield worker, text(groups) if others is None else f"{text(groups)} × {others}", pods, "worker"
+    shown = text(groups) if others is None else f"{text(groups)} × {others}"
+    yield _Pods(worker, shown, pods, "worker", per_replica=1 if others is None else others)
 
 
 def _one_pod(spec: Any) -> Iterator[_Pods]:
-    yield {"spec": spec}, "1", 1, ""
+    yield _Pods({"spec": spec}, "1", 1)
 
 
 _KINDS: Mapping[tuple[str, str], Callable[[Any], Iterator[_Pods]]] = {

@@ -1,4 +1,13 @@
 """Titles of what this command adds to a comparison. Apart from the rest, so that whoever only posts a report loads no library."""
 
-FACTS = "Clusters, nodes, models"
-FINDINGS = "Findings of check"
+from stackgraph.diff.titles import Titles
+
+COST = "cost"
+TIME = "first answer"
+
+TITLES = Titles(
+    facts="Clusters, nodes, models",
+    findings="Findings of check",
+    measures=(COST, TIME),
+    measures_note="Cost and time compare two fresh creations, by list prices and typical times. Nobody measured either.",
+)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from eks_inference_tools import COMMAND
 from eks_inference_tools.program import project_in
-from eks_inference_tools.reading.domain import EKS
 from eks_inference_tools.revisions.recorders import Side, record_all
 from stackgraph.diff.contents import Revision
+from stackgraph.diff.domain import NO_DOMAIN, ComparedDomain
 from stackgraph.diff.report import Report, StackReport
 from stackgraph.diff.revisions import Repository, repository
 from stackgraph.graph.document import UNANSWERED
@@ -26,12 +26,13 @@ def compare(
     link: str | None = None,
     debug: bool = False,
     answers: Path | None = None,
+    domain: ComparedDomain = NO_DOMAIN,
 ) -> Report:
     """Reports the changes from ``base`` to ``head`` for the named stacks, or for all stacks of either revision.
 
     ``base`` defaults to the merge base with the main branch, ``head`` to the working tree, ``program`` to the project in or
     above the working directory. ``link`` is the URL prefix of source files. ``debug`` prints the tracebacks of failing programs.
-    ``answers`` is a file with results of provider functions, for both revisions.
+    ``answers`` is a file with results of provider functions, for both revisions. ``domain`` knows about the resources.
     Raises ``ProblemsFound`` when there is nothing to compare. A failing program fails only its own stack.
     """
     project = project_in(program)
@@ -49,7 +50,7 @@ def compare(
             sides = [replace(side, stacks=(DEFAULT_STACK,)) for side in sides]
         wanted = _wanted(stacks, sorted({*sides[0].stacks, *sides[1].stacks}), folder)
         recorded = record_all(sides, wanted, repo, folder, own=program is None, debug=debug, given=answers)
-    reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), EKS) for name in wanted]
+    reports = [StackReport(name, recorded[0].get(name), recorded[1].get(name), domain) for name in wanted]
     below = link or (repo.link(newer.commit) if newer.commit and not newer.dirty else "")
     return Report(project.name, older, newer, reports, [*_notes(repo, sides, reports)], below.rstrip("/"), COMMAND)
 

@@ -6,6 +6,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from eks_inference_tools.placing import nodes
+from eks_inference_tools.placing.footprint import footprints, without_footprint
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import Object, Seen
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
@@ -24,9 +26,7 @@ from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.leader_worker_set import LeaderWorkerSets
 from eks_inference_tools.simulate.stand_ins.loop import StandIn, StandIns
-from eks_inference_tools.simulate.world import nodes
 from eks_inference_tools.simulate.world.admit import Admission, admit, install_definitions
-from eks_inference_tools.simulate.world.footprint import footprints, without_footprint
 from eks_inference_tools.simulate.world.objects import ClusterObject, Opaque, cluster_objects, left_out, opaque_of
 from eks_inference_tools.simulate.world.scheduled_pods import READS, scheduled_pods
 from eks_inference_tools.simulate.world.unsimulated import Unsimulated, unsimulated

@@ -20,6 +20,7 @@ from eks_inference_tools.reading.kinds import (
 )
 from eks_inference_tools.reading.kuberay import generated_services
 from eks_inference_tools.reading.live_objects import Object, identity_of, is_leaving
+from eks_inference_tools.reading.storage_classes import is_default_class
 from eks_inference_tools.verify import nodes, ray, releases, services
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Check, Finding, failed, ok, unknown, wait
@@ -66,7 +67,7 @@ def _objects(expected: Expected, observed: Observed) -> Iterator[Check]:
             continue
         item = observed.find(wanted.resource, wanted.namespace, wanted.name)
         yield Check(wanted.area, wanted.subject, _object(wanted, item, observed))
-        if wanted.resource == STORAGE_CLASSES and services.is_default_class(wanted.manifest):
+        if wanted.resource == STORAGE_CLASSES and is_default_class(wanted.manifest):
             default = observed.gap(STORAGE_CLASSES) or services.default_storage_class(wanted.name, observed)
             yield Check(wanted.area, "default StorageClass", default)
         elif wanted.resource == DAEMON_SETS and item and nodes.is_neuron_plugin(wanted.namespace, wanted.name):

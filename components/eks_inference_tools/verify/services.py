@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from eks_inference_tools.reading.kinds import ENDPOINT_SLICES, PODS, STORAGE_CLASSES
-from eks_inference_tools.reading.live_objects import Object, annotations_of, identity_of, is_ready, name_of
+from eks_inference_tools.reading.live_objects import Object, identity_of, is_ready, name_of
 from eks_inference_tools.reading.scalars import whole
+from eks_inference_tools.reading.storage_classes import DEFAULT_CLASS, is_default_class
 from eks_inference_tools.verify.observed import Observed
 from eks_inference_tools.verify.verdicts import Finding, failed, ok, wait
 from stackgraph.graph.values import at, items, table, text
 from stackgraph.graph.wording import counted
-
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def service(wanted: Mapping[str, Any], item: Object, observed: Observed) -> Finding:
@@ -74,16 +73,12 @@ def storage_class(wanted: Mapping[str, Any], item: Object) -> Finding:
 def default_storage_class(wanted: str, observed: Observed) -> Finding:
     """Whether the stack's default class is the only default: Kubernetes would choose the newest of several."""
     classes = observed.all(STORAGE_CLASSES)
-    defaults = sorted(name_of(item) for item in classes if annotations_of(item).get(_DEFAULT_CLASS) == "true")
+    defaults = sorted(name_of(item) for item in classes if is_default_class(item))
     if defaults == [wanted]:
         return ok(wanted)
     others = " ".join(name for name in defaults if name != wanted)
-    remedy = f"kubectl annotate storageclass {others} {_DEFAULT_CLASS}-" if others else "pulumi up --refresh"
+    remedy = f"kubectl annotate storageclass {others} {DEFAULT_CLASS}-" if others else "pulumi up --refresh"
     return failed(", ".join(defaults) or "none", f"{wanted} and no other", remedy)
-
-
-def is_default_class(manifest: Mapping[str, Any]) -> bool:
-    return table(at(manifest, "metadata", "annotations")).get(_DEFAULT_CLASS) == "true"
 
 
 def namespace(item: Object) -> Finding:

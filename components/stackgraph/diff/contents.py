@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stackgraph.diff.graphs import Kind
+from stackgraph.diff.titles import NO_TITLES, Titles
 from stackgraph.graph.wording import counted
 
 SIGNS: Mapping[Kind, str] = {
@@ -105,7 +106,7 @@ class StackContents:
 
     ``problems`` are texts by revision (``base``, ``head``) that could not be recorded. ``opaque`` is the number of charts and
     remote components of the head, ``unsure`` that of resources that may be replaced, ``outputs`` the lines of changed outputs.
-    ``steps`` are those of an update in its order; None without a state.
+    ``steps`` are those of an update in its order; None without a state. ``measures`` are the domain's figures by title.
     """
 
     stack: str
@@ -123,6 +124,7 @@ class StackContents:
     opaque: int = 0
     unsure: int = 0
     steps: tuple[str, ...] | None = None
+    measures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -145,8 +147,7 @@ class Contents:
     notes: tuple[str, ...] = ()
     link: str = ""
     tool: str = "stackgraph"
-    facts_title: str = ""
-    findings_title: str = ""
+    titles: Titles = NO_TITLES
 
     @property
     def failures(self) -> Iterator[tuple[str, str, str]]:
@@ -159,6 +160,11 @@ class Contents:
     def ending(self) -> str:
         """What a reader has to know of every report of the kind."""
         return NO_STATE if all(stack.steps is None for stack in self.stacks) else OF_STATE
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The titles of the domain's figures that differ in any stack: further columns of the table of stacks."""
+        return tuple(title for title in self.titles.measures if any(stack.measures.get(title) for stack in self.stacks))
 
     @property
     def unchanged(self) -> list[str]:

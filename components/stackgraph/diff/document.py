@@ -57,6 +57,7 @@ def _stack(stack: StackReport, told: StackContents) -> dict[str, Any]:
         "changed": told.changed,
         "problems": {side: list(problems) for side, problems in told.problems.items()},
         "summary": dict(diff.counts) if diff else {},
+        "measures": [{"title": title, "what": what} for title, what in told.measures.items()],
         "opaque": told.opaque,
         "mayReplace": told.unsure,
         "steps": None if told.steps is None else list(told.steps),

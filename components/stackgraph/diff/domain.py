@@ -1,10 +1,11 @@
 """What a caller can add to a comparison, on top of what it adds to the views."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from stackgraph.diff.graphs import StackDiff
+from stackgraph.diff.titles import NO_TITLES, Titles
 from stackgraph.domain import Domain
 from stackgraph.graph.document import Graph
 
@@ -36,14 +37,14 @@ class ComparedDomain(Domain):
     """A domain for comparisons.
 
     ``facts`` returns texts of a graph to compare, by subject. ``dangers`` returns dangers of a stack that is in both revisions; a
-    replaced or deleted resource that one of them names is not listed again. The titles are those of the sections with facts and
-    with findings of the caller's rules.
+    replaced or deleted resource that one of them names is not listed again. ``measures`` say what a change does to figures of a
+    whole stack, such as its cost, by their title; an empty text is no change.
     """
 
-    facts_title: str = "Facts"
+    titles: Titles = NO_TITLES
     facts: Callable[[Graph], Mapping[str, str]] = lambda graph: {}
     dangers: Callable[[StackDiff], Iterable[Danger]] = lambda diff: ()
-    findings_title: str = "Findings"
+    measures: Mapping[str, Callable[[Graph | None, Graph | None], str]] = field(default_factory=dict)
 
 
 NO_DOMAIN = ComparedDomain()

@@ -109,11 +109,14 @@ def _table(report: Contents) -> Iterator[str]:
     changed = [stack for stack in report.stacks if stack.changed]
     lines = []
     if changed:
-        heads = [f"{SIGNS[kind]} {WORDS[kind].removeprefix('to ')}" for kind in COLUMNS]
-        lines = [f"| stack | {' | '.join(heads)} |", f"|---|{'--:|' * len(COLUMNS)}"]
+        heads = [*(f"{SIGNS[kind]} {WORDS[kind].removeprefix('to ')}" for kind in COLUMNS), *map(_escaped, report.measures)]
+        lines = [f"| stack | {' | '.join(heads)} |", f"|---|{'--:|' * len(COLUMNS)}{'---|' * len(report.measures)}"]
     for stack in changed:
         side = f" ({stack.side})" if stack.side else ""
-        lines.append(f"| {_code(stack.stack)}{side} | {' | '.join(stack.figures)} |")
+        measures = (_escaped(shorten(stack.measures.get(title) or "·", _LINE)) for title in report.measures)
+        lines.append(f"| {_code(stack.stack)}{side} | {' | '.join((*stack.figures, *measures))} |")
+    if changed and report.measures:
+        lines += ["", f"<sub>{_escaped(report.titles.measures_note)}</sub>"]
     if report.unchanged:
         lines += ["", f"Unchanged: {', '.join(map(_code, report.unchanged))}"]
     if lines:
@@ -147,7 +150,7 @@ def _findings(report: Contents) -> Iterator[str]:
         for key in stack.rotated:
             lines.append(f"- {name}: {ROTATED.format(_code(key))}")
     if lines:
-        yield "\n".join((f"**{_escaped(report.findings_title)}, and secrets**", "", *lines))
+        yield "\n".join((f"**{_escaped(report.titles.findings)}, and secrets**", "", *lines))
 
 
 def _settings(report: Contents) -> Iterator[Part]:

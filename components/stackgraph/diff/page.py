@@ -32,8 +32,8 @@ def _sections(report: Contents) -> Iterator[Section]:
     yield Section("failed", "Not compared", list(_failures(report)))
     yield Section("danger", "Look at this first", list(_danger(report)))
     yield Section("stacks", "Stacks", [_table(report)])
-    yield Section("facts", report.facts_title, list(_facts(report)))
-    yield Section("findings", report.findings_title, list(_findings(report)))
+    yield Section("facts", report.titles.facts, list(_facts(report)))
+    yield Section("findings", report.titles.findings, list(_findings(report)))
     yield Section("settings", "Settings", [_entry(report, entry) for entry in merging.settings(report)])
     for number, section in enumerate(merging.sections(report)):
         yield Section(f"changes-{number}", section.title, [_entry(report, entry) for entry in section.entries])
@@ -55,14 +55,17 @@ def _danger(report: Contents) -> Iterator[Markup]:
 
 
 def _table(report: Contents) -> Markup:
-    heads = [element("th", f"{SIGNS[kind]} {WORDS[kind]}", scope="col") for kind in COLUMNS]
+    titles = (*(f"{SIGNS[kind]} {WORDS[kind]}" for kind in COLUMNS), *map(text, report.measures))
+    heads = [element("th", title, scope="col") for title in titles]
     rows = []
     for stack in report.stacks:
         cells = [element("td", number) for number in stack.figures]
+        cells += [element("td", text(stack.measures.get(title, "")) or "·", class_="measure") for title in report.measures]
         side = f" ({stack.side})" if stack.side else ""
         rows.append(element("tr", element("th", text(stack.stack) + side, scope="row"), *cells))
     head = element("thead", element("tr", element("th", "stack", scope="col"), *heads))
-    return element("div", element("table", head, element("tbody", *rows), class_="figures"), class_="wide")
+    table = element("div", element("table", head, element("tbody", *rows), class_="figures"), class_="wide")
+    return together(table, element("p", text(report.titles.measures_note), class_="quiet")) if report.measures else table
 
 
 def _facts(report: Contents) -> Iterator[Markup]:

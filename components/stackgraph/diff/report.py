@@ -77,6 +77,14 @@ class StackReport:
         found = (FactRow(about, before.get(about, ""), after.get(about, "")) for about in {**after, **before})
         return tuple(row for row in found if row.before != row.after)
 
+    @cached_property
+    def measures(self) -> Mapping[str, str]:
+        """The domain's figures of the stack, by title. Empty for a stack without a change."""
+        diff = self.diff
+        if not diff or not diff.changed:
+            return {}
+        return {title: measure(diff.base, diff.head) for title, measure in self.domain.measures.items()}
+
     @property
     def changed(self) -> bool:
         return bool((self.diff and self.diff.changed) or self.found or self.rotated or self.new_findings or self.cured_findings)

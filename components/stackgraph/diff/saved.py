@@ -12,6 +12,7 @@ from stackgraph import strict_json
 from stackgraph.diff.contents import Contents, FactRow, FindingText, Revision, StackContents, Told
 from stackgraph.diff.document import SCHEMA
 from stackgraph.diff.graphs import KINDS
+from stackgraph.diff.titles import Titles
 from stackgraph.graph.values import grouped
 from stackgraph.problems import Problem, ProblemsFound
 from stackgraph.strict_json import ANY, OrNull, Text
@@ -50,6 +51,7 @@ _STACK = {
     "opaque": int,
     "mayReplace": int,
     "steps": OrNull([str]),
+    "measures": [{"title": str, "what": str}],
     "facts": [{"about": str, "before": str, "after": str}],
     "newFindings": [_FINDING],
     "curedFindings": [_FINDING],
@@ -74,8 +76,10 @@ _DOCUMENT = {
 }
 
 
-def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: str, facts: str, findings: str) -> Contents:
+def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: str, titles: Titles) -> Contents:
     """The contents of a report's JSON. ``shown`` names the document in problems; the other texts are those of ``Contents``.
+
+    Titles are those of the caller: a figure with another title is left out.
 
     Raises ``ProblemsFound`` if it is larger or deeper than a report is, has other keys or types, or is of another project.
     """
@@ -100,12 +104,11 @@ def read_contents(written: bytes, *, shown: str, project: str, tool: str, link: 
         project=project,
         base=_revision(found["base"]),
         head=_revision(found["head"]),
-        stacks=tuple(_stack(stack, dangers.get(stack["stack"], ())) for stack in found["stacks"]),
+        stacks=tuple(_stack(stack, dangers.get(stack["stack"], ()), titles) for stack in found["stacks"]),
         notes=tuple(found["notes"]),
         link=link,
         tool=tool,
-        facts_title=facts,
-        findings_title=findings,
+        titles=titles,
     )
 
 
@@ -113,7 +116,7 @@ def _revision(found: Mapping[str, Any]) -> Revision:
     return Revision(found["revision"], found["commit"], found["dirty"])
 
 
-def _stack(found: Mapping[str, Any], dangers: Iterable[str]) -> StackContents:
+def _stack(found: Mapping[str, Any], dangers: Iterable[str], titles: Titles) -> StackContents:
     """What is told of a stack. Its figures are counted here, so that table, headline and list say the same."""
     resources = found["resources"]
     figures = Counter(resource["kind"] for resource in resources if resource["counts"])
@@ -133,6 +136,7 @@ def _stack(found: Mapping[str, Any], dangers: Iterable[str]) -> StackContents:
         changes=tuple(_told(resource) for resource in resources if resource["told"] and resource["kind"] != "dependencies"),
         opaque=found["opaque"],
         unsure=found["mayReplace"],
+        measures={one["title"]: one["what"] for one in found["measures"] if one["title"] in titles.measures},
         steps=None if found["steps"] is None else tuple(found["steps"]),
     )
 

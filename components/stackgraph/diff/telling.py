@@ -31,8 +31,7 @@ def contents(report: Report) -> Contents:
         notes=tuple(report.notes),
         link=report.link,
         tool=report.tool,
-        facts_title=report.domain.facts_title,
-        findings_title=report.domain.findings_title,
+        titles=report.domain.titles,
     )
 
 
@@ -53,6 +52,7 @@ def _stack(stack: StackReport) -> StackContents:
         outputs=tuple(line for one in (diff.outputs if diff else ()) for line in property_lines(one)),
         unsure=len(diff.unsure) if diff and not stack.side else 0,
         steps=stack.steps,
+        measures=stack.measures,
         changes=tuple(_told(stack, diff)) if diff and not stack.side else (),
         opaque=len(diff.head.opaque) if diff and diff.head else 0,
     )

@@ -31,8 +31,8 @@ def _lines(report: Contents) -> Iterator[RenderableType]:
     found = [_line("!", f"  {stack.stack}: {danger}") for stack in report.stacks for danger in stack.dangers]
     yield from _titled("Look at this first", found)
     yield from _titled("Stacks", list(_table(report)))
-    yield from _titled(report.facts_title, list(_facts(report)))
-    yield from _titled(report.findings_title, list(_findings(report)))
+    yield from _titled(report.titles.facts, list(_facts(report)))
+    yield from _titled(report.titles.findings, list(_findings(report)))
     yield from _titled("Settings", [line for entry in merging.settings(report) for line in _entry(entry)])
     for section in merging.sections(report):
         yield from _titled(section.title, [line for entry in section.entries for line in _entry(entry)])
@@ -57,6 +57,10 @@ def _table(report: Contents) -> Iterator[RenderableType]:
     if rows:
         head = ("", *(SIGNS[kind] for kind in COLUMNS), "")
         yield Columns([head, *rows], indent=2, right=range(1, len(COLUMNS) + 1))
+    told = [(stack.stack, title, what) for stack in report.stacks for title, what in stack.measures.items() if what]
+    if told:
+        yield Columns(told, indent=2, fold=True)
+        yield words(f"  {report.titles.measures_note}", "dim")
     if report.unchanged:
         yield f"  unchanged: {', '.join(report.unchanged)}"
 

@@ -6,7 +6,7 @@ Keys: ``PreviewDigest`` and ``PreviewStep`` of pulumi/pulumi, ``pkg/display/json
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from stackgraph.graph.document import STACK_TYPE, Graph, Resource, is_read
@@ -30,15 +30,21 @@ _OPTIONS = {
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
-def render_engine_json(graph: Graph, config: Mapping[str, str], secret_keys: Collection[str]) -> str:
-    """The document. ``config`` is the stack's configuration; the values of ``secret_keys`` are not shown."""
+def render_engine_json(graph: Graph, config: Mapping[str, str], secret_keys: Collection[str], notes: Iterable[str] = ()) -> str:
+    """The document. ``config`` is the stack's configuration; the values of ``secret_keys`` are not shown.
+
+    ``notes`` are messages about the whole stack.
+    """
     shown = [graph.by_urn[urn] for urn in in_order(graph) if not graph.by_urn[urn].is_default_provider]
     steps = [_step(resource) for resource in shown]
     operations = [step["op"] for step in steps]
     document = {
         "config": {key: SECRET if key in secret_keys else value for key, value in sorted(config.items())},
         "steps": steps,
-        "diagnostics": [{"message": f"warning: {warning}\n", "severity": "warning"} for warning in graph.warnings],
+        "diagnostics": [
+            *({"message": f"warning: {warning}\n", "severity": "warning"} for warning in graph.warnings),
+            *({"message": f"{note}\n", "severity": "info"} for note in notes),
+        ],
         "duration": 0,
         "changeSummary": {op: operations.count(op) for op in sorted(set(operations))},
     }

@@ -3,7 +3,8 @@
 The page can be read without its script. The script adds search and keyboard navigation.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
 from stackgraph.domain import NO_DOMAIN, Cell, Domain, Form
 from stackgraph.domain import Section as DomainSection
@@ -15,8 +16,10 @@ from stackgraph.graph.wording import counted, shorten
 from stackgraph.presentation.markup import Markup, element, together
 from stackgraph.presentation.page import Section, asset, render_page
 from stackgraph.views.layers import division, layers
+from stackgraph.views.page_bars import render_bars
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_resources import ResourceList
+from stackgraph.views.page_table import render_table
 from stackgraph.views.summary import ANSWERS, arguments, by_path, counts, opaque, opaque_counts
 
 _MOST_BOXES = 60
@@ -66,6 +69,7 @@ class _Page:
             element("p", f"Would create {counted(found.made, 'resource')}", class_="lede"),
             element("ul", *families, class_="counts"),
             element("p", *(f"{aside[0].upper()}{aside[1:]}. " for aside in asides), class_="quiet"),
+            *(element("p", f"{note[0].upper()}{note[1:]}.") for note in self._domain.notes(self._graph)),
         ]
 
     def _sections(self) -> Iterator[Section]:
@@ -73,6 +77,8 @@ class _Page:
         shown = [element("ul", *(element("li", text(line)) for line in warnings))] if warnings else []
         yield Section("warnings", "Warnings", shown, len(warnings))
         yield Section("components", "Components and their dependencies", list(self._diagram()))
+        if chart := self._domain.chart(self._graph):
+            yield Section("chart", chart.title, list(render_bars(chart, self._owner, self._resources)))
         yield Section("resources", "Resources", list(self._resources.render()))
         for section in self._domain.sections(self._graph):
             name = section.title.lower().replace(" ", "-")
@@ -91,6 +97,17 @@ class _Page:
         drawing = element("div", diagram, class_="wide")
         yield element("figure", drawing, element("figcaption", caption, class_="quiet"))
 
+    @cached_property
+    def _owner(self) -> Mapping[str, str]:
+        """The name of the component that a resource is in, by URN."""
+        boxes = [urn for layer in self._layers.layers for urn in layer]
+        owner = self._graph.by_urn.get(self._division)
+        return {
+            inner: name_within(self._graph.by_urn[urn], owner)
+            for urn in boxes
+            for inner in (urn, *(one.urn for one in self._structure.inside(urn)))
+        }
+
     def _box(self, resource: Resource) -> Box:
         owner = self._graph.by_urn.get(self._division)
         name = shorten(name_within(resource, owner), _MOST_LETTERS)
@@ -98,7 +115,7 @@ class _Page:
         return Box(name, joined(shorten(kind(resource), _MOST_LETTERS), made, by=" · "), f"#{self._resources.ids[resource.urn]}")
 
     def _of_domain(self, section: DomainSection) -> Iterator[Markup]:
-        yield from _table(section.columns, [[self._cell(cell) for cell in row] for row in section.rows])
+        yield from render_table(section.columns, [[self._cell(cell) for cell in row] for row in section.rows])
         words, amount = section.total
         if amount:
             yield element("p", f"{words[:1].upper()}{words[1:]}: ", element("b", amount))
@@ -125,14 +142,14 @@ class _Page:
             for called in self._graph.functions
         ]
         if rows:
-            yield from _table(("Function", "Arguments", "Result", "Called at"), rows)
+            yield from render_table(("Function", "Arguments", "Result", "Called at"), rows)
 
     def _opaque_resources(self) -> Iterator[Markup]:
         if self._graph.opaque:
             yield element("p", f"{opaque_counts(self._graph)}.")
             found = opaque(self._graph, self._domain.words)
             rows = [(self._resources.link(item.urn, item.name), item.type, item.detail) for item in found]
-            yield from _table(("Name", "Kind", "What is known"), rows)
+            yield from render_table(("Name", "Kind", "What is known"), rows)
 
 
 _FORMS: Mapping[Form, Callable[[str], str]] = {
@@ -145,15 +162,3 @@ _FORMS: Mapping[Form, Callable[[str], str]] = {
     "chip": lambda value: element("code", value, class_="chip"),
     "warning chip": lambda value: element("code", value, class_="taint"),
 }
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Markup]:
-    """A table. Each cell carries the label of its column, for screens too narrow for columns."""
-    if not rows:
-        return
-    head = element("tr", *(element("th", cell, scope="col") for cell in header))
-    lines = []
-    for first, *others in rows:
-        cells = [element("td", cell, data_label=label) for label, cell in zip(header[1:], others, strict=True)]
-        lines.append(element("tr", element("th", first, scope="row"), *cells))
-    yield element("table", element("thead", head), element("tbody", *lines))

@@ -53,7 +53,7 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
         "Provider functions": _functions(graph),
         "Warnings": _warnings(graph, width),
     }
-    sections = [list(_headline(graph, structure, width)), list(_Tree(structure, domain.words, width).inside("", ""))]
+    sections = [list(_headline(graph, structure, domain, width)), list(_Tree(structure, domain.words, width).inside("", ""))]
     sections += [[fitted([Span(title, "section")], width), *found] for title, lines in titled.items() if (found := list(lines))]
     first, *others = [section for section in sections if section]
     shown = drawn([*first, *(line for section in others for line in ("", *section))], width=width, colour=colour)
@@ -64,7 +64,7 @@ def render_tree(graph: Graph, domain: Domain = NO_DOMAIN, *, colour: bool = Fals
 # -- headline --------------------------------------------------------------------------------------------------------------------
 
 
-def _headline(graph: Graph, structure: Structure, width: int) -> Iterator[Line]:
+def _headline(graph: Graph, structure: Structure, domain: Domain, width: int) -> Iterator[Line]:
     yield fitted([Span(text(graph.stack), "bold"), Span(f"{GAP}project {text(graph.project)}", "dim")], width)
     found = counts(structure)
     parts = [f"{number} {words}" for number, words in found.families.values()]
@@ -72,6 +72,7 @@ def _headline(graph: Graph, structure: Structure, width: int) -> Iterator[Line]:
     yield flowing(parts, f"{head}: " if parts else head, "bold")
     if found.asides:
         yield fitted([Span("; ".join(found.asides), "dim")], width)
+    yield from (Paragraph(words(note), INDENT) for note in domain.notes(graph))
 
 
 # -- tree ------------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.reading.kinds import NAMESPACES, NODES, PODS, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import Seen, is_leaving, labels_of, name_of
 from eks_inference_tools.reading.pods import PodSpec
@@ -15,7 +16,6 @@ from eks_inference_tools.simulate.report import Report
 from eks_inference_tools.simulate.rollout.changes import images_in
 from eks_inference_tools.simulate.rollout.walk import Outcome
 from eks_inference_tools.simulate.simulation import Simulation, rolled_out, simulation
-from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.simulate.world.objects import ClusterObject
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at

@@ -10,6 +10,8 @@ from cluster.running import Running
 from conftest import recorded
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL, footprints
+from eks_inference_tools.placing.nodes import managed_nodes, manifest
 from eks_inference_tools.reading.kinds import DAEMON_SETS, NODE_CLASSES, NODE_POOLS, NODES, PODS
 from eks_inference_tools.reading.live_objects import condition_of, labels_of, name_of
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal
@@ -19,8 +21,6 @@ from eks_inference_tools.simulate.stand_ins.device_plugins import DevicePlugins
 from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.karpenter import Karpenter
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
-from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL, footprints
-from eks_inference_tools.simulate.world.nodes import managed_nodes, manifest
 from eks_inference_tools.simulate.world.objects import cluster_objects
 from eks_inference_tools.simulate.world.schemas import definitions_for, kubernetes_schemas
 from eks_inference_tools.verify.nodes import karpenter_object

@@ -12,13 +12,14 @@ import yaml
 
 from eks_inference.accelerators.neuron.plan import DEVICE_RESOURCE
 from eks_inference.placement import HOSTNAME_LABEL, ZONE_LABEL
+from eks_inference_tools.reading.storage_classes import EBS_DRIVERS
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane, control_plane
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.control_plane.toolchain import Toolchain
 from eks_inference_tools.simulate.rollout.changes import with_other_images
 from eks_inference_tools.simulate.rollout.rollout import create, delete, settle, update
 from eks_inference_tools.simulate.rollout.walk import Outcome, Stall
-from eks_inference_tools.simulate.stand_ins.ebs import DRIVERS, EbsVolumes
+from eks_inference_tools.simulate.stand_ins.ebs import EbsVolumes
 from eks_inference_tools.simulate.stand_ins.kuberay import KubeRay
 from eks_inference_tools.simulate.stand_ins.loop import StandIns
 from eks_inference_tools.simulate.world.admit import install_definitions
@@ -233,7 +234,7 @@ def test_a_job_waits_for_the_devices_of_a_server_that_stays(plane: ControlPlane,
 
 def test_a_volume_is_in_another_zone(plane: ControlPlane, stack: Stack):
     """A class that does not wait for the pod takes any zone."""
-    stack.add("storage.k8s.io/v1/StorageClass", "at-once", provisioner=DRIVERS[0], volumeBindingMode="Immediate")
+    stack.add("storage.k8s.io/v1/StorageClass", "at-once", provisioner=EBS_DRIVERS[0], volumeBindingMode="Immediate")
     resources = {"requests": {"storage": "1Gi"}}
     claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "at-once", "resources": resources}
     stack.add("v1/PersistentVolumeClaim", "cache", "at-once", spec=claim)
@@ -288,7 +289,7 @@ def test_a_finalizer_that_nobody_takes_away(plane: ControlPlane, stack: Stack):
 
 
 def test_a_volume_stays_behind(plane: ControlPlane, stack: Stack):
-    stack.add("storage.k8s.io/v1/StorageClass", "kept", provisioner=DRIVERS[0], reclaimPolicy="Retain")
+    stack.add("storage.k8s.io/v1/StorageClass", "kept", provisioner=EBS_DRIVERS[0], reclaimPolicy="Retain")
     resources = {"requests": {"storage": "1Gi"}}
     claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "kept", "resources": resources}
     stack.add("v1/PersistentVolumeClaim", "cache", "kept", spec=claim)

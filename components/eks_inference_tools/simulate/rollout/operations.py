@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.reading.kinds import PODS, VOLUME_CLAIMS, VOLUMES
 from eks_inference_tools.reading.live_objects import (
     Object,
@@ -21,7 +22,6 @@ from eks_inference_tools.reading.live_objects import (
 )
 from eks_inference_tools.simulate.control_plane.api import Api, ApiRefusal, UnknownKind
 from eks_inference_tools.simulate.rollout.readiness import is_awaited, is_removal_awaited, reads, unsettled, waits_for
-from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from stackgraph.graph.values import at, items, text
 
 

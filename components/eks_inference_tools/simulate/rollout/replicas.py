@@ -57,7 +57,7 @@ def most_replicas(graph: Graph) -> Mapping[str, int]:
 def _most(graph: Graph) -> Iterator[tuple[str, int]]:
     for scaler in autoscalers(graph):
         namespace, _, name = scaler.target
-        most = whole(scaler.bounds.rpartition("–")[2])
+        most = scaler.most
         if most is not None:
             yield f"{namespace}/{name}", most
     for resource in graph.of_type("kubernetes:ray.io/v1:RayService"):

@@ -5,6 +5,7 @@ installed, leaves the node without devices. Charts of plugins, whose pods are un
 they tolerate. Devices stay once offered, though a kubelet would withdraw them after its plugin is gone for good.
 """
 
+from eks_inference_tools.placing.nodes import hardware_of
 from eks_inference_tools.reading.charts import charts
 from eks_inference_tools.reading.device_plugins import OFFERED_BY, tolerated_by_plugin
 from eks_inference_tools.reading.kinds import NODES, PODS
@@ -13,7 +14,6 @@ from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scheduling import tolerates
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.loop import Seen
-from eks_inference_tools.simulate.world.nodes import hardware_of
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, text
 

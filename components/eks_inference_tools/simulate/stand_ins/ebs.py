@@ -16,12 +16,12 @@ from eks_inference.placement import ZONE_LABEL
 from eks_inference.quantity import memory_mib
 from eks_inference_tools.reading.kinds import NODES, STORAGE_CLASSES, VOLUME_CLAIMS
 from eks_inference_tools.reading.live_objects import annotations_of, identity_of, is_leaving, labels_of, name_of
+from eks_inference_tools.reading.storage_classes import EBS_DRIVERS
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.controllers import tell
 from eks_inference_tools.simulate.stand_ins.loop import Seen
 from stackgraph.graph.values import at, items, table, text
 
-DRIVERS = ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com")
 """Provisioners of EBS volumes: the driver itself, and EKS Auto Mode."""
 
 _VOLUMES = "persistentvolumes"
@@ -57,7 +57,7 @@ class EbsVolumes:
 def is_asked_for(claim: Object) -> bool:
     """Whether the volume controller hands a claim to the driver. It does so once the claim need not wait for a pod."""
     driver = annotations_of(claim).get(_PROVISIONER)
-    return driver in DRIVERS and not at(claim, "spec", "volumeName") and not is_leaving(claim)
+    return driver in EBS_DRIVERS and not at(claim, "spec", "volumeName") and not is_leaving(claim)
 
 
 def refusal_of(claim: Object) -> str:
@@ -133,7 +133,7 @@ def _mode_of(claim: Object) -> str:
 def is_to_go(volume: Object) -> bool:
     """Whether a volume of this driver is released and its reclaim policy is to delete it."""
     return (
-        annotations_of(volume).get(_PROVISIONED_BY) in DRIVERS
+        annotations_of(volume).get(_PROVISIONED_BY) in EBS_DRIVERS
         and at(volume, "status", "phase") == "Released"
         and at(volume, "spec", "persistentVolumeReclaimPolicy") == "Delete"
         and not is_leaving(volume)

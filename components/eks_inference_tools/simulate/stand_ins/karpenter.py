@@ -12,6 +12,18 @@ from decimal import Decimal
 from typing import Any
 
 from eks_inference.placement import INSTANCE_TYPE_LABEL, KARPENTER_POOL_LABEL
+from eks_inference_tools.placing.amounts import add
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
+from eks_inference_tools.placing.nodes import NodeKind, hardware_of, karpenter_kinds, manifest
+from eks_inference_tools.placing.provisioning import (
+    PodToPlace,
+    Room,
+    choose,
+    counted,
+    exact_shape,
+    fixed,
+    overhead,
+)
 from eks_inference_tools.reading.charts import charts
 from eks_inference_tools.reading.kinds import (
     DAEMON_SETS,
@@ -39,18 +51,6 @@ from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.simulate.control_plane.api import Api, Object
 from eks_inference_tools.simulate.stand_ins.controllers import condition, conditions, set_status
 from eks_inference_tools.simulate.stand_ins.loop import Seen
-from eks_inference_tools.simulate.stand_ins.provisioning import (
-    PodToPlace,
-    Room,
-    choose,
-    counted,
-    exact_shape,
-    fixed,
-    overhead,
-)
-from eks_inference_tools.simulate.world.amounts import add
-from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
-from eks_inference_tools.simulate.world.nodes import NodeKind, hardware_of, karpenter_kinds, manifest
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, table, text
 

@@ -14,8 +14,8 @@ from math import ceil
 from typing import Any
 
 from eks_inference.quantity import amount
+from eks_inference_tools.placing.amounts import Amounts, add, covers
 from eks_inference_tools.reading.kuberay import serve_applications
-from eks_inference_tools.simulate.world.amounts import Amounts, add, covers
 from stackgraph.graph.values import at, items, table, text
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
+from eks_inference_tools.placing.placeholders import Placeholders, object_name, secret_data
 from eks_inference_tools.reading.addons import ADDON_TYPE
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from eks_inference_tools.reading.objects import group_kind
-from eks_inference_tools.simulate.world.placeholders import Placeholders, object_name, secret_data
 from eks_inference_tools.simulate.world.pod_identity import Account, associated, with_credentials
 from stackgraph.graph.describe import is_kubernetes_object, short_component_type
 from stackgraph.graph.document import CHART_TYPE, Graph, Resource, is_opaque, is_read

@@ -10,6 +10,8 @@ from typing import Any
 from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
 from eks_inference.placement import INSTANCE_TYPE_LABEL, POOL_LABEL, ZONE_LABEL
 from eks_inference.serving.ray_serve.plan import NODE_TYPE_LABEL
+from eks_inference_tools.placing.amounts import Amounts, add
+from eks_inference_tools.placing.footprint import STANDS_IN_FOR_LABEL
 from eks_inference_tools.reading.kinds import NODES, PODS, REPLICA_SETS
 from eks_inference_tools.reading.kuberay import GROUP_LABEL
 from eks_inference_tools.reading.leader_worker_set import GROUP_INDEX_LABEL, NAME_LABEL, WORKER_INDEX_LABEL
@@ -28,9 +30,7 @@ from eks_inference_tools.reading.live_objects import (
 )
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
-from eks_inference_tools.simulate.world.amounts import Amounts, add
 from eks_inference_tools.simulate.world.device_sets import DEVICES_ANNOTATION
-from eks_inference_tools.simulate.world.footprint import STANDS_IN_FOR_LABEL
 from stackgraph.graph.values import at, items, joined, text
 
 

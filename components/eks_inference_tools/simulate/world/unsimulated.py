@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eks_inference_tools.placing.footprint import without_footprint
+from eks_inference_tools.placing.node_pools import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 from eks_inference_tools.reading.graph_facts import GraphFacts
 from eks_inference_tools.reading.node_shapes import NodeShape
-from eks_inference_tools.simulate.world.footprint import without_footprint
-from eks_inference_tools.simulate.world.node_pools import KarpenterPool, ManagedGroup, karpenter_pools, managed_groups
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
 

@@ -16,10 +16,10 @@ from eks_inference.catalog.footprints import ContainerFootprint, WorkloadFootpri
 from eks_inference.kubernetes.pod_security import RESTRICTED_CONTAINER, restricted_pod
 from eks_inference.merge import merged
 from eks_inference.placement import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from eks_inference_tools.placing.placeholders import Placeholders
 from eks_inference_tools.reading.addons import ADDON_TYPE, Addon
 from eks_inference_tools.reading.charts import CHART_TYPES, chart_of
 from eks_inference_tools.reading.scalars import is_true, whole
-from eks_inference_tools.simulate.world.placeholders import Placeholders
 from stackgraph.graph.document import Graph, is_read
 from stackgraph.graph.values import at, items, table, text
 

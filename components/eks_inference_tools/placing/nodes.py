@@ -11,7 +11,7 @@ pkg/providers/instancetype/types.go (labels).
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -24,11 +24,12 @@ from eks_inference.catalog.instances import InstanceType
 from eks_inference.catalog.tables import version_numbers
 from eks_inference.nodes import allocatable
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, Taint
+from eks_inference_tools.placing.node_pools import KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
 from eks_inference_tools.reading.expressions import Expression, Values
 from eks_inference_tools.reading.machines import GIB
+from eks_inference_tools.reading.node_groups import NodeGroup
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.simulate.world.node_pools import KarpenterPool, ManagedGroup, Zone, karpenter_pools, managed_groups
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, text
 
@@ -117,12 +118,16 @@ class SimulatedNode:
     devices: Mapping[str, int]
 
 
-def managed_nodes(graph: Graph) -> tuple[SimulatedNode, ...]:
-    """Returns the nodes of the managed node groups: each group's desired size, spread over its zones."""
+def desired_size(group: NodeGroup) -> int:
+    return group.sizes[1] or 0
+
+
+def managed_nodes(graph: Graph, size: Callable[[NodeGroup], int] = desired_size) -> tuple[SimulatedNode, ...]:
+    """Returns the nodes of the managed node groups: each group's desired size, or another, spread over its zones."""
     nodes: dict[str, SimulatedNode] = {}
     for group in managed_groups(graph):
         if kind := _managed_kind(group):
-            for number in range(group.node_group.sizes[1] or 0):
+            for number in range(size(group.node_group)):
                 name = node_name(group.node_group.pool, nodes)
                 nodes[name] = kind.node(name, kind.zones[number % len(kind.zones)])
     return tuple(nodes.values())

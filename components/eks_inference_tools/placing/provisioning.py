@@ -2,7 +2,7 @@
 
 Like Karpenter, it places the largest pods first: on existing nodes; then on planned nodes, which may become any instance type
 that still holds all their pods; then on a new node of the first pool by weight that takes the pod. In the end each planned node
-becomes the smallest type left (vCPUs, then memory), as prices are not known. Devices count as if they were offered already.
+becomes the type left that is cheapest on demand by list price. Devices count as if they were offered already.
 
 Left out: preferences, topology spread, pod affinity except anti-affinity on one node, replacing nodes.
 
@@ -14,18 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby, product
+from math import inf
 from typing import Any
 
 from eks_inference.accelerators.efa.plan import EFA_RESOURCE
+from eks_inference.catalog.prices import instance_price
 from eks_inference.placement import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, KARPENTER_POOL_LABEL, Taint
+from eks_inference_tools.placing.amounts import Amounts, add, covers
+from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, by_preference, node_name
 from eks_inference_tools.reading.expressions import Values
 from eks_inference_tools.reading.live_objects import labels_of, name_of
 from eks_inference_tools.reading.node_shapes import NodeShape
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities, whole
 from eks_inference_tools.reading.scheduling import obstacles
-from eks_inference_tools.simulate.world.amounts import Amounts, add, covers
-from eks_inference_tools.simulate.world.nodes import NodeKind, SimulatedNode, by_preference, node_name
 from stackgraph.graph.values import at, items, table, text
 
 _HARD = ("NoSchedule", "NoExecute")
@@ -107,7 +109,7 @@ def choose(
     taken = set(names)
     starts = []
     for options in planned:
-        node, room = min(options, key=_size)
+        node, room = min(options, key=_cheapest)
         name = node_name(node.kind.shape.pool, taken)
         taken.add(name)
         node = node.kind.node(name, node.zone)
@@ -182,9 +184,11 @@ def _largest_first(pod: PodToPlace) -> tuple[Decimal, Decimal, str, str]:
     return -requests.get("cpu", Decimal()), -requests.get("memory", Decimal()), pod.namespace, pod.name
 
 
-def _size(option: _Option) -> tuple[int, int, str]:
-    instance = option[0].kind.instance
-    return instance.vcpus, instance.memory_mib, instance.name
+def _cheapest(option: _Option) -> tuple[float, int, int, str]:
+    """Types without a price come last, the smallest first."""
+    kind = option[0].kind
+    instance, price = kind.instance, instance_price(kind.instance.name, kind.region)
+    return price.usd if price else inf, instance.vcpus, instance.memory_mib, instance.name
 
 
 def _by_weight(kind: NodeKind) -> tuple[int, str]:

@@ -256,9 +256,14 @@ class Placeholders:
 
 def region_of(graph: Graph, resource: Resource | None) -> str:
     """Returns the region of a resource or its provider, else that of the graph's AWS providers, else a made-up one."""
+    return known_region(graph, resource) or _REGION
+
+
+def known_region(graph: Graph, resource: Resource | None) -> str:
+    """Returns the region of a resource or its provider, else that of the graph's AWS providers; empty if none tells."""
     provider = graph.by_urn.get(resource.provider) if resource else None
     candidates = (resource, provider, *graph.of_type("pulumi:providers:aws"))
-    return next((found for one in candidates if one and (found := known(one.inputs.get("region")))), _REGION)
+    return next((found for one in candidates if one and (found := known(one.inputs.get("region")))), "")
 
 
 def object_name(metadata: Mapping[str, Any], resource: Resource) -> str:

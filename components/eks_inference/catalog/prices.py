@@ -1,0 +1,124 @@
+"""List prices of AWS in USD: instances from ``prices_instances.json``, everything else from ``prices.toml``.
+
+A price holds for one region and the day of its source. No price is ever made from that of another region.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from eks_inference.catalog import tables
+from eks_inference.catalog.tables import find, rows, table
+from eks_inference.catalog.zones import regions
+
+REFERENCE_REGION = "us-east-1"
+"""Where both tables of instance prices are compared."""
+
+HOUR = "hour"
+
+EVERY_REGION = "every"
+"""Stands in ``prices.toml`` for all regions of the catalog."""
+
+_NameAndRegion = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What AWS, or whoever gave the price, asks for one unit."""
+
+    name: str
+    """An instance type, or the name of a service in ``prices.toml``."""
+    region: str
+    usd: float
+    unit: str
+    """``hour``, ``GB``, ``GiB-month`` and so on. A month has 730 hours, as in AWS's price list."""
+    source: str
+    as_of: str
+    """The month or day (ISO) on which the source had this price; empty for a price that a user gave."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know beside the price, such as that only one source has it."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a price of ``prices.toml`` is for."""
+
+    name: str
+    unit: str
+    what: str
+    """What one unit is of, in words."""
+
+
+def instance_price(type_: str, region: str) -> Price | None:
+    """On demand, Linux, shared hardware, for one hour. None without a price, or with an outdated one only."""
+    return _instance_prices()[0].get((type_, region))
+
+
+def outdated(type_: str, region: str) -> Price | None:
+    """The price that ``instance_price`` leaves out, because its table and the newer one differ in us-east-1: see its note."""
+    return _instance_prices()[1].get((type_, region))
+
+
+def services() -> Mapping[str, Service]:
+    """All services that may have prices, by name."""
+    return _services()
+
+
+def service_price(name: str, region: str) -> Price | None:
+    """The price of a service. None if the region has no row. Raises ``KeyError`` with the nearest names for an unknown name."""
+    find("service", name, _services())
+    return _service_prices().get((name, region))
+
+
+# -- instances ------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def instance_tables() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Both tables as their sources have them: the newer, of us-east-1 only, and the older, of all regions."""
+    found = json.loads((tables.FOLDER / "prices_instances.json").read_text("utf-8"))
+    return found["newer"], found["older"]
+
+
+@cache
+def _instance_prices() -> tuple[Mapping[_NameAndRegion, Price], Mapping[_NameAndRegion, Price]]:
+    """Prices, and those that are outdated."""
+    newer, older = instance_tables()
+    now, before = newer["usd"][REFERENCE_REGION], older["usd"][REFERENCE_REGION]
+    prices: dict[_NameAndRegion, Price] = {}
+    past: dict[_NameAndRegion, Price] = {}
+    for one in (newer, older):
+        for region, usd_by_type in one["usd"].items():
+            for type_, usd in usd_by_type.items():
+                if (type_, region) in prices:
+                    continue
+                changed = one is older and type_ in now and type_ in before and now[type_] != before[type_]
+                notes = ("single source",) if not (type_ in now and type_ in before) else ()
+                if changed:
+                    then = f"{before[type_]:g} in {older['as_of']}, {now[type_]:g} in {newer['as_of']}"
+                    notes = (f"outdated: in {REFERENCE_REGION} {then}",)
+                price = Price(type_, region, usd, HOUR, one["source"], one["as_of"], notes)
+                (past if changed else prices)[type_, region] = price
+    return prices, past
+
+
+# -- services -------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _services() -> Mapping[str, Service]:
+    return {name: Service(name=name, **row) for name, row in rows(table("prices.toml")["services"]).items()}
+
+
+@cache
+def _service_prices() -> Mapping[_NameAndRegion, Price]:
+    found: dict[_NameAndRegion, Price] = {}
+    lists = [(one, of, row) for one in table("prices.toml")["lists"].values() for of, row in one["usd"].items()]
+    # A region's own rows come last, and so before those for every region.
+    for one, of, row in sorted(lists, key=lambda each: each[1] != EVERY_REGION):
+        for region in regions() if of == EVERY_REGION else (of,):
+            for name, usd in row.items():
+                found[name, region] = Price(name, region, usd, _services()[name].unit, one["source"], one["read"])
+    return found

@@ -1,0 +1,120 @@
+"""What a graph costs: its charges with their prices, and what they come to. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eks_inference.catalog.prices import HOUR, Price, outdated
+from eks_inference_tools.cost.charges import PARTS, SCALES, ByUse, Charge, Part, Uncounted
+from eks_inference_tools.cost.disks import claimed_volumes
+from eks_inference_tools.cost.nodes import node_charges
+from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.services import service_charges
+from eks_inference_tools.placing.placed import Placement, Placing
+from eks_inference_tools.reading.parts import parts
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import unique
+
+HOURS_PER_MONTH = 730
+"""Of AWS's price list."""
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A charge with the price of one unit; None if nobody told one."""
+
+    charge: Charge
+    price: Price | None
+
+    def usd_per_hour(self, scale: int) -> float:
+        """What it costs at one of ``SCALES``, by position; 0 without a price."""
+        if self.price is None:
+            return 0.0
+        per_hour = self.price.usd if self.price.unit == HOUR else self.price.usd / HOURS_PER_MONTH
+        return self.charge.amounts[scale] * per_hour
+
+
+@dataclass(frozen=True)
+class Total:
+    """USD per hour. ``at_least`` says that something in it has no price or was not counted."""
+
+    usd_per_hour: float
+    at_least: bool
+
+    @property
+    def usd_per_month(self) -> float:
+        return self.usd_per_hour * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a graph costs by list prices. Traffic, logs and contents (``by_use``) are in no total."""
+
+    lines: tuple[Priced, ...]
+    by_use: tuple[tuple[ByUse, Price | None], ...]
+    uncounted: tuple[Uncounted, ...]
+    placements: tuple[Placement, ...] = ()
+    """The nodes at each of ``SCALES``, cluster by cluster."""
+
+    def total(self, scale: int, part: Part | None = None) -> Total:
+        """The total at one of ``SCALES``, of one part or of all."""
+        lines = [one for one in self.lines if part in (None, one.charge.part)]
+        unknown = any(one.price is None and one.charge.amounts[scale] for one in lines)
+        uncounted = part is None and bool(self.uncounted)
+        return Total(sum(one.usd_per_hour(scale) for one in lines), unknown or uncounted)
+
+    @cached_property
+    def totals(self) -> tuple[Total, Total, Total]:
+        """Idle, as deployed, at the most."""
+        least, initial, most = (self.total(scale) for scale in range(len(SCALES)))
+        return least, initial, most
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that have charges."""
+        found = {one.charge.part for one in self.lines}
+        return tuple(part for part in PARTS if part in found)
+
+    def missing(self) -> tuple[str, ...]:
+        """What has no price, in words."""
+        return unique(_without_price(one.charge) for one in self.lines if one.price is None)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know about the prices, each with what it concerns."""
+        priced = [one for one in self.lines if one.price]
+        return unique(f"{one.charge.item}: {note}" for one in priced for note in (one.price.notes if one.price else ()))
+
+
+def estimate(graph: Graph, book: PriceBook) -> Estimate:
+    """Returns what a graph costs. Amounts come from the graph alone, prices from ``book``."""
+    charges, placements = _charges(graph)
+    return Estimate(
+        lines=tuple(Priced(one, _price(one, book)) for one in charges if isinstance(one, Charge)),
+        by_use=tuple((one, book.service(one.item, one.region)) for one in charges if isinstance(one, ByUse)),
+        uncounted=tuple(dict.fromkeys(one for one in charges if isinstance(one, Uncounted))),
+        placements=placements,
+    )
+
+
+def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[Placement, ...]]:
+    found: list[Charge | ByUse | Uncounted] = []
+    nodes: list[Placement] = []
+    for part in parts(graph):
+        placing = Placing(part.graph)
+        placements = [placing.at(scale) for scale in SCALES]
+        nodes += placements
+        found += [*node_charges(part.graph, placements), *claimed_volumes(part.graph, placing.workloads)]
+    return [*found, *service_charges(graph)], tuple(nodes)
+
+
+def _price(charge: Charge, book: PriceBook) -> Price | None:
+    if charge.capacity is None:
+        return book.service(charge.item, charge.region)
+    return book.instance(charge.item, charge.region, charge.capacity)
+
+
+def _without_price(charge: Charge) -> str:
+    where = charge.region or "an unknown region"
+    if charge.capacity and (old := outdated(charge.item, charge.region)):
+        return f"no price for {charge.item} in {where}: the only one found is {', '.join(old.notes)}"
+    return f"no price for {charge.item} in {where}"

@@ -1,0 +1,68 @@
+"""What a stack needs of an account's quotas, at its most. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eks_inference.catalog.instances import instance_types
+from eks_inference.catalog.quotas import Quota, quota, quota_of
+from eks_inference_tools.cost.charges import Charge
+from eks_inference_tools.cost.estimate import Estimate
+from stackgraph.graph.document import Graph, is_read
+
+_BY_TYPE: Mapping[str, str] = {
+    "aws:ec2/eip:Eip": "elastic_ips",
+    "aws:ec2/vpc:Vpc": "vpcs",
+    "aws:ec2/internetGateway:InternetGateway": "internet_gateways",
+    "aws:efs/fileSystem:FileSystem": "efs_file_systems",
+}
+"""Resources of which an account may have a number in each region."""
+
+_GIB_PER_TIB = 1024
+
+
+@dataclass(frozen=True)
+class Need:
+    """How much of a quota the stack itself needs in a region. ``why`` names a need that has no quota here."""
+
+    region: str
+    quota: Quota | None
+    amount: float
+    why: str = ""
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """The quota, the need, and what a new account has: ``Running On-Demand Inf instances``, ``96 vCPU``, ``0``."""
+        if self.quota is None:
+            return self.why, f"{self.amount:,g}", ""
+        return self.quota.title, f"{self.amount:,g} {self.quota.unit}", f"{self.quota.default:,}"
+
+
+def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
+    """Returns the needs, those of instances first. Nodes that replace others during an update come on top."""
+    amounts: dict[tuple[str, Quota], float] = defaultdict(float)
+    unknown: dict[str, Need] = {}
+    for charge in (one.charge for one in found.lines if one.charge.amounts[-1]):
+        if charge.capacity:
+            limit = _of_instance(charge)
+            if limit is None:
+                why = f"{charge.item}, {charge.capacity.replace('_', ' ')}: no quota known here"
+                unknown[why] = Need(charge.region, None, charge.amounts[-1], why)
+            else:
+                amounts[charge.region, limit] += charge.amounts[-1] * instance_types()[charge.item].vcpus
+        elif charge.item == "gp3_storage":
+            amounts[charge.region, quota("gp3_storage")] += charge.amounts[-1] / _GIB_PER_TIB
+    region = next((region for region, _ in amounts), "")
+    for type_, name in _BY_TYPE.items():
+        if number := sum(not is_read(one) for one in graph.of_type(type_)):
+            amounts[region, quota(name)] += number
+    counted = [Need(region, limit, round(amount, 2)) for (region, limit), amount in amounts.items()]
+    return (*sorted(counted, key=_scarce_first), *unknown.values())
+
+
+def _scarce_first(need: Need) -> float:
+    return -need.amount / max(need.quota.default, 0.1) if need.quota else 0
+
+
+def _of_instance(charge: Charge) -> Quota | None:
+    return quota_of(charge.item, charge.capacity) if charge.capacity and charge.item in instance_types() else None

@@ -1,0 +1,55 @@
+"""Money in words."""
+
+from collections.abc import Iterator
+
+from eks_inference.catalog.prices import HOUR, Price
+from eks_inference_tools.cost.estimate import Estimate, Total
+
+NAMES = ("idle", "deployed", "at most")
+"""What views call each of ``charges.SCALES``."""
+
+MEANING = (
+    "By list prices. Idle: the fewest pods that autoscalers keep. At most: the most pods that they start, and all nodes of "
+    "managed node groups. Karpenter's nodes are those that the pods ask for. Jobs, which end, are not counted."
+)
+
+
+def money(usd: float) -> str:
+    """``$12.98``; amounts below ten cents with two significant digits: ``$0.005``."""
+    if usd < 0:
+        return f"−{money(-usd)}"
+    return f"${usd:,.2f}" if usd >= 0.095 or usd == 0 else f"${usd:.2g}"
+
+
+def unit_price(price: Price) -> str:
+    """``$0.08 per GiB-month``; per hour where nothing is said."""
+    return f"${price.usd:.6f}".rstrip("0").rstrip(".") + ("" if price.unit == HOUR else f" per {price.unit}")
+
+
+def per_month(usd: float) -> str:
+    """``$2,468``: whole dollars."""
+    return f"${usd:,.0f}"
+
+
+def total(amount: Total) -> str:
+    """``$12.98``, ``at least $12.98``, or ``no price`` if nothing has one."""
+    if amount.at_least and not amount.usd_per_hour:
+        return "no price"
+    return f"{'at least ' if amount.at_least else ''}{money(amount.usd_per_hour)}"
+
+
+def summary(found: Estimate) -> Iterator[str]:
+    """Yields what a stack costs in one line; nothing if nothing costs anything."""
+    if found.lines:
+        yield f"costs {in_short(found)}, by list prices; traffic, logs and contents of stores come on top"
+
+
+def in_short(found: Estimate) -> str:
+    """``at least $3.38/h idle and deployed, $7.43/h at most``: equal amounts once."""
+    names: dict[str, list[str]] = {}
+    for one, name in zip(found.totals, NAMES, strict=True):
+        names.setdefault(f"{money(one.usd_per_hour)}/h", []).append(name)
+    at_least = "at least " if any(one.at_least for one in found.totals) else ""
+    if len(names) == 1:
+        return f"{at_least}{next(iter(names))}"
+    return at_least + ", ".join(f"{amount} {' and '.join(called)}" for amount, called in names.items())

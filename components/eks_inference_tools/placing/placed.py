@@ -1,0 +1,153 @@
+"""Places the pods of a graph on the nodes that its pools start, as the scheduler and Karpenter would. Pure.
+
+Pods go to nodes of managed node groups and of NodePools with replicas as long as these have room, the largest first; Karpenter
+starts nodes for the others (``provisioning.py``). A real scheduler may spread them otherwise over nodes that stand anyway.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+
+from eks_inference.catalog.instances import InstanceType
+from eks_inference.placement import CAPACITY_TYPE_LABEL
+from eks_inference_tools.placing.amounts import add
+from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, desired_size, karpenter_kinds, managed_nodes
+from eks_inference_tools.placing.provisioning import PodToPlace, Room, choose, exact_shape, fixed, overhead
+from eks_inference_tools.placing.scale import Scale, Workloads
+from eks_inference_tools.reading.charts import charts
+from eks_inference_tools.reading.node_groups import NodeGroup
+from eks_inference_tools.reading.node_pools import node_pools
+from eks_inference_tools.reading.pod_templates import PodTemplate
+from eks_inference_tools.reading.pods import PodSpec
+from eks_inference_tools.reading.scalars import quantities
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import at, table
+
+_SCALES_GROUPS = "cluster-autoscaler"
+"""The chart that lets managed node groups follow their pods."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedPod:
+    """A pod. ``number`` counts the pods of its template from 0."""
+
+    template: PodTemplate
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedNode:
+    """A node and its pods, without those of DaemonSets. ``urn`` is that of its pool's resource."""
+
+    pool: str
+    urn: str
+    instance: InstanceType
+    capacity_type: str
+    by_karpenter: bool
+    disk_bytes: int
+    pods: tuple[PlacedPod, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """All nodes at one scale. ``unplaced`` are pods that no pool takes, ``uncounted`` templates whose number is unknown."""
+
+    nodes: tuple[PlacedNode, ...]
+    unplaced: tuple[PlacedPod, ...] = ()
+    uncounted: tuple[PodTemplate, ...] = ()
+
+
+class Placing:
+    """Places the pods of one cluster (a ``Part`` of a graph) at any scale. What all scales share is worked out once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.workloads = Workloads(graph)
+        self._graph = graph
+        self._known: dict[Hashable, Placement] = {}
+
+    def at(self, scale: Scale = "initial", *, ending: bool = False) -> Placement:
+        """Returns the nodes with their pods. ``ending`` adds the pods of Jobs, for which Karpenter starts nodes too.
+
+        Managed node groups have their desired size; at the most, their maximum; at the least, their minimum if the cluster
+        autoscaler is installed.
+        """
+        counts = tuple(self.workloads.counted(scale, ending=ending))
+        managed = managed_nodes(self._graph, self._size(scale))
+        same = (counts, tuple(node.name for node in managed))
+        if same not in self._known:
+            self._known[same] = self._placed(counts, managed)
+        return self._known[same]
+
+    def _placed(self, counts: Sequence[tuple[PodTemplate, int | None]], managed: Iterable[SimulatedNode]) -> Placement:
+        pods = {
+            f"{template.title}#{number}": PlacedPod(template, number)
+            for template, count in counts
+            for number in range(count or 0)
+        }
+        standing = [*managed, *fixed(self._replicas, self._kinds, ())]
+        rooms = [_room(node, self._daemons) for node in standing]
+        starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), self._following, self._daemons, rooms)
+        nodes = [(node, room.pods) for node, room in zip(standing, rooms, strict=True)]
+        nodes += [(one.node, list(one.pods)) for one in starts]
+        seen = {pod.uid for _, on_node in nodes for pod in on_node}
+        return Placement(
+            nodes=tuple(_placed(node, [pods[pod.uid] for pod in on_node]) for node, on_node in nodes),
+            unplaced=tuple(pod for uid, pod in pods.items() if uid not in seen),
+            uncounted=tuple(template for template, count in counts if count is None),
+        )
+
+    def _size(self, scale: Scale) -> Callable[[NodeGroup], int]:
+        def size(group: NodeGroup) -> int:
+            least, _, most = group.sizes
+            bound = most if scale == "most" else least if scale == "least" and self._groups_follow else None
+            return desired_size(group) if bound is None else bound
+
+        return size
+
+    @cached_property
+    def _groups_follow(self) -> bool:
+        return any(chart.name == _SCALES_GROUPS for chart in charts(self._graph))
+
+    @cached_property
+    def _daemons(self) -> Sequence[PodSpec]:
+        return [one.spec for one in self.workloads.daemons]
+
+    @cached_property
+    def _kinds(self) -> Sequence[NodeKind]:
+        return karpenter_kinds(self._graph)
+
+    @cached_property
+    def _replicas(self) -> Mapping[str, int | None]:
+        return {pool.name: pool.replicas for pool in node_pools(self._graph)}
+
+    @cached_property
+    def _following(self) -> Sequence[NodeKind]:
+        """The nodes of pools that follow their pods."""
+        return [kind for kind in self._kinds if self._replicas.get(kind.shape.pool) is None]
+
+
+def _room(node: SimulatedNode, daemons: Sequence[PodSpec]) -> Room:
+    shape = exact_shape(node.labels, node.kind.taints)
+    free = quantities(node.kind.allocatable) | {name: Decimal(number) for name, number in node.devices.items()}
+    add(free, overhead(shape, daemons), -1)
+    return Room(shape, free)
+
+
+def _to_place(uid: str, pod: PlacedPod) -> PodToPlace:
+    template = pod.template
+    labels = table(at(template.template, "metadata", "labels"))
+    return PodToPlace(uid, uid, template.spec, labels, template.namespace)
+
+
+def _placed(node: SimulatedNode, pods: Iterable[PlacedPod]) -> PlacedNode:
+    shape = node.kind.shape
+    return PlacedNode(
+        pool=shape.pool,
+        urn=shape.urn,
+        instance=node.kind.instance,
+        capacity_type=node.labels.get(CAPACITY_TYPE_LABEL, ""),
+        by_karpenter=shape.by_karpenter,
+        disk_bytes=node.kind.disk_bytes,
+        pods=tuple(pods),
+    )

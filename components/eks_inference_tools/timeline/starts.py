@@ -1,0 +1,172 @@
+"""Reads from a graph how its pods start: their nodes, images and models. Pure.
+
+The specs of components of this library say what a server does; of other programs, what its pods ask for and are told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from eks_inference.accelerators.neuron.plan import CORE_RESOURCE
+from eks_inference.catalog.accelerators import DEVICE_RESOURCES, Accelerator
+from eks_inference.catalog.engines import EngineProfile, engines
+from eks_inference.catalog.models import find_model
+from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.workloads import workloads
+from eks_inference_tools.timeline.homes import Home, Homes
+from eks_inference_tools.timeline.needs import needs
+from eks_inference_tools.timeline.pods import PodStart, Role
+from stackgraph.graph.document import Graph, Resource, is_component
+from stackgraph.graph.values import at, table, text
+
+_NEURON: Accelerator = "neuron"
+_ACCELERATORS: Mapping[str, Accelerator] = {
+    CORE_RESOURCE: _NEURON,
+    **{resource: name for name, resource in DEVICE_RESOURCES.items()},
+}
+_JOBS: Sequence[Role] = ("download", "compile")
+HUB, VOLUME = "hugging_face", "volume"
+"""Kinds of a model's source in a stack file: the Hugging Face Hub, and a volume that holds the model already."""
+_ENDING = ("Job", "CronJob", "RayJob")
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a component says of the server that it runs.
+
+    ``name`` is what users call it. ``source`` is the kind of its model's source in a stack file. ``model`` is its id.
+    """
+
+    name: str
+    source: str
+    model: str
+    engine: EngineProfile | None
+
+
+class Starts:
+    """The starts of the pods of a graph, by the URN of the object that creates them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._homes = graph, Homes(graph)
+
+    @cached_property
+    def by_urn(self) -> Mapping[str, PodStart]:
+        """Starts whose phases count one by one: of pods with an accelerator, and of Jobs that store or compile a model."""
+        found: dict[str, PodStart] = {}
+        homes: dict[str, Home | None] = {}
+        for template in self._templates:
+            start = self._start(template)
+            # Of an object with several templates, the pods with the accelerator take the longest.
+            if start and (template.urn not in found or start.accelerator):
+                found[template.urn], homes[template.urn] = start, self._homes.of(template)
+        return {urn: self._after_others(urn, found, homes) for urn in found}
+
+    def _after_others(self, urn: str, found: Mapping[str, PodStart], homes: Mapping[str, Home | None]) -> PodStart:
+        """Returns a start with what the pods that it waits for left: weights, artifacts, and the node if there is only one."""
+        start, home = found[urn], homes[urn]
+        before = sorted(self._before(urn) & found.keys())
+        jobs = {found[one].role for one in before if found[one].model_name == start.model_name}
+        if start.role == "server":
+            stored = start.weights_stored or "download" in jobs
+            start = replace(start, weights_stored=stored, compiled=start.compiled or "compile" in jobs)
+        same = [one for one in before if homes[one] == home and home and (home.by_karpenter or home.nodes == 1)]
+        if not same:
+            return start
+        return replace(start, new_node="", pulled=any(found[one].image == start.image for one in same))
+
+    def _before(self, urn: str) -> frozenset[str]:
+        """Returns everything that a resource waits for."""
+        seen, waiting = set[str](), [urn]
+        while waiting:
+            for one in needs(self._graph.by_urn[waiting.pop()]):
+                if one in self._graph.by_urn and one not in seen:
+                    seen.add(one)
+                    waiting.append(one)
+        return frozenset(seen)
+
+    @cached_property
+    def servers(self) -> Mapping[str, str]:
+        """The names of the model servers by URN of the object that creates their pods."""
+        shown = {urn: start for urn, start in self.by_urn.items() if start.role == "server"}
+        return {urn: self._named(self._graph.by_urn[urn]) for urn in shown}
+
+    @cached_property
+    def _templates(self) -> tuple[PodTemplate, ...]:
+        return tuple(pod_templates(self._graph))
+
+    @cached_property
+    def _told(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """The models that pods name in their commands and environments."""
+        return {(one.urn, one.part): one.models for one in workloads(self._graph)}
+
+    def _named(self, resource: Resource) -> str:
+        facts = self._facts(resource)
+        return facts.name if facts else text(resource.name)
+
+    def _facts(self, resource: Resource) -> ServerFacts | None:
+        """Returns what the nearest component above says of its server."""
+        for parent in self._above(resource):
+            model = table(at(parent.inputs, "model")) if is_component(parent) else {}
+            if kind := text(model.get("kind")):
+                engine = engines().get(text(at(parent.inputs, "engine")))
+                return ServerFacts(text(parent.name), kind, text(model.get("id")), engine)
+        return None
+
+    def _above(self, resource: Resource) -> Iterator[Resource]:
+        passed = set[str]()
+        while resource.parent not in passed and (parent := self._graph.by_urn.get(resource.parent)):
+            passed.add(resource.parent)
+            yield parent
+            resource = parent
+
+    def _start(self, template: PodTemplate) -> PodStart | None:
+        accelerator: Accelerator | None = next((_ACCELERATORS[name] for name in template.requests if name in _ACCELERATORS), None)
+        facts = self._facts(template.owner)
+        role = _role(template, accelerator, facts)
+        if role == "other" and not accelerator:
+            return None
+        engine = facts.engine if facts else None
+        image = next((one.image for one in template.containers if not one.first), "")
+        engine = engine or _engine_of(image)
+        home = self._homes.of(template)
+        model = facts.model if facts else next(iter(self._told.get((template.urn, template.part), ())), "")
+        start = PodStart(
+            role=role,
+            accelerator=accelerator or (engine.accelerator if engine else None),
+            image=image,
+            image_gb=engine.image_gb if engine else None,
+            model=find_model(model) if model else None,
+            model_name=model.rstrip("/").rpartition("/")[2],
+            from_hub=facts is None or facts.source == HUB,
+            weights_stored=bool(facts and facts.source == VOLUME and role == "server"),
+        )
+        return _at_home(start, home)
+
+
+def _at_home(start: PodStart, home: Home | None) -> PodStart:
+    if home is None:
+        return start
+    return replace(
+        start,
+        new_node=home.pool if home.by_karpenter else "",
+        instance_type=home.instance_type,
+        disk_mib_s=home.disk_mib_s,
+        fast_image_pull=home.fast_image_pull,
+    )
+
+
+def _role(template: PodTemplate, accelerator: Accelerator | None, facts: ServerFacts | None) -> Role:
+    if template.kind in _ENDING:
+        named: list[Role] = [role for role in _JOBS if facts and _names(template, role)]
+        return named[0] if named else "other"
+    return "server" if accelerator and template.kind != "DaemonSet" else "other"
+
+
+def _names(template: PodTemplate, role: str) -> bool:
+    return role in text(template.owner.name).split("-")
+
+
+def _engine_of(image: str) -> EngineProfile | None:
+    """Returns the first engine with the same image, whatever the tag."""
+    repository = image.partition("@")[0].rpartition(":")[0]
+    return next((one for one in engines().values() if repository and one.image.rpartition(":")[0] == repository), None)

@@ -1,0 +1,146 @@
+"""Turns a recorded graph into the steps of `pulumi up` and of `pulumi destroy`. Pure.
+
+Creation: a resource waits for its dependencies, its parent and its provider. Pulumi runs four operations at once for each CPU of
+its machine unless told otherwise (pulumi/pulumi, PR 15016), which is so many that it is left out here.
+Deletion: the engine deletes in waves. A wave has what nothing that is left stands on, and waits for all of the wave before
+(pulumi/pulumi 001ffec8, pkg/resource/deploy/deployment_executor.go, ``performDeletes``).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from eks_inference_tools.reading.charts import chart_of
+from eks_inference_tools.reading.objects import group_kind, title_of
+from eks_inference_tools.simulate.rollout.readiness import WAIT_FOR, is_awaited
+from eks_inference_tools.simulate.world.objects import SKIP_AWAIT
+from eks_inference_tools.timeline.needs import needs
+from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.pods import PodStart, phases
+from eks_inference_tools.timeline.times import INSTANT, Action, Typical, resource_time
+from stackgraph.graph.describe import is_kubernetes_object, short_type
+from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_read
+from stackgraph.graph.values import at, text
+
+_POD_OWNERS = (
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "Job",
+    "LeaderWorkerSet",
+    "RayCluster",
+    "RayJob",
+    "RayService",
+    "StatefulSet",
+)
+_PLAIN = ("kubernetes", "")
+_OF_KUBERNETES = ".k8s.io"
+"""How the names of Kubernetes' own groups end. Objects of others may have to wait for their controllers."""
+
+
+def creation(graph: Graph, starts: Mapping[str, PodStart]) -> tuple[Step, ...]:
+    """Returns the steps of `pulumi up` of a new stack, and of the pods that it does not wait for."""
+    chains = {urn: tuple(_chain(graph.by_urn[urn], start)) for urn, start in starts.items()}
+    ready = {urn: chain[-1].id for urn, chain in chains.items() if chain and chain[-1].in_update}
+    found = []
+    for resource in graph.resources:
+        after = tuple(sorted(ready.get(urn, urn) for urn in needs(resource)))
+        time = resource_time("create", *_PLAIN) if resource.urn in chains else create_time(resource)
+        found.append(Step(resource.urn, resource.urn, title(resource), time, after))
+        found += chains.get(resource.urn, ())
+    return tuple(found)
+
+
+def _chain(resource: Resource, start: PodStart) -> Iterator[Step]:
+    before, in_update = resource.urn, is_waited_for(resource)
+    for phase in phases(start):
+        id_ = f"{resource.urn}#{phase.name}"
+        yield Step(id_, resource.urn, f"{text(resource.name)}: {phase.title}", phase.time, (before,), in_update, phase.title)
+        before = id_
+
+
+def is_waited_for(resource: Resource) -> bool:
+    """Returns whether the engine waits for the pods of an object."""
+    group, kind = group_kind(resource)
+    version = f"{'' if group == 'core' else f'{group}/'}v1"
+    return is_awaited({"apiVersion": version, "kind": kind, "metadata": resource.inputs.get("metadata") or {}})
+
+
+def create_time(resource: Resource) -> Typical | None:
+    """Returns how long the engine takes to create a resource, without pods whose phases count one by one."""
+    if is_component(resource) or resource.is_provider or is_read(resource) or resource.type == STACK_TYPE:
+        return INSTANT
+    if is_kubernetes_object(resource):
+        annotations = at(resource.inputs, "metadata", "annotations")
+        owns_pods = group_kind(resource)[1] in _POD_OWNERS
+        if text(at(annotations, SKIP_AWAIT)) == "true" or (owns_pods and not is_waited_for(resource)):
+            return resource_time("create", *_PLAIN)
+        if owns_pods or text(at(annotations, WAIT_FOR)):
+            return _own_time("create", resource)
+    if resource.type == CHART_TYPE:
+        return _own_time("create", resource)
+    return resource_time("create", resource.type, what(resource))
+
+
+def _own_time(action: Action, resource: Resource) -> Typical | None:
+    """Returns the time of the row for its kind. That of the package is for what nobody waits for."""
+    found = resource_time(action, resource.type, what(resource))
+    return None if found is resource_time(action, *_PLAIN) else found
+
+
+def what(resource: Resource) -> str:
+    """Returns what tells resources of one type apart: the add-on, the chart, the kind of endpoint."""
+    given = resource.inputs
+    if resource.type == CHART_TYPE:
+        return chart_of(resource).name
+    return text(given.get("addonName") or given.get("vpcEndpointType") or "")
+
+
+def title(resource: Resource) -> str:
+    """``NodeGroup core-nodes`` or ``Deployment vllm/server``."""
+    if is_kubernetes_object(resource):
+        return title_of(resource)
+    return f"{short_type(resource.type).rpartition('.')[2]} {text(resource.name)}"
+
+
+# -- deletion -------------------------------------------------------------------------------------------------------------------
+
+
+def deletion(graph: Graph) -> tuple[Step, ...]:
+    """Returns the steps of `pulumi destroy`: waves, each behind a step of its own that takes no time."""
+    return tuple(_deletion(graph))
+
+
+def _deletion(graph: Graph) -> Iterator[Step]:
+    for number, wave in enumerate(waves(graph)):
+        gate = f"wave {number}"
+        yield Step(gate, "", gate, INSTANT, (f"wave {number - 1} done",) if number else ())
+        for resource in wave:
+            yield Step(resource.urn, resource.urn, title(resource), _delete_time(graph, resource), (gate,))
+        yield Step(f"{gate} done", "", gate, INSTANT, tuple(resource.urn for resource in wave))
+
+
+def waves(graph: Graph) -> Iterator[tuple[Resource, ...]]:
+    """Yields what the engine deletes at once, in its order. What the program only looks up is never deleted."""
+    left = {resource.urn: _needs_to_delete(resource) for resource in graph.resources if not is_read(resource)}
+    while left:
+        held = frozenset[str]().union(*left.values())
+        wave = [urn for urn in left if urn not in held] or list(left)
+        yield tuple(graph.by_urn[urn] for urn in wave)
+        for urn in wave:
+            del left[urn]
+
+
+def _needs_to_delete(resource: Resource) -> frozenset[str]:
+    other = text(resource.options.get("deletedWith"))
+    return needs(resource) | ({other} if other else set())
+
+
+def _delete_time(graph: Graph, resource: Resource) -> Typical | None:
+    if is_component(resource) or resource.is_provider or resource.type == STACK_TYPE:
+        return INSTANT
+    if resource.options.get("retainOnDelete") or text(resource.options.get("deletedWith")) in graph.by_urn:
+        return INSTANT
+    if is_kubernetes_object(resource) or resource.type == CHART_TYPE:
+        group, kind = group_kind(resource)
+        if kind in _POD_OWNERS or resource.type == CHART_TYPE or ("." in group and not group.endswith(_OF_KUBERNETES)):
+            return _own_time("delete", resource)
+    return resource_time("delete", resource.type, what(resource))

@@ -1,0 +1,69 @@
+"""Times in words."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.timeline import Course, End
+from stackgraph.graph.values import grouped
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``9 min 20 s``, ``1 h 2 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min{f' {whole % 60} s' if whole % 60 else ''}"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h{f' {minutes % 60} min' if minutes % 60 else ''}"
+
+
+def total(end: End) -> str:
+    """When something has happened: a lower bound where steps have no typical time."""
+    return f"{'at least ' if end.untimed else ''}{duration(end.p50)}"
+
+
+def spread(end: End) -> str:
+    """From the least to the most that was seen."""
+    return f"{duration(end.low)} to {duration(end.high)}"
+
+
+def by_kind(steps: Iterable[Step]) -> Iterator[str]:
+    """The steps by the first word of their titles, those of pods first: the title of a single one, else how many there are."""
+    found = grouped((("" if "#" in step.id else step.title.partition(" ")[0]), step.title) for step in steps)
+    yield from found.pop("", ())
+    for kind, titles in sorted(found.items(), key=lambda one: (len(one[1]), one[0])):
+        yield titles[0] if len(titles) == 1 else f"{len(titles)} x {kind}"
+
+
+def seen(step: Step) -> str:
+    """How often the time of a step was seen."""
+    if step.time is None:
+        return "no typical time"
+    return "" if not step.time.samples else "single sample" if step.time.samples == 1 else f"{step.time.samples} samples"
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """A step of a path with its start and its share of the whole, from 0 to 1."""
+
+    step: Step
+    start: float
+    seconds: float
+    share: float
+
+
+def told(course: Course, end: End) -> tuple[PathStep, ...]:
+    """Returns the steps of a path that a reader needs: those that take time, and those without a typical time."""
+    spans = course.typical.spans
+    return tuple(
+        PathStep(step, spans[step.id].start, spans[step.id].seconds, spans[step.id].seconds / end.p50 if end.p50 else 0)
+        for step in course.path(end)
+        if step.time is None or spans[step.id].seconds
+    )
+
+
+def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
+    """Returns the steps with the largest shares."""
+    return tuple(sorted((one for one in path if one.seconds), key=lambda one: -one.seconds)[:most])

@@ -1,0 +1,495 @@
+"""The timeline of a stack: the planner by hand and by property, the phases of pods, the rows of times, and what readers see."""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import ROOT, STACKS, recorded
+from eks_inference.catalog.engines import engines
+from eks_inference.catalog.models import find_model
+from eks_inference_tools.cli import main
+from eks_inference_tools.timeline import times
+from eks_inference_tools.timeline.chart import chart
+from eks_inference_tools.timeline.comparing import compared
+from eks_inference_tools.timeline.needs import needs
+from eks_inference_tools.timeline.planner import Step, schedule
+from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
+from eks_inference_tools.timeline.starts import Starts
+from eks_inference_tools.timeline.steps import create_time, creation, deletion, what
+from eks_inference_tools.timeline.text import render_text
+from eks_inference_tools.timeline.timeline import Timeline, timeline
+from eks_inference_tools.timeline.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
+from eks_inference_tools.timeline.whatifs import what_ifs
+from eks_inference_tools.timeline.wording import duration
+from golden import assert_golden
+from odd_graphs import graph_of, odd_graphs, urn
+from stackgraph.graph.document import Graph, Resource, is_read
+
+TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
+
+
+def taking(p50: float, low: float | None = None, high: float | None = None) -> Typical:
+    return Typical(p50, p50 if low is None else low, p50 if high is None else high, 1, "here", "2026-11")
+
+
+def step(id_: str, seconds: float, *after: str) -> Step:
+    return Step(id_, id_, id_, taking(seconds), after)
+
+
+@cache
+def of_stack(stack: str) -> Timeline:
+    return timeline(recorded(stack))
+
+
+# -- the planner by hand ---------------------------------------------------------------------------------------------------------
+
+DIAMOND = (step("a", 10), step("b", 5, "a"), step("c", 20, "a"), step("d", 1, "b", "c", "nobody"))
+
+
+def test_a_step_starts_when_all_before_it_have_ended() -> None:
+    found = schedule(DIAMOND)
+    assert {id_: (span.start, span.end) for id_, span in found.spans.items()} == {
+        "a": (0, 10),
+        "b": (10, 15),
+        "c": (10, 30),
+        "d": (30, 31),
+    }
+    assert found.total == 31
+    assert [one.id for one in found.path("d")] == ["a", "c", "d"]
+
+
+def test_one_worker_takes_the_sum_and_its_path_has_no_gap() -> None:
+    found = schedule(DIAMOND, parallel=1)
+    assert found.total == 36
+    assert [one.id for one in found.path("d")] == ["a", "b", "c", "d"]
+
+
+def test_a_step_without_a_time_takes_none_and_steps_in_a_circle_end() -> None:
+    untimed = replace(DIAMOND[2], time=None)
+    assert schedule([DIAMOND[0], untimed, DIAMOND[3]]).total == 11
+    for parallel in (None, 1):
+        assert schedule([step("a", 1, "b"), step("b", 2, "a")], parallel=parallel).total == 3
+
+
+def test_what_the_engine_does_not_wait_for_is_no_part_of_the_update() -> None:
+    pods = replace(step("d#start", 100, "d"), urn="d", in_update=False)
+    found = schedule([*DIAMOND, pods])
+    assert (found.in_update, found.total) == (31, 131)
+    assert (found.of("d").start, found.of("d").end) == (30, 31)
+    awaited = schedule([*DIAMOND, replace(pods, in_update=True)])
+    assert (awaited.of("d").start, awaited.of("d").end) == (30, 131)
+
+
+# -- the planner by property -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[Step, ...]:
+    made: list[Step] = []
+    for number in range(draw(st.integers(1, 9))):
+        low, p50, high = sorted(draw(st.tuples(*[st.integers(0, 50)] * 3)))
+        after = draw(st.sets(st.sampled_from([one.id for one in made]))) if made else ()
+        time = draw(st.sampled_from([None, taking(p50, low, high)]))
+        made.append(Step(f"s{number}", f"s{number}", "", time, tuple(sorted(after)), draw(st.booleans())))
+    return tuple(draw(st.permutations(made)))
+
+
+def longest(steps: Sequence[Step], which: Pass) -> float:
+    by_id = {one.id: one for one in steps}
+
+    def end(id_: str) -> float:
+        time = by_id[id_].time
+        return max((end(other) for other in by_id[id_].after), default=0) + (time.at(which) if time else 0)
+
+    return max(map(end, by_id))
+
+
+@given(plans())
+def test_the_total_is_the_longest_path(steps: tuple[Step, ...]) -> None:
+    totals = [schedule(steps, which).total for which in PASSES]
+    assert totals == [longest(steps, which) for which in PASSES]
+    assert totals == sorted(totals)
+
+
+@given(plans())
+def test_a_path_begins_at_nothing_and_has_no_gaps(steps: tuple[Step, ...]) -> None:
+    for parallel in (None, 2):
+        found = schedule(steps, "p50", parallel)
+        for id_, span in found.spans.items():
+            path = found.path(id_)
+            assert found.spans[path[0].id].start == 0
+            assert sum(found.spans[one.id].seconds for one in path) == span.end
+
+
+@given(plans(), st.integers(0, 30), st.data())
+def test_one_more_step_never_shortens(steps: tuple[Step, ...], seconds: int, data: st.DataObject) -> None:
+    after = data.draw(st.sets(st.sampled_from([one.id for one in steps])))
+    more = step("more", seconds, *after)
+    before = data.draw(st.sampled_from(steps))
+    behind = replace(before, after=(*before.after, "more"))
+    assert schedule([*steps, more]).total >= schedule(steps).total
+    if before.id not in after and not any(before.id in reached(steps, one) for one in after):
+        longer = [behind if one is before else one for one in steps]
+        assert schedule([*longer, more]).total >= schedule(steps).total
+
+
+def reached(steps: Sequence[Step], id_: str) -> set[str]:
+    by_id = {one.id: one for one in steps}
+    return {id_}.union(*(reached(steps, other) for other in by_id[id_].after))
+
+
+@given(plans(), st.integers(1, 3))
+def test_no_more_steps_of_the_engine_run_at_once_than_workers(steps: tuple[Step, ...], parallel: int) -> None:
+    found = schedule(steps, "p50", parallel)
+    assert found.spans.keys() == {one.id for one in steps}
+    assert found.total >= schedule(steps).total
+    for one in steps:
+        assert all(found.spans[other].end <= found.spans[one.id].start for other in one.after)
+    running = [found.spans[one.id] for one in steps if one.in_update and found.spans[one.id].seconds]
+    assert all(sum(other.start <= span.start < other.end for other in running) <= parallel for span in running)
+
+
+# -- steps of a graph ------------------------------------------------------------------------------------------------------------
+
+
+def test_creation_keeps_every_edge_and_waits_for_awaited_pods(shipped: Graph) -> None:
+    starts = Starts(shipped).by_urn
+    found = schedule(creation(shipped, starts))
+    for resource in shipped.resources:
+        for other in needs(resource) & shipped.by_urn.keys():
+            assert found.of(other).end <= found.spans[resource.urn].start, (resource.name, other)
+
+
+def test_a_destroy_ends_what_stands_on_a_resource_before_it(shipped: Graph) -> None:
+    found = schedule(deletion(shipped))
+    made = {one.urn: one for one in shipped.resources if not is_read(one)}
+    for urn_, resource in made.items():
+        for other in needs(resource) & made.keys():
+            assert found.spans[urn_].end <= found.spans[other].start, (urn_, other)
+
+
+def test_a_destroy_goes_in_waves() -> None:
+    """c and b go at once; a waits for both, although only b stands on it; d has waited for neither."""
+    network, nodes = "aws:ec2/natGateway:NatGateway", "aws:eks/nodeGroup:NodeGroup"
+    graph = graph_of(
+        Resource(urn("a"), network, "a"),
+        Resource(urn("b"), network, "b", dependencies=(urn("a"),)),
+        Resource(urn("c"), nodes, "c"),
+        Resource(urn("d"), network, "d", options={"retainOnDelete": True}),
+    )
+    seconds = {one: time.p50 for one in (network, nodes) if (time := resource_time("delete", one, ""))}
+    found = schedule(deletion(graph))
+    assert found.spans[urn("a")].start == seconds[nodes]
+    assert found.total == seconds[nodes] + seconds[network]
+    assert found.spans[urn("d")].seconds == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(odd_graphs())
+def test_no_graph_breaks_the_timeline(graph: Graph) -> None:
+    found = timeline(graph)
+    assert render_text(found)
+    chart(graph)
+    assert found.update.low <= found.update.p50 <= found.update.high
+    assert compared(graph, graph) == ()
+
+
+def test_every_end_is_a_range_of_every_stack(shipped: Graph) -> None:
+    found = timeline(shipped)
+    for end in (found.update, *found.answers, found.destroy):
+        assert 0 < end.low <= end.p50 <= end.high
+    assert found.answers
+
+
+# -- pods ------------------------------------------------------------------------------------------------------------------------
+
+LLAMA = find_model("NousResearch/Meta-Llama-3-8B-Instruct")
+ON_INF2 = PodStart("server", "neuron", "inf2", "inf2.8xlarge", image_gb=19, disk_mib_s=600, model=LLAMA, model_name="llama")
+
+
+def names(start: PodStart) -> list[str]:
+    return [phase.name for phase in phases(start)]
+
+
+def row(phase: str, **wanted: Any) -> Mapping[str, Any]:
+    (found,) = [one for one in TIMES["phase"] if one["phase"] == phase and all(one.get(k) == v for k, v in wanted.items())]
+    return found
+
+
+def test_a_pull_takes_seconds_for_each_gigabyte_but_never_less_than_the_disk() -> None:
+    plain = pull_time(ON_INF2)
+    assert plain
+    assert plain.p50 == pytest.approx(19 * row("pull")["p50"])
+    fast = pull_time(replace(ON_INF2, fast_image_pull=True))
+    assert fast
+    assert fast.p50 == pytest.approx(19 * row("pull")["p50"] * row("fast pull")["p50"])
+    slow = pull_time(replace(ON_INF2, fast_image_pull=True, disk_mib_s=125))
+    assert slow
+    assert slow.p50 == pytest.approx(19e9 / (125 * 2**20))
+    assert pull_time(replace(ON_INF2, image_gb=None)) is None
+
+
+def test_a_server_with_a_row_of_its_own_takes_that() -> None:
+    assert names(ON_INF2) == ["node", "pull", "start"]
+    assert phases(ON_INF2)[-1].time == phase_time("download and start", "neuron", 8.03, "inf2.8xlarge")
+    elsewhere = replace(ON_INF2, instance_type="trn1.32xlarge")
+    assert names(elsewhere) == ["node", "pull", "download", "compile", "start"]
+    download = phases(elsewhere)[2].time
+    assert download
+    assert LLAMA
+    assert download.p50 == pytest.approx(LLAMA.weight_bytes() / 1e9 * row("download")["p50"])
+    assert [phase.time for phase in phases(elsewhere)[3:]] == [None, None]
+
+
+def test_what_is_there_takes_no_phase() -> None:
+    assert names(replace(ON_INF2, new_node="", pulled=True, weights_stored=True, compiled=True)) == ["start"]
+    job = replace(ON_INF2, role="compile")
+    assert names(job) == ["node", "pull", "compile"]
+    assert names(replace(job, compiled=True)) == []
+
+
+def test_the_start_on_a_gpu_is_known_for_the_models_that_were_seen() -> None:
+    gpu = replace(ON_INF2, accelerator="nvidia", instance_type="g6e.2xlarge")
+    assert [phase.time and phase.time.samples for phase in phases(gpu)] == [1, 4, 2, 2]
+    assert phases(replace(gpu, model=find_model("facebook/opt-350m")))[-1].time is None
+    assert phases(replace(gpu, compiled=True))[-1].time == phase_time("start, compiled", "nvidia", 8)
+
+
+def test_the_servers_of_the_shipped_stacks_are_found() -> None:
+    found = {stack: {one.name for one in of_stack(stack).answers} for stack in STACKS}
+    assert found == {
+        "gpu-opt350m": {"triton-server"},
+        "inf2-llama2": {"llama2-a", "llama2-b", "llama2-c"},
+        "inf2-llama3": {"vllm-llama3-inf2"},
+        "trn2-di": {"llama3-70b"},
+        "trn2-di-pair": {"llama3-70b"},
+    }
+    start = next(iter(of_stack("inf2-llama3").starts.values()))
+    assert start == replace(
+        ON_INF2, new_node="inferentia-inf2", image=start.image, model_name="Meta-Llama-3-8B-Instruct", compiled=False
+    )
+    jobs = {one.role: one for one in of_stack("trn2-di").starts.values()}
+    assert jobs.keys() == {"download", "compile", "server"}
+    assert jobs["server"].weights_stored
+    assert jobs["server"].compiled
+    # The three share the one node, and the image on it.
+    assert [jobs[role].pulled for role in ("download", "compile", "server")] == [False, True, True]
+
+
+def test_only_the_time_of_the_hub_is_known() -> None:
+    elsewhere = replace(ON_INF2, from_hub=False)
+    assert [(phase.name, phase.time) for phase in phases(elsewhere)[2:]] == [
+        ("download", None),
+        ("compile", None),
+        ("start", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({"id": "NousResearch/Llama-2-13b-chat-hf"}, (True, False)),
+        ({"kind": "s3", "uri": "s3://models/llama/v1", "id": "llama"}, (False, False)),
+        ({"kind": "volume", "claim": "models", "id": "llama"}, (False, True)),
+    ],
+)
+def test_weights_come_from_where_the_stack_file_says(model: dict[str, str], expected: tuple[bool, bool]) -> None:
+    def changed(one: Resource) -> Resource:
+        kind = {"kind": "hugging_face", **model}
+        return replace(one, inputs={**one.inputs, "model": kind}) if one.name == "llama2-a" and not one.custom else one
+
+    graph = recorded("inf2-llama2")
+    found = timeline(replace(graph, resources=tuple(changed(one) for one in graph.resources)))
+    (start,) = [start for urn_, start in found.starts.items() if found.servers.get(urn_) == "llama2-a"]
+    assert (start.from_hub, start.weights_stored) == expected
+
+
+def test_a_program_of_others_is_read_from_its_pods() -> None:
+    image = next(one.image for one in engines().values() if one.nvidia and one.standalone)
+    containers = [
+        {
+            "name": "vllm",
+            "image": f"{image.rpartition(':')[0]}:nightly",
+            "args": ["--model", "NousResearch/Meta-Llama-3-8B-Instruct"],
+            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        }
+    ]
+    inputs = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "mine"},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    found = timeline(graph_of(Resource(urn("mine"), "kubernetes:apps/v1:Deployment", "mine", inputs=inputs)))
+    (answer,) = found.answers
+    assert (answer.name, answer.untimed) == ("mine", ())
+    # The engine waits for a Deployment, unless an annotation says otherwise.
+    assert found.update.p50 == answer.p50 > 0
+    skipped = {**inputs, "metadata": {"name": "mine", "annotations": {"pulumi.com/skipAwait": "true"}}}
+    unawaited = timeline(graph_of(Resource(urn("mine"), "kubernetes:apps/v1:Deployment", "mine", inputs=skipped)))
+    assert unawaited.update.p50 == 0 < unawaited.answers[0].p50 == answer.p50
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------------------
+
+ROWS = [(action, one) for action in ("create", "delete", "phase") for one in TIMES[action]]
+
+
+def named(given: Any) -> str:
+    return "-".join(
+        str(given.get(key, "")) for key in ("type", "what", "phase", "accelerator", "billions", "instance_type")
+    ).strip("-")
+
+
+@pytest.mark.parametrize("one", [one for _, one in ROWS], ids=named)
+def test_a_row_has_a_source_a_date_and_a_range(one: Mapping[str, Any]) -> None:
+    assert 0 <= one["low"] <= one["p50"] <= one["high"]
+    assert one["samples"] >= 1
+    assert len(one["source"]) > 4
+    date.fromisoformat(f"{one['date']}-01")
+
+
+def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
+    cited = {
+        letter for _, one in ROWS for found in re.findall(r"[Ll]ogs? ((?:[A-Z]|, | and )+)\b", one["source"]) for letter in found
+    }
+    assert {letter for letter in cited if letter.isupper()} == set(TIMES["logs"])
+
+
+def test_no_two_rows_are_for_the_same() -> None:
+    keys = [(action, named(one)) for action, one in ROWS]
+    assert len(set(keys)) == len(keys)
+
+
+OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "aws:eks/cluster:Cluster": {},
+    "aws:kms/key:Key": {},
+    "kubernetes:helm.sh/v3:Release keda": {"chart": "keda"},
+    "kubernetes:helm.sh/v3:Release aws-load-balancer-controller": {"chart": "oci://registry/aws-load-balancer-controller"},
+}
+"""Resources with a time that no shipped stack creates."""
+
+
+def test_every_time_of_a_resource_is_used() -> None:
+    others = [Resource(urn(key), key.partition(" ")[0], "x", inputs=inputs) for key, inputs in OTHERS.items()]
+    resources = [*others, *(one for stack in STACKS for one in recorded(stack).resources)]
+    used = {("create", create_time(one)) for one in resources if one.custom or one.remote}
+    used |= {("delete", resource_time("delete", one.type, what(one))) for one in resources}
+    for action, one in ROWS:
+        if action != "phase":
+            assert (action, times._typical(one)) in used, (action, named(one))
+
+
+@pytest.mark.parametrize("one", TIMES["phase"], ids=named)
+def test_a_phase_finds_its_row(one: Mapping[str, Any]) -> None:
+    accelerator = None if one.get("accelerator") == "none" else one.get("accelerator")
+    billions = sum(one["billions"]) / 2 if "billions" in one else None
+    assert phase_time(one["phase"], accelerator, billions, one.get("instance_type", "")) == times._typical(one)
+
+
+def test_a_model_or_an_accelerator_that_nobody_timed_has_no_time() -> None:
+    assert phase_time("node", "neuron") is None
+    assert phase_time("compile", "neuron", 13) is None
+    assert phase_time("compile", "neuron", None) is None
+    assert resource_time("create", "aws:eks/addon:Addon", "unheard-of") is None
+    assert create_time(Resource(urn("c"), "aws:eks/cluster:Cluster", "c", custom=False)) is INSTANT
+
+
+# -- what would save time, and what a change costs -------------------------------------------------------------------------------
+
+
+def test_a_what_if_is_the_timeline_with_one_fact_changed() -> None:
+    found = {one.change.partition(" ")[0]: one for one in what_ifs(of_stack("inf2-llama3"))}
+    plain, fast = pull_time(ON_INF2), pull_time(replace(ON_INF2, fast_image_pull=True))
+    assert plain
+    assert fast
+    assert found["fast_image_pull"].saves == pytest.approx(plain.p50 - fast.p50)
+    assert found["inf2.48xlarge"].saves == pytest.approx(640 - 180)
+    assert all(one.saves > 0 for one in found.values())
+    assert [one.saves for one in what_ifs(of_stack("inf2-llama3"))] == sorted((one.saves for one in found.values()), reverse=True)
+
+
+def with_fast_pulls(graph: Graph) -> Graph:
+    def changed(one: Resource) -> Resource:
+        if one.type != "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass":
+            return one
+        spec = {**one.inputs["spec"], "userData": "spec: {featureGates: {FastImagePull: true}}"}
+        return replace(one, inputs={**one.inputs, "spec": spec})
+
+    return replace(graph, resources=tuple(changed(one) for one in graph.resources))
+
+
+def test_a_change_is_told_with_its_reason() -> None:
+    graph = recorded("inf2-llama3")
+    (sooner,) = compared(graph, with_fast_pulls(graph))
+    assert sooner.words == (
+        "-4 min 30 s to the first answer of vllm-llama3-inf2, because "
+        "vllm-llama3-inf2-rayservice: the node pulls the image of 19 GB takes 2 min 13 s instead of 6 min 43 s"
+    )
+    (later,) = compared(with_fast_pulls(graph), graph)
+    assert later.words.startswith("+4 min 30 s to the first answer of vllm-llama3-inf2, because ")
+    assert later.seconds == -sooner.seconds
+
+
+def test_servers_that_come_and_go_are_told() -> None:
+    two, none = recorded("inf2-llama3"), graph_of(Resource(urn("a"), "aws:ec2/vpc:Vpc", "a"))
+    assert [one.words for one in compared(none, two)][1].startswith("new: at least ")
+    assert [one.words for one in compared(two, none)][1].startswith("gone: at least ")
+
+
+# -- what readers see ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_timeline_of_a_stack(stack: str) -> None:
+    assert_golden(f"stacks/{stack}/timeline.txt", render_text(of_stack(stack)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (61, "1 min 1 s"), (3599.7, "1 h"), (3600, "1 h"), (3725, "1 h 2 min")],
+)
+def test_a_duration_in_words(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+@pytest.mark.usefixtures("recorded_once")
+def test_preview_shows_the_timeline_as_text_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["preview", "inf2-llama3", "--timeline"]) == 0
+    assert capsys.readouterr().out == render_text(of_stack("inf2-llama3"))
+    assert main(["preview", "inf2-llama3", "--timeline", "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["stack"] == "inf2-llama3"
+    answer = shown["timeline"]["answers"]["vllm-llama3-inf2"]
+    steps = {one["id"]: one for one in shown["timeline"]["steps"]}
+    assert answer["atLeast"] is True
+    assert steps[answer["path"][-1]]["endSeconds"] == answer["seconds"]["p50"]
+    assert set(answer["untimed"]) <= steps.keys()
+    assert all(steps[id_]["typical"] is None for id_ in answer["untimed"])
+
+
+def test_other_formats_have_no_timeline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preview", "inf2-llama3", "--timeline", "--format", "mermaid"]) == 2
+    assert "allowed: --format tree, --format json" in capsys.readouterr().err
+
+
+def test_the_chart_marks_what_decides() -> None:
+    found = chart(recorded("inf2-llama3"))
+    assert found
+    deciding = sorted((bar for bar in found.bars if bar.decides), key=lambda bar: bar.start)
+    assert deciding[-1].end == dict(found.ends)["vllm-llama3-inf2 answers"]
+    assert [bar.title for bar in deciding if bar.end is None] == [
+        "EC2NodeClass inferentia-inf2",
+        "Karpenter starts a node of inferentia-inf2",
+    ]
+    assert chart(graph_of(Resource(urn("a"), "kubernetes:core/v1:ConfigMap", "a"))) is None
