@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from eks_inference_tools.cost import compared as cost
-from eks_inference_tools.cost.estimate import Estimate, estimate
-from eks_inference_tools.cost.overrides import prices_of
+from eks_inference_tools.cost.estimate import estimated
 from eks_inference_tools.cost.per_token import Rate
-from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
+from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.sections import cost_section
-from eks_inference_tools.cost.words import summary as cost_summary
+from eks_inference_tools.notes import notes
 from eks_inference_tools.reading.dangers import dangers
 from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.sections import sections
@@ -17,7 +16,6 @@ from eks_inference_tools.reading.titles import COST, TIME, TITLES
 from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
 from eks_inference_tools.reading.workloads import requested
 from eks_inference_tools.timeline.comparing import change
-from eks_inference_tools.timeline.section import summary as time_summary
 from eks_inference_tools.timeline.section import time_section
 from eks_inference_tools.timeline.timeline import timeline
 from stackgraph.diff.domain import ComparedDomain, Danger
@@ -43,10 +41,6 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Compa
         yield cost_section(graph, costs(graph), measured)
         yield time_section(times(graph))
 
-    def notes(graph: Graph) -> Iterator[str]:
-        yield from cost_summary(costs(graph))
-        yield from time_summary(times(graph))
-
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(costs(before) if before else None, costs(after) if after else None)
 
@@ -58,7 +52,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Compa
     return ComparedDomain(
         words=WORDS,
         sections=shown,
-        notes=notes,
+        notes=lambda graph: notes(costs(graph), times(graph)),
         chart=_chart,
         titles=TITLES,
         facts=compared,
@@ -84,11 +78,6 @@ def _once(function: Callable[[Graph], _Found]) -> Callable[[Graph], _Found]:
         return found[id(graph)][1]
 
     return of
-
-
-def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
-    """What a graph costs. ``prices`` come before those of the stack and the catalog."""
-    return estimate(graph, PriceBook((prices or {}, prices_of(graph))))
 
 
 def compared(graph: Graph) -> Mapping[str, str]:

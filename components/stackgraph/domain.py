@@ -62,7 +62,7 @@ class Bar:
     """One step of a chart, from ``start`` to ``end`` in seconds. ``end`` is None where nobody knows how long it takes.
 
     ``urn`` is the resource it belongs to. ``decides``: the step is one of those that decide how long everything takes. ``note``
-    tells where the length comes from.
+    says in a few words what the length is worth, ``source`` where it comes from.
     """
 
     title: str
@@ -71,6 +71,7 @@ class Bar:
     urn: str = ""
     decides: bool = False
     note: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)

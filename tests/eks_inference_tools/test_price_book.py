@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from eks_inference.catalog.prices import instance_price, service_price, services
 from eks_inference.faults import SpecError
 from eks_inference.stack.prices import CAPACITIES, MOST_USD, OwnPrice, price_faults
-from eks_inference_tools.cost.overrides import prices_of, read_price_file
+from eks_inference_tools.cost.overrides import PLATFORM, prices_of, read_price_file
 from eks_inference_tools.cost.price_book import OWN, Capacity, PriceBook
 from stackgraph.problems import ProblemsFound
 from variants import recorded_with
+from vectors.graph import graph, resource
 
 USD = st.floats(min_value=0.0001, max_value=MOST_USD)
 
@@ -89,16 +90,22 @@ def test_a_recorded_stack_carries_its_prices():
         "inf2.8xlarge": {"on_demand": 1.2, "spot": 0.7, "source": "Savings Plan, 3 years"},
         "nat_gateway": {"usd": 0.04, "source": "private price list"},
     }
-    graph = recorded_with({"prices": given_prices})
-    (region,) = prices_of(graph)
-    assert {name: own.inputs() for name, own in prices_of(graph)[region].items()} == given_prices
-    spot = PriceBook((prices_of(graph),)).instance("inf2.8xlarge", region, "spot")
+    found = prices_of(recorded_with({"prices": given_prices}))
+    (region,) = found
+    assert {name: own.inputs() for name, own in found[region].items()} == given_prices
+    spot = PriceBook((found,)).instance("inf2.8xlarge", region, "spot")
     assert spot
     assert spot.usd == 0.7
 
 
 def test_a_stack_without_prices_records_none():
-    assert not any(prices_of(recorded_with({})).values())
+    assert prices_of(recorded_with({})) == {}
+
+
+@pytest.mark.parametrize("given_prices", ["[secret]", "<unknown>", [1], {"m5.large": 3}, {"m5.large": {"on_demand": -1}}, None])
+def test_odd_prices_of_another_program_are_left_out(given_prices: Any):
+    platform = resource(PLATFORM, "stack", {"region": "us-west-2", "prices": given_prices})
+    assert prices_of(graph(platform).graph) == {}
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_destroy_ends_what_stands_on_a_resource_before_it(shipped: Graph) -> N
 
 
 def test_a_destroy_goes_in_waves() -> None:
-    """c and b go at once; a waits for both, although only b stands on it; d has waited for neither."""
+    """b goes first; then all that stand on nothing at once: a, which b stood on, and c and d, which nothing held back."""
     network, nodes = "aws:ec2/natGateway:NatGateway", "aws:eks/nodeGroup:NodeGroup"
     graph = graph_of(
         Resource(urn("a"), network, "a"),
@@ -188,8 +188,8 @@ def test_a_destroy_goes_in_waves() -> None:
     )
     seconds = {one: time.p50 for one in (network, nodes) if (time := resource_time("delete", one, ""))}
     found = schedule(deletion(graph))
-    assert found.spans[urn("a")].start == seconds[nodes]
-    assert found.total == seconds[nodes] + seconds[network]
+    assert [found.spans[urn(name)].start for name in "bacd"] == [0, *[seconds[network]] * 3]
+    assert found.total == seconds[network] + seconds[nodes]
     assert found.spans[urn("d")].seconds == 0
 
 
@@ -285,6 +285,15 @@ def test_the_servers_of_the_shipped_stacks_are_found() -> None:
     assert [jobs[role].pulled for role in ("download", "compile", "server")] == [False, True, True]
 
 
+def test_two_clusters_of_one_program_keep_their_times_and_pools() -> None:
+    one, other = recorded("gpu-opt350m"), recorded("inf2-llama3")
+    both = timeline(replace(one, resources=(*one.resources, *other.resources)))
+    alone = [of_stack("gpu-opt350m"), of_stack("inf2-llama3")]
+    assert {end.name: end.p50 for end in both.answers} == {end.name: end.p50 for each in alone for end in each.answers}
+    assert dict(both.starts) == {**alone[0].starts, **alone[1].starts}
+    assert both.update.p50 == max(each.update.p50 for each in alone)
+
+
 def test_only_the_time_of_the_hub_is_known() -> None:
     elsewhere = replace(ON_INF2, from_hub=False)
     assert [(phase.name, phase.time) for phase in phases(elsewhere)[2:]] == [
@@ -359,10 +368,12 @@ def test_a_row_has_a_source_a_date_and_a_range(one: Mapping[str, Any]) -> None:
 
 
 def test_rows_cite_logs_that_are_named_and_every_log_is_cited() -> None:
-    cited = {
-        letter for _, one in ROWS for found in re.findall(r"[Ll]ogs? ((?:[A-Z]|, | and )+)\b", one["source"]) for letter in found
-    }
-    assert {letter for letter in cited if letter.isupper()} == set(TIMES["logs"])
+    cited = {letter for _, one in ROWS for letter in re.findall(r"\b[Ll]og ([A-Z])\b", one["source"])}
+    assert cited == set(TIMES["logs"])
+    assert not [one["source"] for _, one in ROWS if re.search(r"[Ll]ogs [A-Z]\b", one["source"])]
+    vpc = resource_time("create", "aws:ec2/vpc:Vpc", "")
+    assert vpc
+    assert TIMES["logs"]["A"] in vpc.source
 
 
 def test_no_two_rows_are_for_the_same() -> None:

@@ -268,7 +268,7 @@ def steps_over_time(graph: Graph) -> Chart:
     """A chart with a long step that decides, one of unknown length, a short one, and one that belongs to nothing."""
     first, second, third, *_ = [one.urn for one in graph.resources if one.custom]
     bars = [
-        Bar("<a> begins", 0, 600, first, True, "12 samples"),
+        Bar("<a> begins", 0, 600, first, True, "12 samples", "twelve <logs>"),
         Bar("b follows", 600, None, second, True, "no typical time"),
         Bar("c is quick", 10, 11, third),
         Bar("nobody's", 30, 330),
@@ -293,6 +293,7 @@ def test_a_chart_of_a_domain_is_drawn_and_told_in_a_table(graph: Graph) -> None:
     assert set(links) <= set(document.values("id"))
     rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", table)
     assert len(rows) == 4
+    assert "decides; 12 samples; twelve &lt;logs&gt;" in rows[0]
     assert ["10:00 min" in rows[0], "<td" in rows[0], ">?<" in rows[-1]] == [True, True, True]
 
 

@@ -5,7 +5,7 @@ A price holds for one region and the day of its source. No price is ever made fr
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -53,12 +53,12 @@ class Service:
 
 def instance_price(type_: str, region: str) -> Price | None:
     """On demand, Linux, shared hardware, for one hour. None without a price, or with an outdated one only."""
-    return _instance_prices()[0].get((type_, region))
+    return _instance_prices(type_, region)[0]
 
 
 def outdated(type_: str, region: str) -> Price | None:
     """The price that ``instance_price`` leaves out, because its table and the newer one differ in us-east-1: see its note."""
-    return _instance_prices()[1].get((type_, region))
+    return _instance_prices(type_, region)[1]
 
 
 def services() -> Mapping[str, Service]:
@@ -83,25 +83,20 @@ def instance_tables() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 @cache
-def _instance_prices() -> tuple[Mapping[_NameAndRegion, Price], Mapping[_NameAndRegion, Price]]:
-    """Prices, and those that are outdated."""
+def _instance_prices(type_: str, region: str) -> tuple[Price | None, Price | None]:
+    """The price of a type, or the outdated one."""
     newer, older = instance_tables()
-    now, before = newer["usd"][REFERENCE_REGION], older["usd"][REFERENCE_REGION]
-    prices: dict[_NameAndRegion, Price] = {}
-    past: dict[_NameAndRegion, Price] = {}
+    now, before = newer["usd"][REFERENCE_REGION].get(type_), older["usd"][REFERENCE_REGION].get(type_)
     for one in (newer, older):
-        for region, usd_by_type in one["usd"].items():
-            for type_, usd in usd_by_type.items():
-                if (type_, region) in prices:
-                    continue
-                changed = one is older and type_ in now and type_ in before and now[type_] != before[type_]
-                notes = ("single source",) if not (type_ in now and type_ in before) else ()
-                if changed:
-                    then = f"{before[type_]:g} in {older['as_of']}, {now[type_]:g} in {newer['as_of']}"
-                    notes = (f"outdated: in {REFERENCE_REGION} {then}",)
-                price = Price(type_, region, usd, HOUR, one["source"], one["as_of"], notes)
-                (past if changed else prices)[type_, region] = price
-    return prices, past
+        usd = one["usd"].get(region, {}).get(type_)
+        if usd is None:
+            continue
+        price = Price(type_, region, usd, HOUR, one["source"], one["as_of"], () if now and before else ("single source",))
+        if one is newer or not (now and before) or now == before:
+            return price, None
+        note = f"outdated: in {REFERENCE_REGION} {before:g} in {older['as_of']}, {now:g} in {newer['as_of']}"
+        return None, replace(price, notes=(note,))
+    return None, None
 
 
 # -- services -------------------------------------------------------------------------------------------------------------------

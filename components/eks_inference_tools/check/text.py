@@ -14,7 +14,7 @@ from stackgraph.presentation.terminal import UNBOUND, Columns, Paragraph, drawn,
 
 def verdict(report: StackReport, notes: Iterable[str] = (), *, colour: bool = False) -> str:
     """The report of one stack, and lines about it. Lines are not wrapped, so that they can be searched and copied."""
-    return drawn([*_lines(report), *(words(f"    {note}") for note in notes), ""], colour=colour)
+    return drawn(_lines(report, notes), colour=colour)
 
 
 def verdicts(stacks: Sequence[str]) -> str:
@@ -58,7 +58,7 @@ def _explained(rule: Rule[Any] | ReadRule, report: StackReport) -> Iterator[Rend
             yield words(f"          {each.message}")
 
 
-def _lines(report: StackReport) -> Iterator[RenderableType]:
+def _lines(report: StackReport, notes: Iterable[str]) -> Iterator[RenderableType]:
     program, verdict = report.program, report.verdict
     broken = [(one.severity, problem(program, one, report.graph)) for one in verdict.findings if not one.reason]
     errors = [*report.refusals, *(each for severity, each in broken if severity == "error"), *report.unknown]
@@ -87,4 +87,5 @@ def _lines(report: StackReport) -> Iterator[RenderableType]:
     counts += [f"{len(silenced)} silenced"] if silenced else []
     # No rule judges a stack that cannot be read.
     applies = f"; {applied} of {len(verdict.rules)} rules apply" if verdict.rules else ""
-    yield words(f"{program.stack}: ").append_text(state).append(f": {', '.join(counts)}{applies}")
+    yield from (words(f"note: {note}") for note in notes)
+    yield from (words(f"{program.stack}: ").append_text(state).append(f": {', '.join(counts)}{applies}"), "")

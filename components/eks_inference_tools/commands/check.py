@@ -88,9 +88,9 @@ def _notes(report: "StackReport", prices: "OwnPrices") -> "Iterable[str]":
     """What a stack costs and how long it takes. Nothing of one that cannot run."""
     if report.graph is None or report.stopped:
         return ()
-    from eks_inference_tools.domain import eks
+    from eks_inference_tools.notes import notes_of
 
-    return eks(prices).notes(report.graph)
+    return notes_of(report.graph, prices)
 
 
 def refuse(stack: "StackProgram", graph: "Graph") -> "Graph":

@@ -10,8 +10,8 @@ from eks_inference_tools.commands.options import add_document, add_prices, numbe
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import Feasibility, Split
+    from eks_inference_tools.cost.offers import Offer
     from eks_inference_tools.cost.price_book import OwnPrices
-    from eks_inference_tools.presentation.feasibility import Offer
 
 HELP = "show how a model fits an instance type: splits, batches, lengths"
 Found = TypeVar("Found")
@@ -109,15 +109,13 @@ def configured(path: str, name: str | None = None) -> "Model":
 
 def _offer(found: "Feasibility", region: str, prices: "OwnPrices") -> "Offer":
     """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
-    from eks_inference.catalog.quotas import quota_of
     from eks_inference.catalog.zones import regions
+    from eks_inference_tools.cost.offers import offer
     from eks_inference_tools.cost.price_book import PriceBook
-    from eks_inference_tools.presentation.feasibility import Offer
 
     if region not in regions():
         _refuse("not a region of the catalog", "--region", region, ", ".join(sorted(regions())))
-    name = found.instance.name
-    return Offer(region, PriceBook((prices,)).instance(name, region), quota_of(name, "on_demand"))
+    return offer(found.instance, region, PriceBook((prices,)))
 
 
 def answer(

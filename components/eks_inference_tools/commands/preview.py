@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
     from eks_inference_tools.cost.per_token import Rate
     from eks_inference_tools.cost.price_book import OwnPrices
-    from stackgraph.domain import Domain
     from stackgraph.graph.document import Graph
 
 _WITH_TIMELINE = ("tree", "json")
+_COMMENTED = {"manifests": "#", "mermaid": "%%"}
+"""Formats with comments above them, and how these begin."""
 
 HELP = "show what `pulumi up` of a new stack would create, without CLI or credentials"
 
@@ -57,12 +58,12 @@ def run(options: argparse.Namespace) -> int:
     prices, measured = own_prices(options), _rates(options.load_test)
     stack = program(options.stack, options.program, debug=options.debug, answers=options.answers)
     if options.format == "pulumi":
-        from eks_inference_tools.domain import eks
+        from eks_inference_tools.notes import notes_of
         from stackgraph.views.engine import render_engine_json
 
         # The engine knows no outputs of a stack that is not deployed.
         graph = refuse(stack, stack.record(strict=True))
-        notes = eks(prices).notes(graph)
+        notes = notes_of(graph, prices)
         write(render_engine_json(graph, stack.config.values, stack.config.secret_keys, notes), options.output)
         return 0
     graph = refuse(stack, stack.record(strict=options.strict))
@@ -73,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
         from eks_inference_tools.timeline.timeline import timeline
 
         write(render_text(timeline(graph), colour=colour(options.output)), options.output)
+    elif options.format in _COMMENTED:
+        write(_commented(graph, options.format, prices), options.output)
     else:
-        from eks_inference_tools.domain import eks
-
-        write(_render(graph, options.format, eks(prices, measured), colour=colour(options.output)), options.output)
+        write(_drawn(graph, options.format, prices, measured, colour=colour(options.output)), options.output)
     return 0
 
 
@@ -94,7 +95,7 @@ def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, wi
     import json
 
     from eks_inference_tools.cost.document import document as cost
-    from eks_inference_tools.domain import estimated
+    from eks_inference_tools.cost.estimate import estimated
 
     shown = {**graph.document(), "cost": cost(graph, estimated(graph, prices), measured)}
     if with_timeline:
@@ -105,20 +106,24 @@ def _json(graph: "Graph", prices: "OwnPrices", measured: "Sequence[Rate]", *, wi
     return json.dumps(shown, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _render(graph: "Graph", format_: str, domain: "Domain", *, colour: bool) -> str:
-    # Each branch imports its own view: manifests need neither rich nor markupsafe.
+def _commented(graph: "Graph", format_: str, prices: "OwnPrices") -> str:
+    """A format without tables: what people read first stands above it, in comments."""
+    from eks_inference_tools.notes import notes_of
+
     if format_ == "manifests":
-        from stackgraph.views.manifests import render_manifests
+        from stackgraph.views.manifests import render_manifests as render
+    else:
+        from stackgraph.views.mermaid import render_mermaid as render
+    return "".join(f"{_COMMENTED[format_]} {note}\n" for note in notes_of(graph, prices)) + render(graph)
 
-        return "".join(f"# {note}\n" for note in domain.notes(graph)) + render_manifests(graph)
-    if format_ == "mermaid":
-        from stackgraph.views.mermaid import render_mermaid
 
-        return "".join(f"%% {note}\n" for note in domain.notes(graph)) + render_mermaid(graph)
+def _drawn(graph: "Graph", format_: str, prices: "OwnPrices", measured: "Sequence[Rate]", *, colour: bool) -> str:
+    from eks_inference_tools.domain import eks
+
     if format_ == "html":
         from stackgraph.views.page import render_html
 
-        return render_html(graph, domain)
+        return render_html(graph, eks(prices, measured))
     from stackgraph.views.tree import render_tree
 
-    return render_tree(graph, domain, colour=colour)
+    return render_tree(graph, eks(prices, measured), colour=colour)

@@ -8,7 +8,8 @@ from eks_inference.catalog.prices import HOUR, Price, outdated
 from eks_inference_tools.cost.charges import PARTS, SCALES, ByUse, Charge, Part, Uncounted
 from eks_inference_tools.cost.disks import claimed_volumes
 from eks_inference_tools.cost.nodes import node_charges
-from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.overrides import prices_of
+from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
 from eks_inference_tools.cost.services import service_charges
 from eks_inference_tools.placing.placed import Placement, Placing
 from eks_inference_tools.reading.parts import parts
@@ -94,6 +95,11 @@ def estimate(graph: Graph, book: PriceBook) -> Estimate:
         uncounted=tuple(dict.fromkeys(one for one in charges if isinstance(one, Uncounted))),
         placements=placements,
     )
+
+
+def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
+    """Returns what a graph costs. ``prices`` come before those of the stack, which come before those of the catalog."""
+    return estimate(graph, PriceBook((prices or {}, prices_of(graph))))
 
 
 def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[Placement, ...]]:

@@ -7,6 +7,7 @@ A file has them by region, otherwise as a stack file has them::
       nat_gateway: {usd: 0.04, source: "private price list"}
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,9 +27,12 @@ def prices_of(graph: Graph) -> OwnPrices:
     """The prices that the stacks of a graph gave, by their region."""
     found: dict[str, dict[str, OwnPrice]] = {}
     for resource in graph.of_type(PLATFORM):
-        given, region = resource.inputs.get("prices", {}), resource.inputs.get("region")
-        if isinstance(region, str):
-            found.setdefault(region, {}).update({name: OwnPrice.model_validate(own) for name, own in given.items()})
+        given, region = resource.inputs.get("prices"), resource.inputs.get("region")
+        if isinstance(given, Mapping) and isinstance(region, str):
+            for name, own in given.items():
+                # A platform has checked its own. Another program's resource of this type may have anything there.
+                with contextlib.suppress(SpecError):
+                    found.setdefault(region, {})[name] = OwnPrice.model_validate(own)
     return found
 
 

@@ -1,17 +1,14 @@
 """Renders how a model fits an instance type as a table."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.console import RenderableType
 
 from eks_inference.catalog.models import Model
-from eks_inference.catalog.prices import Price, outdated
-from eks_inference.catalog.quotas import Quota
 from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
 from eks_inference.serving.memory import GIB, MemoryUse, gib
-from eks_inference_tools.cost.words import unit_price
+from eks_inference_tools.cost.offers import Offer
 from stackgraph.graph.wording import counted
 from stackgraph.presentation.terminal import Columns, Paragraph, drawn, words
 
@@ -20,19 +17,6 @@ _Column = tuple[tuple[str, str], Callable[[T], str]]
 """The two lines of a heading, the second with the unit, and the text of a cell."""
 
 _WIDTH = 100
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What a region asks for the instance type, on demand, and the quota that it counts towards; None if nobody told."""
-
-    region: str
-    price: Price | None
-    quota: Quota | None
-
-    def per_pod(self, pods: int) -> float | None:
-        """USD per hour of one pod, where ``pods`` of them fill a node."""
-        return self.price.usd / pods if self.price and pods else None
 
 
 def render_text(found: Feasibility, offer: Offer) -> str:
@@ -124,7 +108,7 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
         ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once{window}{kept}"),
         ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
-        ("price", _price(found, offer)),
+        ("price", offer.words),
         ("engine", f"{engine.name}: {release}"),
         ("", f"KV cache: {way}"),
     ]
@@ -138,14 +122,3 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
 def _format(model: Model) -> str:
     """The type of the published weights."""
     return f"{model.quantization.method} and {model.dtype}" if model.quantization else model.dtype
-
-
-def _price(found: Feasibility, offer: Offer) -> str:
-    if offer.price is None:
-        old = outdated(found.instance.name, offer.region)
-        price = f"no price in {offer.region}{f'; {old.notes[0]}' if old else ''}"
-    else:
-        notes = "".join(f"; {note}" for note in offer.price.notes)
-        price = f"{unit_price(offer.price)} an hour in {offer.region}, on demand, {offer.price.as_of}{notes}".replace("  ", " ")
-    limit = f"; quota: {found.instance.vcpus} vCPU of {offer.quota.title}" if offer.quota else ""
-    return price + limit

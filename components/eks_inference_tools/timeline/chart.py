@@ -25,6 +25,7 @@ def chart(graph: Graph) -> Chart | None:
             step.urn,
             step.id in deciding,
             seen(step),
+            step.time.source if step.time else "",
         )
         for step in found.creation.steps
         if step.time is None or step.time.p50

@@ -5,15 +5,14 @@ from typing import Any
 
 from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.timeline import CAVEAT, Course, End, Timeline
-from eks_inference_tools.timeline.times import Typical, logs
+from eks_inference_tools.timeline.times import Typical
 from eks_inference_tools.timeline.whatifs import what_ifs
 
 
 def document(timeline: Timeline) -> dict[str, Any]:
-    """Returns the ends with their paths, every step with its start and end (p50), what saves time, and cited logs."""
+    """Returns the ends with their paths, every step with its start and end (p50), and what would save time."""
     return {
         "caveat": CAVEAT,
-        "logs": dict(logs()),
         "up": _end(timeline.creation, timeline.update),
         "answers": {end.name: _end(timeline.creation, end) for end in timeline.answers},
         "destroy": _end(timeline.deletion, timeline.destroy),

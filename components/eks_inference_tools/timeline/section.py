@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from eks_inference_tools.timeline.wording import dominating, duration, spread, told, total
 from stackgraph.domain import Listing, Part, Row, Section
-from stackgraph.graph.values import grouped
 
 _ABOUT = ("typical times", "that others published, no promises; `--timeline` shows every step")
 
@@ -16,15 +15,6 @@ def time_section(timeline: Timeline) -> Section:
     cells = [[(Part((text,)),) for text in (*row.cells, ", ".join(row.details["mostly"]))] for row in rows]
     listings = [Listing(("UNTIL", "TYPICALLY", "SEEN"), rows)]
     return Section("Time", listings, ("Until", "Typically", "Seen", "Mostly"), cells, _ABOUT if rows else ("", ""))
-
-
-def summary(timeline: Timeline) -> Iterator[str]:
-    """Yields when each server answers first, in a line each; without servers, when `pulumi up` is done."""
-    together = grouped((f"first after {total(end)} ({spread(end)}), by typical times", end.name) for end in timeline.answers)
-    for after, servers in together.items():
-        yield f"{', '.join(servers)} {'answers' if len(servers) == 1 else 'answer'} {after}"
-    if not timeline.answers and timeline.update.p50:
-        yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"
 
 
 def _rows(timeline: Timeline) -> Iterator[Row]:

@@ -2,8 +2,9 @@
 
 Creation: a resource waits for its dependencies, its parent and its provider. Pulumi runs four operations at once for each CPU of
 its machine unless told otherwise (pulumi/pulumi, PR 15016), which is so many that it is left out here.
-Deletion: the engine deletes in waves. A wave has what nothing that is left stands on, and waits for all of the wave before
-(pulumi/pulumi 001ffec8, pkg/resource/deploy/deployment_executor.go, ``performDeletes``).
+Deletion: the engine deletes in waves, by the longest chain of what a resource stands on: the longest first. A wave waits for all
+of the wave before (pulumi/pulumi 001ffec8, pkg/resource/deploy: step_generator.go, ``ScheduleDeletes``; deployment_executor.go,
+``performDeletes``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -119,14 +120,18 @@ def _deletion(graph: Graph) -> Iterator[Step]:
 
 
 def waves(graph: Graph) -> Iterator[tuple[Resource, ...]]:
-    """Yields what the engine deletes at once, in its order. What the program only looks up is never deleted."""
+    """Yields what the engine deletes at once, in its order. What the program only looks up is never deleted.
+
+    The last wave has what stands on nothing, the one before it what stands on that only, and so on.
+    """
     left = {resource.urn: _needs_to_delete(resource) for resource in graph.resources if not is_read(resource)}
+    found = []
     while left:
-        held = frozenset[str]().union(*left.values())
-        wave = [urn for urn in left if urn not in held] or list(left)
-        yield tuple(graph.by_urn[urn] for urn in wave)
+        wave = [urn for urn, others in left.items() if left.keys().isdisjoint(others)] or list(left)
+        found.append(tuple(graph.by_urn[urn] for urn in wave))
         for urn in wave:
             del left[urn]
+    yield from reversed(found)
 
 
 def _needs_to_delete(resource: Resource) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Typical times: loads ``times.toml``."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ PASSES: tuple[Pass, ...] = ("low", "p50", "high")
 Action = Literal["create", "delete"]
 
 _NEITHER = "none"
+_LOG = re.compile(r"\b[Ll]og ([A-Z])\b")
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _specific(row: PhaseRow) -> int:
 
 
 def logs() -> Mapping[str, str]:
-    """The logs that sources cite by a letter."""
+    """The logs that rows cite by a letter."""
     return _document()["logs"]
 
 
@@ -129,4 +131,5 @@ def _phases() -> tuple[PhaseRow, ...]:
 
 
 def _typical(row: Mapping[str, Any]) -> Typical:
-    return Typical(row["p50"], row["low"], row["high"], row["samples"], row["source"], row["date"])
+    source = _LOG.sub(lambda found: f"log {found[1]} ({logs()[found[1]]})", row["source"])
+    return Typical(row["p50"], row["low"], row["high"], row["samples"], source, row["date"])

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from eks_inference_tools.timeline.planner import Step
-from eks_inference_tools.timeline.timeline import Course, End
+from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from stackgraph.graph.values import grouped
 
 
@@ -67,3 +67,12 @@ def told(course: Course, end: End) -> tuple[PathStep, ...]:
 def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
     """Returns the steps with the largest shares."""
     return tuple(sorted((one for one in path if one.seconds), key=lambda one: -one.seconds)[:most])
+
+
+def summary(timeline: Timeline) -> Iterator[str]:
+    """Yields when each server answers first, in a line each; without servers, when `pulumi up` is done."""
+    together = grouped((f"first after {total(end)} ({spread(end)}), by typical times", end.name) for end in timeline.answers)
+    for after, servers in together.items():
+        yield f"{', '.join(servers)} {'answers' if len(servers) == 1 else 'answer'} {after}"
+    if not timeline.answers and timeline.update.p50:
+        yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"

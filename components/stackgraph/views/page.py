@@ -69,7 +69,7 @@ class _Page:
             element("p", f"Would create {counted(found.made, 'resource')}", class_="lede"),
             element("ul", *families, class_="counts"),
             element("p", *(f"{aside[0].upper()}{aside[1:]}. " for aside in asides), class_="quiet"),
-            *(element("p", f"{note[0].upper()}{note[1:]}.") for note in self._domain.notes(self._graph)),
+            *(element("p", f"{note}.") for note in self._domain.notes(self._graph)),
         ]
 
     def _sections(self) -> Iterator[Section]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from stackgraph.domain import Bar, Chart
-from stackgraph.graph.values import grouped
+from stackgraph.graph.values import grouped, joined
 from stackgraph.graph.wording import counted, shorten
 from stackgraph.presentation.markup import Markup, element
 from stackgraph.presentation.svg import length
@@ -107,15 +107,14 @@ def _table(bars: Sequence[Bar], owner: Mapping[str, str], resources: ResourceLis
     rows = [
         (
             resources.link(bar.urn, bar.title),
+            owner.get(bar.urn, ""),
             _clock(bar.start),
             _length(bar),
-            owner.get(bar.urn, ""),
-            "yes" if bar.decides else "",
-            bar.note,
+            joined("decides" if bar.decides else "", bar.note, bar.source, by="; "),
         )
         for bar in sorted(bars, key=_order)
     ]
-    yield from render_table(("Step", "From", "Takes", "In", "Decides", "Seen"), rows)
+    yield from render_table(("Step", "In", "From", "Takes", "Seen"), rows)
 
 
 def _end(bar: Bar) -> float:
