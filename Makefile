@@ -42,9 +42,10 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, diff and simulation, as ratios
+bench: .venv/.dev cluster-tools ## Measure speed and memory of preview, rules, cost and time, diff and simulation, as ratios
 	$(BIN)/python bench/preview.py
 	$(BIN)/python bench/rules.py
+	$(BIN)/python bench/cost_and_time.py
 	$(BIN)/python bench/diff.py
 	$(BIN)/python bench/simulate.py
 

@@ -44,6 +44,9 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Compa
     def cost_change(before: Graph | None, after: Graph | None) -> str:
         return cost.change(costs(before) if before else None, costs(after) if after else None)
 
+    def time_change(before: Graph | None, after: Graph | None) -> str:
+        return change(times(before) if before else None, times(after) if after else None)
+
     def dangerous(diff: StackDiff) -> Iterable[Danger]:
         yield from dangers(diff)
         if diff.base and diff.head:
@@ -57,7 +60,7 @@ def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Compa
         titles=TITLES,
         facts=compared,
         dangers=dangerous,
-        measures={COST: cost_change, TIME: change},
+        measures={COST: cost_change, TIME: time_change},
     )
 
 

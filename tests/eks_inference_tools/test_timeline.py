@@ -20,7 +20,6 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.timeline import times
 from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
-from eks_inference_tools.timeline.needs import needs
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
 from eks_inference_tools.timeline.starts import Starts
@@ -33,6 +32,7 @@ from eks_inference_tools.timeline.wording import duration
 from golden import assert_golden
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
+from stackgraph.graph.order import needs
 
 TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
 
@@ -200,7 +200,7 @@ def test_no_graph_breaks_the_timeline(graph: Graph) -> None:
     assert render_text(found)
     chart(graph)
     assert found.update.low <= found.update.p50 <= found.update.high
-    assert compared(graph, graph) == ()
+    assert compared(timeline(graph), timeline(graph)) == ()
 
 
 def test_every_end_is_a_range_of_every_stack(shipped: Graph) -> None:
@@ -441,20 +441,20 @@ def with_fast_pulls(graph: Graph) -> Graph:
 
 def test_a_change_is_told_with_its_reason() -> None:
     graph = recorded("inf2-llama3")
-    (sooner,) = compared(graph, with_fast_pulls(graph))
+    (sooner,) = compared(timeline(graph), timeline(with_fast_pulls(graph)))
     assert sooner.words == (
-        "-4 min 30 s to the first answer of vllm-llama3-inf2, because "
-        "vllm-llama3-inf2-rayservice: the node pulls the image of 19 GB takes 2 min 13 s instead of 6 min 43 s"
+        "−4 min 30 s to the first answer of vllm-llama3-inf2, because "
+        "vllm-llama3-inf2-rayservice: the node pulls the image of 19 GB: 2 min 13 s instead of 6 min 43 s"
     )
-    (later,) = compared(with_fast_pulls(graph), graph)
+    (later,) = compared(timeline(with_fast_pulls(graph)), timeline(graph))
     assert later.words.startswith("+4 min 30 s to the first answer of vllm-llama3-inf2, because ")
     assert later.seconds == -sooner.seconds
 
 
 def test_servers_that_come_and_go_are_told() -> None:
     two, none = recorded("inf2-llama3"), graph_of(Resource(urn("a"), "aws:ec2/vpc:Vpc", "a"))
-    assert [one.words for one in compared(none, two)][1].startswith("new: at least ")
-    assert [one.words for one in compared(two, none)][1].startswith("gone: at least ")
+    assert [one.words for one in compared(timeline(none), timeline(two))][1].startswith("new: at least ")
+    assert [one.words for one in compared(timeline(two), timeline(none))][1].startswith("gone: at least ")
 
 
 # -- what readers see ------------------------------------------------------------------------------------------------------------

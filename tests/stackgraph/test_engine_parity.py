@@ -1,6 +1,6 @@
 """The recorder against the engine: previewed by both, a program registers the same resources.
 
-Needs a ``pulumi`` command on PATH and nothing else. The providers are echoes of our own (tests/stackgraph/engine/echo.py),
+Needs a ``pulumi`` command on PATH and nothing else. The providers are echoes of our own (tests/engine/echo.py),
 and the state is a folder of the test. It uses no account, cluster or network.
 
 One difference is known and accepted: what a remote component such as ``eks.Cluster`` consists of only its plugin knows. The
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine import cli
-from engine.echo import ANSWERS
 
 from eks_inference.kubernetes.secrets import CONFIG_SECRETS
+from engine import cli
+from engine.echo import ANSWERS
 from stackgraph.graph import tokens
 from stackgraph.graph.document import PROVIDER_PREFIX, STACK_TYPE, Graph, Resource
 from stackgraph.recorder import wire
@@ -31,12 +31,12 @@ from stackgraph.recorder.recording import record
 
 pytestmark = pytest.mark.skipif(bool(cli.missing()), reason=cli.missing())
 
-HERE = Path(__file__).parent
-SHIPPED = find_project(HERE.parents[1])
+ROOT = Path(__file__).parents[2]
+SHIPPED = find_project(ROOT)
 
 
 def test_one_of_everything(tmp_path: Path) -> None:
-    program = find_project(HERE / "engine" / "program")
+    program = find_project(ROOT / "tests" / "engine" / "program")
     assert_engine_agrees(program, "parity", tmp_path, {"parity:token": "hush-hush", "aws:secretKey": "very-hush"})
 
 

@@ -3,28 +3,30 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from eks_inference_tools.timeline.timeline import Course, End, Timeline, timeline
-from eks_inference_tools.timeline.wording import duration, told, total
-from stackgraph.graph.document import Graph
+from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.timeline import Course, End, Timeline
+from eks_inference_tools.timeline.wording import PathStep, duration, summary, told, total
 from stackgraph.graph.values import joined
 
 _LEAST_S = 1
 """Differences below this are not told."""
 
-_MOST_REASONS = 3
+_MOST_REASONS = 2
 
 
 @dataclass(frozen=True)
 class Shift:
     """How an end moves. ``before`` and ``after`` are None for a server that only one of the graphs has.
 
-    ``reasons`` are the steps on the paths that changed, those with the largest difference first.
+    ``reasons`` are the steps on the paths that changed, those with the largest difference first. ``unknown`` are the steps
+    without a typical time that only one of the graphs waits for: with any, the difference is not known.
     """
 
     what: str
     before: End | None
     after: End | None
     reasons: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -36,55 +38,76 @@ class Shift:
         """``+2 min 10 s to the first answer of llama, because …``."""
         if self.before is None or self.after is None:
             end = self.after or self.before
-            found = f"{'at least ' if end and end.untimed else ''}{duration(end.p50) if end else ''}"
-            return f"{'new: ' if self.after else 'gone: '}{found} {self.what}"
-        sign = "+" if self.seconds > 0 else "-"
+            return f"{'new: ' if self.after else 'gone: '}{total(end) if end else ''} {self.what}"
+        if self.unknown:
+            return f"unknown change {self.what}: no typical time of {joined(*self.unknown, by='; ')}"
         because = f", because {joined(*self.reasons, by='; ')}" if self.reasons else ""
-        return f"{sign}{duration(abs(self.seconds))} {self.what}{because}"
+        return f"{'+' if self.seconds > 0 else '−'}{duration(abs(self.seconds))} {self.what}{because}"
 
 
-def change(before: Graph | None, after: Graph | None) -> str:
-    """Returns in a line what moves; the times themselves of a stack that only one side has; empty if nothing moves."""
+def change(before: Timeline | None, after: Timeline | None) -> str:
+    """Returns in a line how the first answers move; without servers, the end of `pulumi up`. Empty if nothing moves.
+
+    For a stack that only one side has: the times themselves.
+    """
     if before and after:
-        return "; ".join(shift.words for shift in compared(before, after))
+        shifts = _compared(before, after)
+        return "; ".join(shift.words for shift in shifts if not after.answers or shift.what != _UPDATE)
     only = before or after
-    if only is None:
-        return ""
-    found = timeline(only)
-    return "; ".join(f"{total(end)} to the first answer of {end.name}" for end in found.answers)
+    return "; ".join(summary(only)) if only else ""
 
 
-def compared(before: Graph, after: Graph) -> tuple[Shift, ...]:
+def compared(before: Timeline, after: Timeline) -> tuple[Shift, ...]:
     """Returns what moves by a second or more: the end of `pulumi up`, and the first answer of each server."""
-    return tuple(_compared(timeline(before), timeline(after)))
+    return tuple(_compared(before, after))
+
+
+_UPDATE = "until `pulumi up` is done"
 
 
 def _compared(before: Timeline, after: Timeline) -> Iterator[Shift]:
     # A server is the same if its name is: URNs change with a stack's name.
     old, new = ({end.name: end for end in one.answers} for one in (before, after))
-    pairs = [("until `pulumi up` is done", before.update, after.update)]
+    pairs = [(_UPDATE, before.update, after.update)]
     pairs += [(f"to the first answer of {name}", old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys())]
     for what, one, other in pairs:
         if one is None or other is None:
             yield Shift(what, one, other)
-        elif abs(other.p50 - one.p50) >= _LEAST_S:
-            yield Shift(what, one, other, _reasons(before.creation, one, after.creation, other))
+            continue
+        unknown = _unknown(one, other)
+        if unknown or abs(other.p50 - one.p50) >= _LEAST_S:
+            yield Shift(what, one, other, _reasons(before.creation, one, after.creation, other), unknown)
+
+
+def _key(step: Step) -> str:
+    """What a step is called in both graphs: its id without the name of the stack."""
+    return step.id.partition("::")[2] or step.id
+
+
+def _unknown(one: End, other: End) -> tuple[str, ...]:
+    """The steps of servers and pods that are untimed in one graph only. Small resources without a time do not count."""
+    before, after = ({_key(step): step.title for step in end.untimed if step.phase} for end in (one, other))
+    return tuple(title for key, title in {**before, **after}.items() if (key in before) != (key in after))
 
 
 def _reasons(old: Course, one: End, new: Course, other: End) -> tuple[str, ...]:
-    before, after = _seconds(old, one), _seconds(new, other)
-    moved = {title: after.get(title, 0) - before.get(title, 0) for title in {**before, **after}}
-    largest = sorted((title for title in moved if abs(moved[title]) >= _LEAST_S), key=lambda title: (-abs(moved[title]), title))
-    return tuple(_reason(title, before.get(title), after.get(title)) for title in largest[:_MOST_REASONS])
+    before, after = _steps(old, one), _steps(new, other)
+    moved = {key: _seconds(after.get(key)) - _seconds(before.get(key)) for key in {**before, **after}}
+    largest = sorted((key for key in moved if abs(moved[key]) >= _LEAST_S), key=lambda key: (-abs(moved[key]), key))
+    return tuple(_reason(before.get(key), after.get(key)) for key in largest[:_MOST_REASONS])
 
 
-def _seconds(course: Course, end: End) -> Mapping[str, float]:
-    return {one.step.title: one.seconds for one in told(course, end)}
+def _steps(course: Course, end: End) -> Mapping[str, PathStep]:
+    return {_key(one.step): one for one in told(course, end)}
 
 
-def _reason(title: str, before: float | None, after: float | None) -> str:
-    if before is None:
-        return f"{title} ({duration(after or 0)}) is waited for"
-    if after is None:
-        return f"{title} ({duration(before)}) no longer is"
-    return f"{title} takes {duration(after)} instead of {duration(before)}"
+def _seconds(step: PathStep | None) -> float:
+    return step.seconds if step else 0
+
+
+def _reason(before: PathStep | None, after: PathStep | None) -> str:
+    if before and after:
+        return f"{after.step.title}: {duration(after.seconds)} instead of {duration(before.seconds)}"
+    if after:
+        return f"{after.step.title}: {duration(after.seconds)} more to wait for"
+    return f"{before.step.title}: {duration(before.seconds)} no longer to wait for" if before else ""

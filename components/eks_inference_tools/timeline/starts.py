@@ -14,9 +14,9 @@ from eks_inference.catalog.models import find_model
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
 from eks_inference_tools.reading.workloads import workloads
 from eks_inference_tools.timeline.homes import Home, Homes
-from eks_inference_tools.timeline.needs import needs
 from eks_inference_tools.timeline.pods import PodStart, Role
 from stackgraph.graph.document import Graph, Resource, is_component
+from stackgraph.graph.order import needs
 from stackgraph.graph.values import at, table, text
 
 _NEURON: Accelerator = "neuron"

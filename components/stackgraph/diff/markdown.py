@@ -113,7 +113,7 @@ def _table(report: Contents) -> Iterator[str]:
         lines = [f"| stack | {' | '.join(heads)} |", f"|---|{'--:|' * len(COLUMNS)}{'---|' * len(report.measures)}"]
     for stack in changed:
         side = f" ({stack.side})" if stack.side else ""
-        measures = (_escaped(shorten(stack.measures.get(title) or "·", _LINE)) for title in report.measures)
+        measures = (_escaped(shorten(stack.measures.get(title) or "·", 2 * _LINE)) for title in report.measures)
         lines.append(f"| {_code(stack.stack)}{side} | {' | '.join((*stack.figures, *measures))} |")
     if changed and report.measures:
         lines += ["", f"<sub>{_escaped(report.titles.measures_note)}</sub>"]

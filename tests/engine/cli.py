@@ -1,11 +1,13 @@
-"""Preview a stack with the engine of the ``pulumi`` command on PATH: a new state, echo providers, no network but loopback."""
+"""Previews, creates and destroys a stack with the engine of the ``pulumi`` command on PATH: a new state, echo providers, no
+network but loopback.
+"""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from engine import pace
 from stackgraph.recorder.project import Project
 
 ECHO = Path(__file__).with_name("echo.py")
@@ -42,11 +45,45 @@ def preview(project: Project, stack: str, work: Path, secrets: Mapping[str, str]
 
     ``secrets`` are set on top of the stack file. Raises ``AssertionError`` with the engine's own words when it fails.
     """
+    pulumi = _new_stack(project, stack, work, secrets)
+    plan = work / "plan.json"
+    steps = json.loads(pulumi("preview", "--json", f"--save-plan={plan}"))["steps"]
+    planned = json.loads(plan.read_text())["resourcePlans"]
+    return EnginePreview(
+        states={step["urn"]: step["newState"] for step in steps},
+        goals={urn: resource["goal"] for urn, resource in planned.items() if resource.get("goal")},
+    )
+
+
+def up_and_destroy(
+    project: Project,
+    stack: str,
+    work: Path,
+    secrets: Mapping[str, str],
+    seconds: Mapping[str, Mapping[str, float]],
+    parallel: int,
+) -> Sequence[pace.Ran]:
+    """Create a stack and destroy it, with providers that take ``seconds`` by action ("create", "delete") and URN.
+
+    As many operations as ``parallel`` says run at once. Otherwise as ``preview``.
+    """
+    file = work / "pace.json"
+    file.write_text(json.dumps(seconds))
+    pulumi = _new_stack(project, stack, work, secrets, {pace.VARIABLE: str(file)})
+    for command in ("up", "destroy"):
+        pulumi(command, "--yes", "--skip-preview", f"--parallel={parallel}")
+    return pace.steps(file)
+
+
+def _new_stack(
+    project: Project, stack: str, work: Path, secrets: Mapping[str, str] | None, more: Mapping[str, str] | None = None
+) -> Callable[..., str]:
+    """Returns a function that runs a command of the engine on the new stack; ``more`` variables are in its environment."""
     data = project.file.data | {"main": str(project.main), "stackConfigDir": "stacks", "runtime": _runtime()}
     (work / "Pulumi.yaml").write_text(yaml.safe_dump(data))
     (work / "stacks").mkdir()
     shutil.copy(project.stack_file(stack).path, work / "stacks")
-    environment = _environment(work)
+    environment = {**_environment(work), **(more or {})}
 
     def pulumi(*arguments: str) -> str:
         command = ["pulumi", *arguments, f"--stack={stack}", "--non-interactive", "--color=never"]
@@ -58,13 +95,7 @@ def preview(project: Project, stack: str, work: Path, secrets: Mapping[str, str]
     pulumi("stack", "init")
     if secrets:
         pulumi("config", "set-all", *(f"--secret={key}={value}" for key, value in secrets.items()))
-    plan = work / "plan.json"
-    steps = json.loads(pulumi("preview", "--json", f"--save-plan={plan}"))["steps"]
-    planned = json.loads(plan.read_text())["resourcePlans"]
-    return EnginePreview(
-        states={step["urn"]: step["newState"] for step in steps},
-        goals={urn: resource["goal"] for urn, resource in planned.items() if resource.get("goal")},
-    )
+    return pulumi
 
 
 def _errors(output: str) -> str:
@@ -100,6 +131,8 @@ def _environment(work: Path) -> dict[str, str]:
         "PULUMI_BACKEND_URL": f"file://{state}",
         "PULUMI_CONFIG_PASSPHRASE": "parity",
         "PULUMI_EXPERIMENTAL": "true",
+        # Writing the state after each step would take longer than the steps.
+        "PULUMI_SKIP_CHECKPOINTS": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_REGISTRY_RESOLVE": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",

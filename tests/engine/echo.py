@@ -2,7 +2,8 @@
 
 Run as ``echo.py PACKAGE VERSION`` by the engine, which reads the port from its first line. A resource has its inputs as outputs
 and an id that a preview does not know, as with the real plugins; an object for a policy comes back as JSON text, as with AWS.
-Functions give what ``answers.yaml`` says. A remote component gets two children, one an output of it.
+Once created, it has the other outputs too, as the recorder makes them up. Functions give what ``answers.yaml`` says. A remote
+component gets the children that ``remote.py`` names. Every creation and deletion takes the time that ``pace.py`` says.
 """
 
 import json
@@ -13,23 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf import empty_pb2, struct_pb2
+from google.protobuf import empty_pb2
 from pulumi.runtime import rpc
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, resource_pb2, resource_pb2_grpc
 
+from engine import made_up
+from engine.pace import Pace, pace_of_environment
+from engine.remote import COMPONENTS
+from stackgraph.graph.document import PROVIDER_PREFIX
 from stackgraph.recorder import wire
 from stackgraph.recorder.answers import read_answers
 
 ANSWERS = Path(__file__).with_name("answers.yaml")
 OPTIONS = (("grpc.max_receive_message_length", 400 << 20), ("grpc.max_send_message_length", 400 << 20))
 
-# By type of a remote component: the child that is an output of it, its type and the name of the output.
-COMPONENTS = {"eks:index:Cluster": ("aws:eks/cluster:Cluster", "eksCluster")}
-
 
 class Echo(provider_pb2_grpc.ResourceProviderServicer):
-    def __init__(self, version: str) -> None:
-        self._version = version
+    def __init__(self, version: str, pace: Pace) -> None:
+        self._version, self._pace = version, pace
 
     def Handshake(self, request: Any, context: Any) -> provider_pb2.ProviderHandshakeResponse:
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=True, accept_outputs=True)
@@ -60,8 +62,12 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Create(self, request: provider_pb2.CreateRequest, context: Any) -> provider_pb2.CreateResponse:
-        properties = wire.encode({key: _provided(key, value) for key, value in wire.decode(request.properties).items()})
-        return provider_pb2.CreateResponse(id="" if request.preview else f"{request.name}-id", properties=properties)
+        properties = {key: _provided(key, value) for key, value in wire.decode(request.properties).items()}
+        if request.preview:
+            return provider_pb2.CreateResponse(properties=wire.encode(properties))
+        with self._pace.step("create", request.urn):
+            properties = made_up.outputs(request.name, request.type, properties)
+        return provider_pb2.CreateResponse(id=f"{request.name}-id", properties=wire.encode(properties))
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: Any) -> provider_pb2.InvokeResponse:
         args, response = wire.decode(request.args), provider_pb2.InvokeResponse()
@@ -75,11 +81,12 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
     def Update(self, request: provider_pb2.UpdateRequest, context: Any) -> provider_pb2.UpdateResponse:
         return provider_pb2.UpdateResponse(properties=request.news)
 
-    def Delete(self, request: Any, context: Any) -> empty_pb2.Empty:
-        return empty_pb2.Empty()
+    def Delete(self, request: provider_pb2.DeleteRequest, context: Any) -> empty_pb2.Empty:
+        with self._pace.step("delete", request.urn):
+            return empty_pb2.Empty()
 
     def Construct(self, request: provider_pb2.ConstructRequest, context: Any) -> provider_pb2.ConstructResponse:
-        child_type, output = COMPONENTS[request.type]
+        inside = COMPONENTS[request.type]
         with grpc.insecure_channel(request.monitorEndpoint, options=OPTIONS) as channel:
             monitor = resource_pb2_grpc.ResourceMonitorStub(channel)
             component = monitor.RegisterResource(
@@ -102,26 +109,24 @@ class Echo(provider_pb2_grpc.ResourceProviderServicer):
                     supportsPartialValues=True,
                 )
             )
-            role = self._child(monitor, "aws:iam/role:Role", f"{request.name}-role", component.urn, {})
-            child = self._child(
-                monitor, child_type, f"{request.name}-{output}", component.urn, {"roleArn": rpc.UNKNOWN}, role.urn
-            )
-            state = {output: {rpc._special_sig_key: rpc._special_resource_sig, "urn": child.urn, "id": child.id or rpc.UNKNOWN}}
-            outputs = struct_pb2.Struct()
-            outputs.update(state)
+            child = self._child(monitor, inside.type, f"{request.name}-{inside.output}", component.urn)
+            provider = PROVIDER_PREFIX + inside.package
+            self._child(monitor, provider, f"{request.name}-{inside.suffix}", component.urn, child.urn)
+            there = {rpc._special_sig_key: rpc._special_resource_sig, "urn": child.urn, "id": child.id or rpc.UNKNOWN}
+            state = {inside.output: there}
+            if not request.dryRun:
+                state |= made_up.outputs(request.name, request.type, state, {inside.type: there}.get)
+            outputs = wire.encode(state)
             monitor.RegisterResourceOutputs(resource_pb2.RegisterResourceOutputsRequest(urn=component.urn, outputs=outputs))
         return provider_pb2.ConstructResponse(urn=component.urn, state=outputs)
 
-    def _child(self, monitor: Any, type_: str, name: str, parent: str, inputs: dict[str, Any], *needs: str) -> Any:
-        struct = struct_pb2.Struct()
-        struct.update(inputs)
+    def _child(self, monitor: Any, type_: str, name: str, parent: str, *needs: str) -> Any:
         return monitor.RegisterResource(
             resource_pb2.RegisterResourceRequest(
                 type=type_,
                 name=name,
                 parent=parent,
                 custom=True,
-                object=struct,
                 dependencies=needs,
                 acceptSecrets=True,
                 acceptResources=True,
@@ -138,8 +143,9 @@ def _provided(key: str, value: Any) -> Any:
 
 def main() -> None:
     package, version, *_ = sys.argv[1:]
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix=package), options=OPTIONS)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Echo(version), server)
+    # More than the engine has steps under way, which sleep.
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=128, thread_name_prefix=package), options=OPTIONS)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Echo(version, pace_of_environment()), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
