@@ -64,7 +64,7 @@ def content_key(spec: CompilingServerSpec, family: str, environment: Mapping[str
         "engine": spec.engine,
         "family": family,
         # Who may download a model does not affect its compilation.
-        "model": spec.model.model_dump(mode="json", exclude={"gated"}),
+        "model": spec.model.model_dump(mode="json", exclude={"gated", "shape"}),
         "tensor_parallel": spec.tensor_parallel,
         "max_model_len": spec.max_model_len,
         "max_num_seqs": spec.max_num_seqs,
