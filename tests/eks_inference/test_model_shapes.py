@@ -13,7 +13,9 @@ from conftest import ROOT
 from eks_inference.catalog.models import model
 from eks_inference.faults import SpecError
 from eks_inference.project_files import files_below, read_file
+from eks_inference.serving.shape import CompilingServerSpec
 from eks_inference.serving.spec import HubModel, S3Model, VolumeModel
+from eks_inference.serving.storage_plan import content_key
 from eks_inference.stack.check import Verdict, check_spec
 from eks_inference.stack.reading import parse_stack
 from eks_inference.stack.spec import StackSpec
@@ -140,3 +142,10 @@ def test_outside_of_a_stack_paths_start_at_the_working_directory(monkeypatch: py
     monkeypatch.chdir(ROOT)
     with pytest.raises(SpecError, match="cannot be read"):
         read_file("ours/config.json", 10)
+
+
+def test_a_description_changes_no_compiled_graph():
+    plain, described = (stack_with(given).servers[SERVER] for given in ({}, {"shape": LLAMA}))
+    assert isinstance(plain, CompilingServerSpec)
+    assert isinstance(described, CompilingServerSpec)
+    assert content_key(plain, "inf2") == content_key(described, "inf2")
