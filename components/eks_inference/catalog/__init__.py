@@ -3,7 +3,7 @@
 No code below ``components/`` compares the name of a row; code reads columns. A test enforces this. To add
 
 - a model: add a table to ``models.toml``. ``gated`` lists its repositories whose licence must be accepted first; a table in
-  ``owners.toml`` says so for every repository of an owner. ``counted_parameters`` is for models whose architecture has no formula.
+  ``owners.toml`` says so for every repository of an owner. ``counted_parameters`` is for architectures without a formula.
   Engines that serve a new architecture list it in ``engines.toml``.
 - an architecture: add a table to ``architectures.toml``, and evidence to ``tests/data/model_configs``.
 - a size of an instance family: add a line to ``instances.toml``.
