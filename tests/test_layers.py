@@ -25,7 +25,7 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 # The domains of eks_inference, from the ground up. Each may import those before it. docs/architecture.md has the same list.
 DOMAINS = (
     *("faults", "catalog", "quantity", "nodes", "late", "validation", "spec", "merge", "rules"),
-    *("program_config", "settings", "wiring", "placement", "component"),
+    *("program_config", "project_files", "settings", "wiring", "placement", "component"),
     *(
         "outputs",
         "aws",

@@ -103,6 +103,7 @@ from .serving.vllm.component import VllmServer as VllmServer
 from .serving.vllm.spec import VllmServerSpec as VllmServerSpec
 from .settings import StackSettings as StackSettings
 from .stack.spec import StackSpec as StackSpec
+from .stack.spec import extend_catalog as extend_catalog
 from .stack.spec import register_kind as register_kind
 from .storage.component import FileSystemDriver as FileSystemDriver
 from .storage.component import SharedStore as SharedStore

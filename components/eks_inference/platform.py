@@ -31,6 +31,7 @@ from eks_inference.pools.karpenter_pool import KarpenterPool
 from eks_inference.pools.managed import ManagedPool
 from eks_inference.pools.node_monitoring import NodeMonitoringAgent
 from eks_inference.pools.spec import KarpenterPoolSpec, ManagedPoolSpec
+from eks_inference.program_config import project_folder
 from eks_inference.scaling.handle import Backend
 from eks_inference.scaling.keda import Keda
 from eks_inference.scaling.prometheus_adapter import PrometheusAdapter
@@ -316,7 +317,7 @@ class InferencePlatform(Component):
             region = aws.get("region")
             if not region:
                 raise SpecError([Fault((), "this key is required and missing", allowed="an AWS region", config_key="aws:region")])
-            spec = parse_stack(config.require("stack"))
+            spec = parse_stack(config.require("stack"), project_folder())
             token, url = config.get_secret("huggingFaceToken"), config.get_secret("alertReceiverUrl")
             if missing := list(missing_secrets(spec, token=token is not None, url=url is not None)):
                 raise SpecError(missing)

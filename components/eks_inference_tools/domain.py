@@ -1,74 +1,55 @@
-"""The EKS domain of stackgraph's views and comparisons: words, sections, facts, dangers, cost, time."""
+"""The EKS domain of stackgraph's views: words, sections, cost and time. ``comparison.py`` adds what a comparison needs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from eks_inference_tools.cost import compared as cost
-from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.estimate import Estimate, estimated
 from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.price_book import OwnPrices
 from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.notes import notes
-from eks_inference_tools.reading.dangers import dangers
-from eks_inference_tools.reading.overview import overview_of
 from eks_inference_tools.reading.sections import sections
-from eks_inference_tools.reading.titles import COST, TIME, TITLES
-from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
-from eks_inference_tools.reading.workloads import requested
-from eks_inference_tools.timeline.comparing import change
+from eks_inference_tools.reading.words import WORDS
 from eks_inference_tools.timeline.section import time_section
-from eks_inference_tools.timeline.timeline import timeline
-from stackgraph.diff.domain import ComparedDomain, Danger
-from stackgraph.diff.graphs import StackDiff
-from stackgraph.domain import Chart, Section
+from eks_inference_tools.timeline.timeline import Timeline, timeline
+from stackgraph.domain import Chart, Domain, Section
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import joined
 
 _Found = TypeVar("_Found")
 
 
-def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> ComparedDomain:
-    """The domain of a view or comparison of this command. It keeps the graphs that it saw.
+class Figures:
+    """What graphs cost and how long they take, each worked out once, however many parts of a view ask. It keeps the graphs.
 
-    ``prices`` are those of ``estimated``; ``measured`` are rates of load tests.
+    ``prices`` come before those of the stack and the catalog.
     """
 
-    costs = _once(lambda graph: estimated(graph, prices))
-    times = _once(timeline)
+    def __init__(self, prices: OwnPrices | None = None) -> None:
+        self.cost: Callable[[Graph], Estimate] = _once(lambda graph: estimated(graph, prices))
+        self.time: Callable[[Graph], Timeline] = _once(timeline)
+
+
+def eks(prices: OwnPrices | None = None, measured: Sequence[Rate] = ()) -> Domain:
+    """The domain of a view. ``prices`` are those of ``Figures``, ``measured`` are rates of load tests."""
+    figures = Figures(prices)
 
     def shown(graph: Graph) -> Iterator[Section]:
         yield from sections(graph)
-        yield cost_section(graph, costs(graph), measured)
-        yield time_section(times(graph))
+        yield cost_section(graph, figures.cost(graph), measured)
+        yield time_section(figures.time(graph))
 
-    def cost_change(before: Graph | None, after: Graph | None) -> str:
-        return cost.change(costs(before) if before else None, costs(after) if after else None)
+    def chart(graph: Graph) -> Chart | None:
+        # Only a page needs it.
+        from eks_inference_tools.timeline.chart import chart
 
-    def time_change(before: Graph | None, after: Graph | None) -> str:
-        return change(times(before) if before else None, times(after) if after else None)
+        return chart(figures.time(graph))
 
-    def dangerous(diff: StackDiff) -> Iterable[Danger]:
-        yield from dangers(diff)
-        if diff.base and diff.head:
-            yield from cost.dangers(costs(diff.base), costs(diff.head))
-
-    return ComparedDomain(
+    return Domain(
         words=WORDS,
         sections=shown,
-        notes=lambda graph: notes(costs(graph), times(graph)),
-        chart=_chart,
-        titles=TITLES,
-        facts=compared,
-        dangers=dangerous,
-        measures={COST: cost_change, TIME: time_change},
+        notes=lambda graph: notes(figures.cost(graph), figures.time(graph)),
+        chart=chart,
     )
-
-
-def _chart(graph: Graph) -> Chart | None:
-    # Only a page needs it.
-    from eks_inference_tools.timeline.chart import chart
-
-    return chart(graph)
 
 
 def _once(function: Callable[[Graph], _Found]) -> Callable[[Graph], _Found]:
@@ -81,25 +62,3 @@ def _once(function: Callable[[Graph], _Found]) -> Callable[[Graph], _Found]:
         return found[id(graph)][1]
 
     return of
-
-
-def compared(graph: Graph) -> Mapping[str, str]:
-    """The facts that a comparison shows before and after, by subject."""
-    return dict(_compared(graph))
-
-
-def _compared(graph: Graph) -> Iterator[tuple[str, str]]:
-    facts = overview_of(graph)
-    for cluster in facts.clusters:
-        yield f"cluster {cluster.name}", joined(cluster_version(cluster), cluster.access, by=", ")
-    for capacity in facts.capacity:
-        yield f"nodes {capacity.name}", joined(nodes(capacity), *node_traits(capacity), by=", ")
-    for resource, amount in requested(facts.workloads).items():
-        yield f"{resource} requested", str(amount)
-    for model in facts.models:
-        settings = (f"{key} {value}" for key, value in model.settings.items())
-        yield f"model of {model.owner}", joined(model.model, *settings, by=", ")
-    for workload in facts.workloads:
-        if workload.accelerators:
-            asks = (f"{amount} {resource.rpartition('/')[2]}" for resource, amount in workload.accelerators.items())
-            yield workload.title, joined(f"{workload.replicas or '?'} × ({', '.join(asks)})", *workload.images, by=", ")

@@ -56,7 +56,7 @@ class StackProgram:
         if STACK_KEY not in self.config.values:
             return None
         try:
-            return parse_stack(self.config.values[STACK_KEY])
+            return parse_stack(self.config.values[STACK_KEY], self.project.root)
         except SpecError as error:
             raise ProblemsFound(self.problems(error.faults)) from error
 

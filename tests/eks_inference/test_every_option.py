@@ -28,9 +28,12 @@ from stackgraph.views.tree import render_tree
 
 WITHOUT_EFFECT = {
     "draft_gib": "how much memory rules count for a draft model",
+    "catalog": "which names later keys may have",
+    "config": "what rules judge: it becomes shape",
     "gated": "whether the secret huggingFaceToken has to be there; where it is, pods get it in any case",
     "instance_type": "which one of its pool, which has no other in most stacks",
     "karpenter": "the controller is there wherever a pool needs it; keys below it have an effect",
+    "shape": "what rules judge: no resource depends on the size of a model the catalog does not know",
     "silenced": "what rules say stops nothing any more",
 }
 """Keys that change no resource: what they do instead."""

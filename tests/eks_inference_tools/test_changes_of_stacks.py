@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from conftest import STACKS, recorded
 from eks_inference_tools import COMMAND
-from eks_inference_tools.domain import eks
+from eks_inference_tools.comparison import eks_compared
 from golden import assert_golden
 from odd_graphs import PLANTED, odd_graphs
 from stackgraph.diff.contents import Revision
@@ -56,7 +56,7 @@ def report_of(change: str) -> Report:
     for stack in STACKS:
         base = recorded(stack)
         head = recorded_with(edits[stack], stack) if stack in edits else base
-        stacks.append(StackReport(stack, side(base), side(head), eks()))
+        stacks.append(StackReport(stack, side(base), side(head), eks_compared()))
     return Report(COMMAND, Revision("main", "a" * 40), Revision(change, HEAD), stacks, link=LINK, tool=COMMAND)
 
 
@@ -90,10 +90,11 @@ def test_an_upgrade_of_all_stacks_is_told_once():
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_two_graphs_can_be_compared(before, after):
     graphs = [replace(graph, project="p", stack="s") for graph in (before, after)]
-    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[1]), eks())])
+    sides = [Recorded(graph) for graph in graphs]
+    report = Report("p", Revision("a"), Revision("b"), [StackReport("s", sides[0], sides[1], eks_compared())])
     told = contents(report)
     shown = [render_text(told), render_markdown(told, LONGEST_BODY), render_json(report), render_html(told)]
     assert PLANTED not in "".join(shown)
     assert all(letter.isprintable() or letter == "\n" for letter in shown[0])
-    same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), eks())])
+    same = Report("p", Revision("a"), Revision("b"), [StackReport("s", Recorded(graphs[0]), Recorded(graphs[0]), eks_compared())])
     assert not contents(same).changed

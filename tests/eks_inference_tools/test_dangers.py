@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from conftest import recorded
-from eks_inference_tools.domain import eks
+from eks_inference_tools.comparison import eks_compared
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
@@ -28,7 +28,7 @@ def graph(*resources: Resource) -> Graph:
 
 def kinds_of_danger(before: Resource | None, after: Resource | None, *others: Resource) -> list[str]:
     diff = compare(graph(*filter(None, (before, *others))), graph(*filter(None, (after, *others))))
-    return [danger.kind for danger in dangers(diff, eks())]
+    return [danger.kind for danger in dangers(diff, eks_compared())]
 
 
 def test_clusters_and_nodes_are_told_by_name():
@@ -52,7 +52,7 @@ def test_a_control_plane_goes_one_version_up_at_a_time():
 
 def test_nodes_of_a_template_that_changes_are_exchanged():
     diff = compare(recorded("gpu-opt350m"), recorded_with({"pools": {"core": {"root_volume_gib": 120}}}, "gpu-opt350m"))
-    (danger,) = dangers(diff, eks())
+    (danger,) = dangers(diff, eks_compared())
     assert danger.kind == "nodes-rolled"
     assert "gpu-opt350m-core-nodes" in danger.what
     assert "launch template" in danger.what
@@ -83,13 +83,13 @@ def test_a_cluster_or_service_opened_to_everybody_is_a_danger():
 def test_a_kubernetes_upgrade_replaces_nothing_and_rolls_nodes():
     diff = compare(recorded("gpu-opt350m"), recorded_with({"cluster": {"version": "1.36"}}, "gpu-opt350m"))
     assert diff.counts["replace"] == diff.counts["delete"] == diff.counts["create"] == 0
-    assert {danger.kind for danger in dangers(diff, eks())} == {"nodes-rolled"}
+    assert {danger.kind for danger in dangers(diff, eks_compared())} == {"nodes-rolled"}
 
 
 def test_a_cluster_is_named_before_the_data_that_goes_with_it_and_only_once():
     cluster = resource("c", "eks:index:Cluster", custom=False, remote=True)
     others = [resource("a", BUCKET), resource("v", "aws:ec2/vpc:Vpc")]
-    found = dangers(compare(graph(cluster, *others), graph()), eks())
+    found = dangers(compare(graph(cluster, *others), graph()), eks_compared())
     assert [danger.kind for danger in found] == ["cluster-deleted", "data-deleted", "deleted"]
     assert found[-1].what == "ec2.Vpc v is deleted"
 
@@ -104,7 +104,7 @@ def test_a_zone_more_replaces_no_accelerators_and_leaves_the_control_plane_alone
 
 def test_a_cluster_does_not_move_to_another_network():
     diff = compare(recorded("inf2-llama2"), recorded_with({"network": {"cidr": "10.3.0.0/16"}}, "inf2-llama2"))
-    refused = [danger.what for danger in dangers(diff, eks()) if danger.kind == "refused"]
+    refused = [danger.what for danger in dangers(diff, eks_compared()) if danger.kind == "refused"]
     assert "cluster inf2-llama2-control-plane: EKS moves no cluster to another VPC, and its own is replaced" in refused
 
 
@@ -120,5 +120,5 @@ def test_a_control_plane_keeps_its_zones():
         return graph(*subnets, resource("c", "eks:index:Cluster", inputs=inputs, remote=True, property_dependencies=refers))
 
     for zones, expected in ((("az2", "az1"), []), (("az1", "az3"), ["refused"]), (("az1", "az2", "az3"), ["refused"])):
-        found = dangers(compare(in_zones("az1", "az2"), in_zones(*zones)), eks())
+        found = dangers(compare(in_zones("az1", "az2"), in_zones(*zones)), eks_compared())
         assert [danger.kind for danger in found if danger.kind == "refused"] == expected

@@ -1,6 +1,7 @@
 """The command ``eks-inference plan``: its tables, its JSON, and what it says to wrong names."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -36,8 +37,9 @@ def test_the_table(name: str, instance: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_every_table_fits_a_terminal_and_agrees_with_the_json() -> None:
-    for wanted in models():
-        for instance in instance_types().values():
+    types = list(instance_types().values())
+    for position, wanted in enumerate(models()):
+        for instance in types[position % 5 :: 5]:
             if not engines_for(instance, model(wanted)):
                 continue
             found = answer(wanted, instance.name)
@@ -83,7 +85,7 @@ def test_a_repository_is_a_name_too(capsys: pytest.CaptureFixture[str]) -> None:
         ({"--engine": "neuron-2.28"}, ("engine profile 'neuron-2.28' is not in the catalog", "neuron-2.28-vllm-0.13")),
         ({"--engine": "cuda-vllm-0.30"}, ("engine cuda-vllm-0.30 is not for Llama-2-13B on inf2.48xlarge", "neuron-2.28")),
         ({"--engine": "neuron-2.18-vllm-0.3"}, ("removed in Neuron SDK 2.26", "allowed: neuron-2.28-vllm-0.13")),
-        ({"--model": "OPT-350M"}, ("no engine serves OPT-350M on inf2", "allowed: types of g4dn,")),
+        ({"--model": "OPT-350M"}, ("no engine serves OPT-350M (architecture opt) on inf2", "allowed: types of g4dn,")),
         ({"--max-model-len": "8192"}, ("made for sequences of 4096 tokens", "given: 8192", "allowed: at most 4096")),
     ],
 )
@@ -108,3 +110,66 @@ def test_nothing_fits_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "no: weights alone take 131.42 GiB of 14.4 GiB a GPU" in out
     assert instance_type("g4dn.xlarge").name in out
+
+
+# ------------------------------------------------------------------------------------------------------ models of others
+
+CONFIGS = Path(__file__).parent.parent / "data" / "model_configs"
+
+
+def test_a_config_is_planned_like_a_row_of_the_catalog(capsys: pytest.CaptureFixture[str]):
+    place = ["--instance", "p5.48xlarge", "--max-model-len", "131072", "--format", "json"]
+    assert main(["plan", "--config", str(CONFIGS / "GPT-OSS-120B.json"), *place]) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert main(["plan", "--model", "openai/gpt-oss-120b", *place]) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert read["splits"] == known["splits"]
+    assert (read["model"]["name"], read["model"]["quantization"], read["model"]["window_layers"]) == ("GPT-OSS-120B", "mxfp4", 18)
+    (one,) = (split for split in read["splits"] if split["tensor_parallel"] == 1)
+    assert one["fits"][0]["most_sequences"] == 2
+
+
+def test_the_text_says_what_is_windowed_latent_quantized_and_left_out(capsys: pytest.CaptureFixture[str]):
+    place = ["--instance", "p5.48xlarge", "--max-model-len", "2048"]
+    assert main(["plan", "--config", str(CONFIGS / "Gemma-3-27B.json"), *place]) == 0
+    gemma = " ".join(capsys.readouterr().out.split())
+    assert "50.31 GiB, without the vision tower" in gemma
+    assert "52 of 62 layers attend to 1024 tokens" in gemma
+    assert main(["plan", "--config", str(CONFIGS / "DeepSeek-V3.json"), *place]) == 0
+    deepseek = " ".join(capsys.readouterr().out.split())
+    assert "fp8 and bfloat16: 626.82 GiB" in deepseek
+    assert "128 heads, one latent vector" in deepseek
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "model_type: this key is required and missing"),
+        ("nothing", "this is no JSON"),
+        ('{"model_type": "rwkv"}', "model_type: nobody wrote a formula for this architecture"),
+        ('{"model_type": "llama", "hidden_size": -1}', "hidden_size: not such a number"),
+    ],
+)
+def test_what_is_no_config_is_told_with_its_file(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    assert main(["plan", "--config", str(file), "--instance", "p5.48xlarge"]) == 2
+    told = capsys.readouterr().err
+    assert f"{file}: {said}" in told
+    assert "allowed: " in told
+
+
+@pytest.mark.parametrize("path", ["nowhere.json", "/", "a\0b", "x" * 5000])
+def test_a_config_that_cannot_be_read_is_told(path: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", "--config", path, "--instance", "p5.48xlarge"]) == 2
+    assert "--config: this file cannot be read" in capsys.readouterr().err
+
+
+def test_a_model_that_no_engine_serves_is_told_with_its_architecture(capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", "--config", str(CONFIGS / "DeepSeek-V3.json"), "--instance", "inf2.48xlarge"]) == 2
+    assert "no engine serves DeepSeek-V3 (architecture deepseek_v3) on inf2" in capsys.readouterr().err
+
+
+def test_a_plan_without_a_model_says_how_to_name_one(capsys: pytest.CaptureFixture[str]):
+    assert main(["plan", "--instance", "p5.48xlarge"]) == 2
+    assert "give its config.json with --config" in capsys.readouterr().err

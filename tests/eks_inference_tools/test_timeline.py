@@ -198,7 +198,7 @@ def test_a_destroy_goes_in_waves() -> None:
 def test_no_graph_breaks_the_timeline(graph: Graph) -> None:
     found = timeline(graph)
     assert render_text(found)
-    chart(graph)
+    chart(timeline(graph))
     assert found.update.low <= found.update.p50 <= found.update.high
     assert compared(timeline(graph), timeline(graph)) == ()
 
@@ -495,7 +495,7 @@ def test_other_formats_have_no_timeline(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_chart_marks_what_decides() -> None:
-    found = chart(recorded("inf2-llama3"))
+    found = chart(timeline(recorded("inf2-llama3")))
     assert found
     deciding = sorted((bar for bar in found.bars if bar.decides), key=lambda bar: bar.start)
     assert deciding[-1].end == dict(found.ends)["vllm-llama3-inf2 answers"]
@@ -503,4 +503,4 @@ def test_the_chart_marks_what_decides() -> None:
         "EC2NodeClass inferentia-inf2",
         "Karpenter starts a node of inferentia-inf2",
     ]
-    assert chart(graph_of(Resource(urn("a"), "kubernetes:core/v1:ConfigMap", "a"))) is None
+    assert chart(timeline(graph_of(Resource(urn("a"), "kubernetes:core/v1:ConfigMap", "a")))) is None

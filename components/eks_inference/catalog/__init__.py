@@ -3,8 +3,9 @@
 No code below ``components/`` compares the name of a row; code reads columns. A test enforces this. To add
 
 - a model: add a table to ``models.toml``. ``gated`` lists its repositories whose licence must be accepted first; a table in
-  ``owners.toml`` says so for every repository of an owner. ``counted_parameters`` is for models without the structure of Llama.
+  ``owners.toml`` says so for every repository of an owner. ``counted_parameters`` is for architectures without a formula.
   Engines that serve a new architecture list it in ``engines.toml``.
+- an architecture: add a table to ``architectures.toml``, and evidence to ``tests/data/model_configs``.
 - a size of an instance family: add a line to ``instances.toml``.
 - an instance family: add a table to ``instances.toml`` (devices, cores, disks, and which network cards carry EFA interfaces:
   ``first_efa_card``, ``ip_card_step``) and its zones to ``zones.toml``. Neuron engines list a new chip in ``chips`` if they have

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
 from eks_inference.catalog.generations import Generation, generation
 from eks_inference.catalog.instances import InstanceType, instance_types
-from eks_inference.catalog.tables import Row, arguments, find, table
+from eks_inference.catalog.tables import Own, Row, arguments, extended, find, own
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class EngineProfile(ForAccelerator, Row):
     """Connectors in the image that move a KV cache between servers. Disaggregated inference needs one."""
     metric_names: Mapping[str, str] = field(default_factory=dict)
     """Metrics with another name in this release: its name → the current name, which dashboards and rules use."""
+    frees_windows: bool = False
+    """Whether layers with a sliding window keep only its tokens in the KV cache, as far as the engine's documents say."""
     port: int = 8000
     """HTTP port of the server."""
     caveat: str = ""
@@ -86,10 +88,14 @@ class EngineProfile(ForAccelerator, Row):
         return instance.family in self.tensor_parallel
 
 
-@cache
 def engines() -> dict[str, EngineProfile]:
     """All engine profiles by name."""
-    return {name: _profile(name, row) for name, row in table("engines.toml").items()}
+    return _engines(own())
+
+
+@cache
+def _engines(rows: Own) -> dict[str, EngineProfile]:
+    return {name: profile_of(name, row) for name, row in extended("engines.toml", rows).items()}
 
 
 def engine(name: str) -> EngineProfile:
@@ -100,7 +106,8 @@ def engine(name: str) -> EngineProfile:
 _NO_GPU = (1000, 0)  # higher than the compute capability of any GPU
 
 
-def _profile(name: str, row: Mapping[str, Any]) -> EngineProfile:
+def profile_of(name: str, row: Mapping[str, Any]) -> EngineProfile:
+    """A row of ``engines.toml`` as a profile. Raises ``KeyError`` for a generation that is unknown."""
     facts = arguments(row)
     chips, capability = facts.pop("chips", ()), facts.get("minimum_compute_capability", _NO_GPU)
     degrees: dict[str, tuple[int, ...]] = {}

@@ -1,11 +1,12 @@
 """EC2 instance types: loads ``instances.toml``."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from eks_inference.catalog.accelerators import Accelerator, ForAccelerator
-from eks_inference.catalog.tables import Row, arguments, find, table
+from eks_inference.catalog.tables import Own, Row, arguments, extended, find, own
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,23 @@ class InstanceType(ForAccelerator, Row):
         return self.compute_capability >= (8, 0) if self.compute_capability else self.neuron
 
 
-@cache
 def instance_types() -> dict[str, InstanceType]:
     """All known instance types by name."""
-    found = {}
-    for family, shared in table("instances.toml").items():
-        for size, row in shared["sizes"].items():
-            columns = {key: value for key, value in shared.items() if key != "sizes"} | row
-            if "compute_capability" in columns:
-                columns["tensor_parallel"] = [1 << power for power in range(columns["devices"].bit_length())]
-            name = f"{family}.{size}"
-            found[name] = InstanceType(name=name, family=family, **arguments(columns))
-    return found
+    return _instance_types(own())
+
+
+@cache
+def _instance_types(rows: Own) -> dict[str, InstanceType]:
+    return {one.name: one for family, row in extended("instances.toml", rows).items() for one in types_of(family, row)}
+
+
+def types_of(family: str, shared: Mapping[str, Any]) -> Iterator[InstanceType]:
+    """The types of one table of ``instances.toml``: each size with the columns that all share."""
+    for size, row in shared["sizes"].items():
+        columns = {key: value for key, value in shared.items() if key != "sizes"} | row
+        if "compute_capability" in columns:
+            columns["tensor_parallel"] = [1 << power for power in range(columns["devices"].bit_length())]
+        yield InstanceType(name=f"{family}.{size}", family=family, **arguments(columns))
 
 
 def instance_type(name: str) -> InstanceType:

@@ -1,16 +1,20 @@
 """Model shapes: loads ``models.toml``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
-from eks_inference.catalog.tables import Row, load, missing, nearest, table
+from eks_inference.catalog import weights
+from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.quantization import Quantization
+from eks_inference.catalog.tables import Own, Row, arguments, extended, missing, nearest, own, table
 
 _BYTES = {"bfloat16": 2, "float16": 2}
 
 
-@dataclass(frozen=True)
-class Model(Row):
+@dataclass(frozen=True, kw_only=True)
+class Model(weights.Layers, Row):
     """The shape of a decoder: enough to compute the memory of its weights and KV cache."""
 
     repositories: tuple[str, ...]
@@ -19,13 +23,6 @@ class Model(Row):
     """``model_type`` in config.json. An engine must support it to serve the model."""
     dtype: Literal["bfloat16", "float16"]
     """Data type of the published weights."""
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp: int
-    """Width of the MLP."""
     vocabulary: int
     max_positions: int
     """Longest supported sequence, in tokens."""
@@ -34,41 +31,68 @@ class Model(Row):
     chat_template: str = ""
     """Template for them, as vLLM takes it on the command line: Jinja in one line, with escapes."""
     gated: tuple[str, ...] = ()
+    """Repositories that need an accepted licence, and therefore a token (Hub documentation, "Gated models")."""
     safetensors: bool = True
     """Whether the repository is known to have its weights as safetensors."""
-    """Repositories that need an accepted licence, and therefore a token (Hub documentation, "Gated models")."""
     tied_embeddings: bool = False
     """Whether the output layer shares its weights with the input embedding."""
-    query_key_norms: bool = False
-    """Whether each layer normalises queries and keys, with weights as wide as one head."""
+    embedding_width: int | None = None
+    """Width of the embedding where a projection on either side leads to that of a layer."""
+    window: int = 0
+    """Tokens that layers with a sliding window attend to; 0: there is no window."""
+    window_layers: int = 0
+    """Layers with that window."""
+    quantization: Quantization | None = None
+    """How the published checkpoint is quantized. None: it is not."""
+    uncounted: tuple[str, ...] = ()
+    """Parts of the checkpoint that no formula counts: a vision tower."""
     counted_parameters: int | None = None
-    """Number of weights, for models without the structure of Llama."""
+    """Number of weights, where the formula of the architecture does not hold or nobody wrote one."""
 
     @property
     def parameters(self) -> int:
-        """Number of weights.
-
-        With the structure of Llama: attention, gated MLP and norms of each layer, one or two embeddings, the final norm.
-        """
+        """Number of weights, by the formula of the architecture."""
         if self.counted_parameters is not None:
             return self.counted_parameters
-        attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
-        norms = 2 * self.hidden + (2 * self.head_dim if self.query_key_norms else 0)
-        return self.layers * (attention + 3 * self.hidden * self.mlp + norms) + self.embeddings + self.hidden
+        kind = architectures()[self.architecture]
+        return weights.of_layers(self, kind) + self.embeddings + weights.norm(self, kind)
 
     @property
     def embeddings(self) -> int:
-        """Number of weights of the input embedding and the output layer."""
-        return (1 if self.tied_embeddings else 2) * self.vocabulary * self.hidden
+        """Number of weights of input embedding, output layer, learned positions and projections between them."""
+        kind, width = architectures().get(self.architecture), self.embedding_width or self.hidden
+        positions = (self.max_positions + kind.learned_positions) if kind and kind.learned_positions is not None else 0
+        projections = 2 * width * self.hidden if width != self.hidden else 0
+        return (1 if self.tied_embeddings else 2) * self.vocabulary * width + positions * self.hidden + projections
+
+    @property
+    def expert_weights(self) -> int:
+        """Number of weights of all routed experts."""
+        return self.expert_layers * weights.experts(self, architectures()[self.architecture]) if self.experts else 0
 
     def weight_bytes(self, bytes_per_parameter: int | None = None, quantized_bytes: int | None = None) -> int:
         """Total size of the weights in bytes. ``bytes_per_parameter`` is by default as published.
 
-        ``quantized_bytes`` is the size of weights that a quantization converts: all but embedding and output layer, which vLLM
-        leaves as they are (``Fp8Config.get_quant_method`` converts linear layers).
+        ``quantized_bytes`` is the size of weights that a quantization converts at start: all but embedding and output layer,
+        which vLLM leaves as they are (``Fp8Config.get_quant_method`` converts linear layers). A checkpoint that is quantized
+        already stays as it is.
         """
-        width = bytes_per_parameter or _BYTES[self.dtype]
+        width = bytes_per_parameter or self.plain_bytes
+        if self.quantization:
+            return (self.parameters - self.quantized) * width + self.quantization.size(self.quantized)
         return self.embeddings * width + (self.parameters - self.embeddings) * (quantized_bytes or width)
+
+    @property
+    def plain_bytes(self) -> int:
+        """Size of a published weight that is not quantized, in bytes."""
+        return _BYTES[self.dtype]
+
+    @property
+    def quantized(self) -> int:
+        """Number of weights that the published checkpoint has quantized."""
+        if self.quantization is None:
+            return 0
+        return self.expert_weights if self.quantization.experts_only else self.parameters - self.embeddings
 
     def kv_heads_at(self, tensor_parallel: int) -> int:
         """Total number of KV heads on all cores of one server.
@@ -81,19 +105,46 @@ class Model(Row):
             return self.kv_heads
         return tensor_parallel if tensor_parallel % self.kv_heads == 0 else self.heads
 
+    @property
+    def kv_width(self) -> int:
+        """Elements of the KV cache of one token, KV head and layer: key and value, or the latent vector for both."""
+        return self.kv_rank + self.rope_dim if self.kv_rank else 2 * self.head_dim
+
     def kv_bytes_per_token(self, tensor_parallel: int = 1, bytes_per_element: int = 2) -> int:
-        """KV cache size of one token on all cores of one server, in bytes: keys and values of every layer."""
-        return 2 * self.layers * self.kv_heads_at(tensor_parallel) * self.head_dim * bytes_per_element
+        """KV cache size of one token on all cores of one server, in bytes, in every layer."""
+        return self.kv_bytes(1, tensor_parallel, bytes_per_element)
+
+    def kv_bytes(self, tokens: int, tensor_parallel: int = 1, bytes_per_element: int = 2, beyond: int | None = None) -> int:
+        """KV cache size of one sequence of ``tokens`` on all cores of one server, in bytes.
+
+        Layers with a window hold its tokens and ``beyond`` more. None: they hold every token. Latent attention counts as one KV
+        head, which every core holds (vLLM, ``MLAAttentionSpec``).
+        """
+        kept = tokens if beyond is None or not self.window else min(tokens, self.window + beyond)
+        layers = (self.layers - self.window_layers) * tokens + self.window_layers * kept
+        return layers * self.kv_heads_at(tensor_parallel) * self.kv_width * bytes_per_element
 
     def splits_over(self, tensor_parallel: int) -> bool:
         """Whether the attention heads divide evenly among the cores, as NxD Inference and vLLM require."""
         return self.heads % tensor_parallel == 0
 
 
-@cache
 def models() -> dict[str, Model]:
     """All known models by name."""
-    return load(Model, "models.toml")
+    return _models(own())
+
+
+@cache
+def _models(rows: Own) -> dict[str, Model]:
+    return {name: model_of(name, row) for name, row in extended("models.toml", rows).items()}
+
+
+def model_of(name: str, row: Mapping[str, Any]) -> Model:
+    """A row of ``models.toml`` as a model."""
+    columns = arguments(row)
+    if "quantization" in columns:
+        columns["quantization"] = Quantization(**columns["quantization"])
+    return Model(name=name, **columns)
 
 
 def find_model(text: str) -> Model | None:

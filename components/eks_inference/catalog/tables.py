@@ -39,6 +39,65 @@ def table(file: str) -> Mapping[str, Any]:
     return tomllib.loads((FOLDER / file).read_text("utf-8"))
 
 
+@dataclass(frozen=True)
+class Own:
+    """Rows of a team beside the catalog's: data file → rows, in a form that can be compared."""
+
+    rows: tuple[tuple[str, Any], ...] = ()
+
+    def of(self, file: str) -> dict[str, Any]:
+        """The rows for one data file."""
+        return thawed(dict(self.rows).get(file, _Pairs(())))
+
+    def with_(self, other: "Own") -> "Own":
+        """Both together."""
+        files = {file for file, _ in (*self.rows, *other.rows)}
+        return Own(tuple((file, hashable(self.of(file) | other.of(file))) for file in sorted(files)))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """A mapping that can be hashed."""
+
+    pairs: tuple[tuple[str, Any], ...]
+
+
+def hashable(value: Any) -> Any:
+    """A value of TOML in a form that can be hashed."""
+    if isinstance(value, dict):
+        return _Pairs(tuple((key, hashable(one)) for key, one in value.items()))
+    return tuple(map(hashable, value)) if isinstance(value, list) else value
+
+
+def thawed(value: Any) -> Any:
+    """The value that was made hashable."""
+    if isinstance(value, _Pairs):
+        return {key: thawed(one) for key, one in value.pairs}
+    return [thawed(one) for one in value] if isinstance(value, tuple) else value
+
+
+_of_program, _of_stack = Own(), Own()
+
+
+def own() -> Own:
+    """The rows that count now: those of the program, and those of the stack that was read last."""
+    return _of_program.with_(_of_stack) if _of_program.rows else _of_stack
+
+
+def use(rows: Own, *, of_stack: bool) -> None:
+    """Makes rows count beside the catalog's: those of a stack until the next is read, those of a program until it ends."""
+    global _of_program, _of_stack
+    if of_stack:
+        _of_stack = rows
+    else:
+        _of_program = _of_program.with_(rows)
+
+
+def extended(file: str, rows: Own) -> Mapping[str, Any]:
+    """The content of a data file with further rows."""
+    return {**table(file), **rows.of(file)}
+
+
 def rows(of: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of a table without its provenance keys."""
     return {name: row for name, row in of.items() if name not in PROVENANCE}

@@ -51,7 +51,6 @@ def _regions_by_prefix() -> Mapping[str, str]:
     return {zone.partition("-az")[0]: region for region in regions() for zone in region_zone_ids(region)[:1]}
 
 
-@cache
 def _family_is_accelerated() -> Mapping[str, bool]:
     return {one.family: one.accelerator is not None for one in instance_types().values()}
 

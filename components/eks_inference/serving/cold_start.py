@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from eks_inference.catalog.engines import EngineProfile, Startup
-from eks_inference.catalog.models import Model, find_model
+from eks_inference.catalog.models import Model
 from eks_inference.placement import Placement
 from eks_inference.serving.shape import ServerSpec
 
@@ -84,5 +84,5 @@ def moved(what: str, limit_s: int, content: tuple[str, int, float] | None, mib_s
 
 def cold_start(spec: ServerSpec, placement: Placement, devices: int) -> ColdStart:
     """Returns the cold start of a server whose pods have so many devices each."""
-    model = None if spec.stores_model else find_model(spec.model.id)
+    model = None if spec.stores_model else spec.model.known
     return ColdStart(spec.profile, model, placement, devices)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from eks_inference.catalog.engines import EngineProfile, Startup
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import Model, find_model, nearest_models
+from eks_inference.catalog.models import Model, nearest_models
 from eks_inference.placement import Placement
 from eks_inference.quantity import cpu_millis, memory_mib
 from eks_inference.rules import Judgement, Path, not_judged
@@ -75,6 +75,8 @@ class ServingFacts:
     """Image reference; empty when the image is built in the cluster."""
     features: EngineFeatures | None = None
     """The features that the user decided; None for kinds that have none."""
+    no_formula: str = ""
+    """Why the shape that the user gave for an unknown model cannot be judged; empty where there is no such shape."""
     extra_args: Mapping[str, Any] = field(default_factory=dict)
     """Flags of the user; ``arguments`` includes them."""
     extra_env: Mapping[str, str] = field(default_factory=dict)
@@ -119,13 +121,16 @@ class ServingFacts:
 
     def unknown_model(self, what: str) -> Judgement:
         """The judgement of a rule that would need the model's shape."""
+        if self.no_formula:
+            fix = "measure it: the log of vLLM says how much memory weights and KV cache take"
+            return not_judged(what, self.model_id, (*self.path, "model", "id"), why=self.no_formula, fix=fix)
         nearest = nearest_models(self.model_id)
         return not_judged(
             what,
             self.model_id,
             (*self.path, "model", "id"),
             why=f"the catalog has no model '{self.model_id}'" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
-            fix="correct the id, or add the model's row to catalog/models.toml: the numbers of its config.json",
+            fix="correct the id, or give model.config: the path of its config.json",
         )
 
 
@@ -152,7 +157,8 @@ def server_facts(spec: ServerSpec, placement: Placement, *, path: Path, schedule
         kind=spec.kind,
         engine=spec.profile,
         model_id=spec.model.id,
-        model=find_model(spec.model.id),
+        model=spec.model.known,
+        no_formula=spec.model.no_formula,
         placement=placement,
         scheduler=scheduler,
         downloads=not spec.stores_model,

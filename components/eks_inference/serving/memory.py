@@ -9,6 +9,8 @@ Engines manage memory in one of three ways, depending on their generation (``cat
 - *paged on Neuron* (vLLM without NxD Inference): as on GPUs, but the pool is at most a fraction of that share, because its size
   is compiled into the graphs, and the engine fails below a minimum pool size.
 
+Layers with a sliding window hold every token, except in engines whose documents say otherwise (``EngineProfile.frees_windows``).
+
 The calculation omits activations, scratchpads, collectives and compiled graphs (about 96 MB a core). Above 90 % of the available
 memory, only a test tells whether the model fits.
 
@@ -45,6 +47,9 @@ _QUANTIZED_BYTES = {
 }
 """Size of one weight by quantization, without its scales (vLLM documentation, "Online Quantization")."""
 
+_READ_BY_OTHERS = ("kv-transfer-config", "kv-events-config", "disable-hybrid-kv-cache-manager")
+"""Flags with which vLLM keeps every token of every layer (``VllmConfig``: the hybrid KV cache manager is then off)."""
+
 _ELEMENT_BYTES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 
 
@@ -68,6 +73,11 @@ class MemorySettings:
     """Pipeline stages (``--pipeline-parallel-size``), each of which holds a part of the layers."""
     kv_pool: KvPool | None = None
     """Bounds of the KV pool; None: those of the engine's generation, if it has any."""
+    step_tokens: int = 8192
+    """Tokens that one step of the engine computes (``--max-num-batched-tokens``), which layers with a window hold beside it
+    (vLLM, ``SlidingWindowSpec.max_memory_usage_bytes``). A large value is safe."""
+    whole_windows: bool = False
+    """Whether layers with a window hold every token, because something else reads the KV cache."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +127,26 @@ class MemoryUse:
     @property
     def kv_token(self) -> int:
         """KV cache of one token on all cores together."""
-        held = [self.model, *([self.settings.draft] if self.settings.draft else [])]
-        return sum(one.kv_bytes_per_token(self.tensor_parallel, self.settings.element_bytes) for one in held)
+        return sum(one.kv_bytes_per_token(self.tensor_parallel, self.settings.element_bytes) for one in self._held)
+
+    @property
+    def _held(self) -> list[Model]:
+        return [self.model, *([self.settings.draft] if self.settings.draft else [])]
+
+    @property
+    def beyond(self) -> int | None:
+        """Tokens that layers with a window hold beside it; None: they hold every token of a sequence."""
+        return self.settings.step_tokens if self.engine.frees_windows and not self.settings.whole_windows else None
+
+    @property
+    def kv_sequence(self) -> int:
+        """KV cache of one sequence on all cores together."""
+        given = (self.max_model_len, self.tensor_parallel, self.settings.element_bytes, self.beyond)
+        return sum(one.kv_bytes(*given) for one in self._held)
 
     @property
     def kv(self) -> int:
-        return -(-self.kv_token * self.sequences * self.max_model_len // self.parts)
+        return -(-self.kv_sequence * self.sequences // self.parts)
 
     @property
     def needed(self) -> int:
@@ -167,25 +191,18 @@ class MemoryUse:
     @property
     def working(self) -> tuple[str, ...]:
         """The calculation, one line per step."""
-        model, degree, unit = self.model, self.tensor_parallel, self.unit
+        model, unit, settings = self.model, self.unit, self.settings
         units = f"{self.parts} {unit}{'' if self.parts == 1 else 's'}"
-        per_weight = self.settings.parameter_bytes or model.weight_bytes() // model.parameters
-        repeats = model.kv_heads_at(degree) / model.kv_heads
-        heads = f"{model.kv_heads_at(degree)} KV heads" + (f" ({model.kv_heads} repeated)" if repeats > 1 else "")
         sequences = f"{self.sequences} sequence{'' if self.sequences == 1 else 's'}"
-        settings = self.settings
-        plain = model.embeddings if settings.quantized_bytes else model.parameters
-        quantized = (model.parameters - plain) / 1e9
-        terms = [f"{plain / 1e9:.2f} billion x {per_weight} bytes"]
-        terms += [f"{quantized:.2f} billion x {settings.quantized_bytes} bytes"] if settings.quantized_bytes else []
-        terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
-        weights = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
         draft = f" + {settings.draft.name}" if settings.draft else ""
+        token = f"{self.kv_token / 1024:g} KiB"
+        window = self.beyond is not None and model.window and self.max_model_len > model.window + self.beyond
+        if window:
+            token += f" ({model.window_layers} of {model.layers} layers at most {model.window} + {self.beyond} tokens)"
         lines = [
-            f"weights: {weights} / {units} = {gib(self.weights)} GiB",
-            f"KV cache of a token: 2 x {model.layers} layers x {heads} x {model.head_dim} x {settings.element_bytes} bytes{draft}"
-            f" = {self.kv_token / 1024:g} KiB",
-            f"KV cache: {self.kv_token / 1024:g} KiB x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
+            f"weights: {self._weights_working} / {units} = {gib(self.weights)} GiB",
+            f"KV cache of a token: {self._kv_working} x {settings.element_bytes} bytes{draft} = {self.kv_token / 1024:g} KiB",
+            f"KV cache: {token} x {sequences} x {self.max_model_len} tokens / {units} = {gib(self.kv)} GiB",
         ]
         share = f"{self.settings.utilization:g} x {self.memory / GIB:g} = " if self.engine.generation.paged else ""
         whole = Limit("", self.needed, self.capacity)
@@ -200,9 +217,35 @@ class MemoryUse:
                 f"{sequences} of {self.max_model_len} tokens: {gib(pool.used)} GiB ({percent(pool.fraction)})"
             )
         if self.engine.generation.paged:
-            one = -(-self.kv_token * self.max_model_len // self.parts)
+            one = -(-self.kv_sequence // self.parts)
             lines.append(f"pages for {self.pool / one:.1f} sequences of {self.max_model_len} tokens at once")
         return tuple(lines)
+
+    @property
+    def _weights_working(self) -> str:
+        """The numbers of weights by their size."""
+        model, settings = self.model, self.settings
+        plain_bytes = settings.parameter_bytes or model.plain_bytes
+        if model.quantization:
+            converted, size = model.quantized, f"{float(model.quantization.bits_per_weight) / 8:.4g}"
+        else:
+            converted = model.parameters - model.embeddings if settings.quantized_bytes else 0
+            size = str(settings.quantized_bytes)
+        terms = [f"{(model.parameters - converted) / 1e9:.2f} billion x {plain_bytes} bytes"]
+        terms += [f"{converted / 1e9:.2f} billion x {size} bytes"] if converted else []
+        terms += [f"draft {gib(settings.draft_bytes)} GiB"] if settings.draft_bytes else []
+        terms += [f"{part}: not counted" for part in model.uncounted]
+        return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+    @property
+    def _kv_working(self) -> str:
+        """The elements of one token in the KV cache."""
+        model, held = self.model, self.model.kv_heads_at(self.tensor_parallel)
+        if model.kv_rank:
+            copies = f" x {held} copies" if held > 1 else ""
+            return f"{model.layers} layers x ({model.kv_rank} + {model.rope_dim}){copies}"
+        heads = f"{held} KV heads" + (f" ({model.kv_heads} repeated)" if held > model.kv_heads else "")
+        return f"2 x {model.layers} layers x {heads} x {model.head_dim}"
 
 
 def server_memory(server: ServingFacts) -> MemoryUse | None:
@@ -211,7 +254,7 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     None when it is unknown: the catalog does not know the model, its weights are quantized to other than 8 bits, or the engine
     chooses length or degree itself.
     """
-    settings = memory_settings(server.engine, server.arguments, server.environment)
+    settings = memory_settings(server.engine, server.arguments, server.environment, server.model)
     if server.model is None or settings is None or not server.tensor_parallel or not server.max_model_len:
         return None
     return MemoryUse(
@@ -225,11 +268,18 @@ def server_memory(server: ServingFacts) -> MemoryUse | None:
     )
 
 
-def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str]) -> MemorySettings | None:
-    """Returns what flags and environment of an engine set; None when they name a quantization of unknown size."""
+def memory_settings(
+    engine: EngineProfile, arguments: Sequence[str], environment: Mapping[str, str], model: Model | None = None
+) -> MemorySettings | None:
+    """Returns what flags and environment of an engine set; None when they name a quantization of unknown size.
+
+    A flag may name the quantization that the checkpoint of ``model`` has anyway, also with its kernel (``awq_marlin``).
+    """
     defaults = MemorySettings()
     compiled = _compiled(arguments)
     quantization = flag(arguments, "quantization") or ("int8" if compiled.get("quantized") else None)
+    if quantization and model and model.quantization and quantization.startswith(model.quantization.method):
+        quantization = None
     if quantization and quantization not in _QUANTIZED_BYTES:
         return None
     dtype = flag(arguments, "dtype") or "auto"
@@ -242,6 +292,8 @@ def memory_settings(engine: EngineProfile, arguments: Sequence[str], environment
         element_bytes=1 if cache.startswith("fp8") else _ELEMENT_BYTES.get(dtype, defaults.element_bytes),
         utilization=min(utilization, 1.0),
         stages=max(int(number(flag(arguments, "pipeline-parallel-size"), 1)), 1),
+        step_tokens=max(int(number(flag(arguments, "max-num-batched-tokens"), defaults.step_tokens)), 1),
+        whole_windows=any(flag(arguments, name) is not None for name in _READ_BY_OTHERS),
         kv_pool=bounds
         and replace(
             bounds,

@@ -1,14 +1,18 @@
 """Parts of the specs of all model servers: engine, source of the model, and place of compiled artifacts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from eks_inference.catalog.config_json import LONGEST, NoFormulaError, model_of_config, parse, shape_keys
 from eks_inference.catalog.engines import engine
-from eks_inference.catalog.models import is_gated
+from eks_inference.catalog.models import Model, find_model, is_gated
+from eks_inference.faults import SpecError
 from eks_inference.pools.spec import BUCKET, BUCKET_WORDS, BucketName
+from eks_inference.project_files import read_file
 from eks_inference.serving.flags import spelt_out
 from eks_inference.spec import Form, ResourceName, Spec, VolumeGib, stated
 
@@ -36,7 +40,84 @@ _PART = r"[\w.-]*[\w-][\w.-]*"
 """Part of a path that is more than dots: folders of the store have such names."""
 
 
-class HubModel(Spec):
+class ModelBase(Spec):
+    """What all sources of a model share: its name, and its shape where the catalog has no row for it."""
+
+    id: str
+    config: str | None = Field(
+        default=None,
+        exclude=True,
+        description="The model's config.json as the Hub has it, by its path from the project's folder: ./model/config.json. "
+        "Rules then judge a model that the catalog does not know. Becomes shape.",
+    )
+    shape: dict[str, JsonValue] | None = Field(
+        default=None,
+        validate_default=True,
+        description="The keys of config.json that say how large the model is: model_type, hidden_size, num_hidden_layers and so "
+        "on. Default: what the catalog says about id.",
+    )
+
+    @property
+    def known(self) -> Model | None:
+        """The model's shape: what the user says of it, or else the catalog's. None: unknown, or of an unknown kind."""
+        return described(self.id, self.shape) if self.shape is not None else find_model(self.id)
+
+    @property
+    def no_formula(self) -> str:
+        """Why a shape that the user gave cannot be judged; empty where it can, or where there is none."""
+        try:
+            model_of_config(self.id, self.shape or {})
+        except NoFormulaError as error:
+            return f"{error.faults[0].message} ({error.faults[0].given})"
+        except SpecError:
+            pass  # no shape
+        return ""
+
+    @field_validator("config")
+    @classmethod
+    def _config_can_be_read(cls, path: str | None, info: ValidationInfo) -> str | None:
+        if path is not None:
+            _read(path, info.data.get("id", ""))
+        return path
+
+    @field_validator("shape")
+    @classmethod
+    def _shape_is_that_of_config(cls, shape: dict[str, JsonValue] | None, info: ValidationInfo) -> dict[str, JsonValue] | None:
+        path, name = info.data.get("config"), info.data.get("id", "")
+        if path and shape is not None:
+            raise ValueError("config says the same; leave out one of them")
+        if shape is not None:
+            with _as_one_fault():
+                described(name, shape)
+        return _read(path, name) if path else shape
+
+
+def _read(path: str, name: str) -> dict[str, Any]:
+    """The shape in a config.json."""
+    with _as_one_fault(f"{path}: "):
+        shape = shape_keys(parse(read_file(path, LONGEST)))
+        described(name, shape)
+    return shape
+
+
+def described(name: str, shape: Mapping[str, Any]) -> Model | None:
+    """The model with that shape; None without a formula. Raises ``SpecError`` with every fault."""
+    try:
+        return model_of_config(name, shape, "the stack file")
+    except NoFormulaError:
+        return None
+
+
+@contextmanager
+def _as_one_fault(file: str = "") -> Iterator[None]:
+    """Tells all faults of a shape as one of the key that holds it."""
+    try:
+        yield
+    except SpecError as error:
+        raise ValueError(file + "; ".join(str(one) for one in error.faults)) from None
+
+
+class HubModel(ModelBase):
     """A model on the Hugging Face Hub. Every start downloads it."""
 
     kind: Literal["hugging_face"] = Field(default="hugging_face", description="From the Hugging Face Hub.")
@@ -61,7 +142,7 @@ class HubModel(Spec):
         return is_gated(self.id) if self.gated is None else self.gated
 
 
-class S3Model(Spec):
+class S3Model(ModelBase):
     """A model folder (configuration, tokenizer, safetensors) in S3. Every start copies it to the node's disk.
 
     EKS Pod Identity allows the server's pods to read exactly what is below ``uri``. The bucket may be in another region. A bucket
@@ -86,7 +167,7 @@ class S3Model(Spec):
         return self.uri.removeprefix("s3://").partition("/")[2]
 
 
-class VolumeModel(Spec):
+class VolumeModel(ModelBase):
     """A model folder on a volume, mounted read-only.
 
     You create the claim in the namespace of the server, and the pods wait for it. Several workers need a volume that several

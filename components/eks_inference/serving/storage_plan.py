@@ -63,8 +63,8 @@ def content_key(spec: CompilingServerSpec, family: str, environment: Mapping[str
         "image": image if isinstance(image, str) else [image.dockerfile_text, image.files, image.build_args],
         "engine": spec.engine,
         "family": family,
-        # Who may download a model does not affect its compilation.
-        "model": spec.model.model_dump(mode="json", exclude={"gated"}),
+        # Neither who may download a model nor what rules know of its shape affects its compilation.
+        "model": spec.model.model_dump(mode="json", exclude={"gated", "shape"}),
         "tensor_parallel": spec.tensor_parallel,
         "max_model_len": spec.max_model_len,
         "max_num_seqs": spec.max_num_seqs,

@@ -2,10 +2,12 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from eks_inference.accelerators.neuron.spec import NeuronSpec
 from eks_inference.accelerators.nvidia.spec import NvidiaSpec
+from eks_inference.catalog.own import LARGEST, rows_of
+from eks_inference.catalog.tables import Own, use
 from eks_inference.clients.spec import ClientsSpec
 from eks_inference.cluster.spec import ClusterAddonsSpec, ClusterSpec
 from eks_inference.faults import Fault, SpecError
@@ -14,6 +16,7 @@ from eks_inference.network.spec import NetworkSpec
 from eks_inference.observability.spec import ObservabilitySpec
 from eks_inference.pools.karpenter_spec import KarpenterSpec
 from eks_inference.pools.spec import ManagedPoolSpec, PoolSpec
+from eks_inference.project_files import read_file
 from eks_inference.scaling.spec import ScalingSpec
 from eks_inference.serving.kind import Kind
 from eks_inference.serving.kinds import KINDS, AnyServerSpec, kind_of
@@ -36,6 +39,12 @@ class AcceleratorsSpec(Spec):
 class StackSpec(SharedSettings):
     """All parts of a stack. An optional section that is absent creates nothing."""
 
+    catalog: tuple[str, ...] = Field(
+        default=(),
+        validate_default=True,
+        description="TOML files with models, engines and instance types that the catalog lacks, by their paths from the "
+        "project's folder: ./ours.toml. Their rows have the columns of the catalog's.",
+    )
     name: ResourceName = Field(description="Name of the cluster and prefix of every other name.")
     network: NetworkSpec = Field(default_factory=lambda: NetworkSpec(), description="The VPC.")
     cluster: ClusterSpec = Field(default_factory=lambda: ClusterSpec(), description="The control plane.")
@@ -71,6 +80,17 @@ class StackSpec(SharedSettings):
         max_length=MOST_ENTRIES,
         description="Your own prices in the stack's region, by instance type or service. Others: the list prices of the catalog.",
     )
+
+    @field_validator("catalog")
+    @classmethod
+    def _catalog_is_extended(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+        """Before names of engines and instance types are looked up, which stand in later keys."""
+        use(Own(), of_stack=True)
+        try:
+            use(rows_of({file: read_file(file, LARGEST) for file in files}), of_stack=True)
+        except SpecError as error:
+            raise ValueError("; ".join(str(fault) for fault in error.faults)) from None
+        return files
 
     @property
     def has_neuron_scheduler(self) -> bool:
@@ -165,6 +185,15 @@ def stack_file_schema() -> dict[str, Any]:
         "required": ["config"],
         "$defs": definitions,
     }
+
+
+def extend_catalog(*files: str) -> None:
+    """Adds the rows of TOML files to the catalog of the running program, beside those that a stack names in ``catalog``.
+
+    A program calls this before it makes specs. Paths are relative to the working directory. Raises ``SpecError`` with every
+    fault.
+    """
+    use(rows_of({file: read_file(file, LARGEST) for file in files}), of_stack=False)
 
 
 def register_kind(kind: Kind) -> None:

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         elif len(options.stacks) == 2 and all(name.endswith(".json") for name in options.stacks):
             report = _of_files(options)
         else:
-            from eks_inference_tools.domain import eks
+            from eks_inference_tools.comparison import eks_compared
             from eks_inference_tools.revisions.comparing import compare
 
             report = compare(
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
                 link=options.link,
                 debug=options.debug,
                 answers=options.answers,
-                domain=eks(own_prices(options)),
+                domain=eks_compared(own_prices(options)),
             )
     told = contents(report)
     _write(options, report, told)
@@ -89,7 +89,7 @@ def _happens(what: Literal["replace", "delete", "danger", "unsure"], told: "Cont
 
 
 def _of_files(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.domain import eks
+    from eks_inference_tools.comparison import eks_compared
     from stackgraph.diff.contents import Revision
     from stackgraph.diff.report import Recorded, Report, StackReport
     from stackgraph.problems import Problem, ProblemsFound
@@ -98,12 +98,12 @@ def _of_files(options: argparse.Namespace) -> "Report":
         raise ProblemsFound([Problem("two files take no --base, --head or --program")])
     base, head = (_graph(Path(name)) for name in options.stacks)
     names = [Revision(name) for name in options.stacks]
-    stack = StackReport(head.stack, Recorded(base), Recorded(head), eks(own_prices(options)))
+    stack = StackReport(head.stack, Recorded(base), Recorded(head), eks_compared(own_prices(options)))
     return Report(head.project, names[0], names[1], [stack], tool=COMMAND)
 
 
 def _of_state(options: argparse.Namespace) -> "Report":
-    from eks_inference_tools.domain import eks
+    from eks_inference_tools.comparison import eks_compared
     from eks_inference_tools.revisions.deployed import compare
     from stackgraph.problems import Problem, ProblemsFound
 
@@ -114,7 +114,7 @@ def _of_state(options: argparse.Namespace) -> "Report":
         options.state,
         name,
         program=options.program,
-        domain=eks(own_prices(options)),
+        domain=eks_compared(own_prices(options)),
         link=options.link or "",
         debug=options.debug,
     )

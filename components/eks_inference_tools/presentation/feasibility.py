@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from rich.console import RenderableType
 
+from eks_inference.catalog.models import Model
 from eks_inference.serving.feasibility import Feasibility, Fit, Split, engines_for
 from eks_inference.serving.memory import GIB, MemoryUse, gib
 from eks_inference_tools.cost.offers import Offer
@@ -97,10 +98,14 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     pool = "".join(f", at most {limit.available / GIB:.3g} GiB a {part}" for limit in one.limits[1:])
     way = f"in pages that sequences share{pool}" if engine.generation.paged else "set aside for the whole batch at its longest"
     others = [each.name for each in engines_for(instance, model) if each != engine]
+    size, kept_as = gib(model.weight_bytes()), "one latent vector" if model.kv_rank else f"{model.kv_heads} KV heads"
+    left_out = "".join(f", without the {part}" for part in model.uncounted)
+    window = f"; {model.window_layers} of {model.layers} layers attend to {model.window} tokens" if model.window_layers else ""
+    kept = "" if not window else ", and keep them all" if one.beyond is None else ""
     facts = [
-        ("model", f"{model.parameters / 1e9:.2f} billion parameters, {model.dtype}: {gib(model.weight_bytes())} GiB"),
-        ("", f"{model.layers} layers, {model.heads} heads, {model.kv_heads} KV heads; at most {model.max_positions} tokens"),
-        ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once"),
+        ("model", f"{model.parameters / 1e9:.2f} billion parameters, {_format(model)}: {size} GiB{left_out}"),
+        ("", f"{model.layers} layers, {model.heads} heads, {kept_as}; at most {model.max_positions} tokens"),
+        ("", f"KV cache: {model.kv_bytes_per_token() / 1024:g} KiB a token with each KV head held once{window}{kept}"),
         ("node", f"{cores}{logical}, {one.memory / GIB:g} GiB a {part}{usable}"),
         ("", f"{instance.vcpus} vCPU, {instance.memory_mib / 1024:g} GiB of host memory"),
         ("price", offer.words),
@@ -112,3 +117,8 @@ def _about(found: Feasibility, offer: Offer) -> list[Paragraph]:
     if others:
         facts.append(("", f"others: {', '.join(others)} (--engine)"))
     return [Paragraph(words(text), f"  {title:<7} ") for title, text in facts]
+
+
+def _format(model: Model) -> str:
+    """The type of the published weights."""
+    return f"{model.quantization.method} and {model.dtype}" if model.quantization else model.dtype

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 
-from eks_inference_tools.timeline.timeline import CAVEAT, Timeline, timeline
+from eks_inference_tools.timeline.timeline import CAVEAT, Timeline
 from eks_inference_tools.timeline.whatifs import what_ifs
 from eks_inference_tools.timeline.wording import duration, seen, spread, total
 from stackgraph.domain import Bar, Chart
-from stackgraph.graph.document import Graph
 
 _MOST_SAVINGS = 3
 
 
-def chart(graph: Graph) -> Chart | None:
+def chart(found: Timeline) -> Chart | None:
     """Returns the steps of a first `pulumi up` and of its pods; None for a program that creates nothing which takes time."""
-    found = timeline(graph)
     spans = found.creation.typical.spans
     last = max((found.update, *found.answers), key=lambda end: end.p50)
     deciding = {step.id for step in found.creation.path(last)}

@@ -144,7 +144,7 @@ class Graph:
         return tuple(r for r in self.resources if is_opaque(r) or (r.type in RENDERED_TYPES and r.urn not in self.children))
 
     def of_type(self, type_: str) -> list[Resource]:
-        return [resource for resource in self.resources if resource.type == type_]
+        return list(self._by_type.get(type_, ()))
 
     def named(self, name: str) -> Resource:
         """The resource with that logical name. Raises ``LookupError`` unless there is exactly one."""
@@ -152,6 +152,10 @@ class Graph:
         if len(found) != 1:
             raise LookupError(f"{len(found)} resources are named {name!r}: {[r.urn for r in found]}")
         return found[0]
+
+    @cached_property
+    def _by_type(self) -> Mapping[str, list[Resource]]:
+        return grouped((resource.type, resource) for resource in self.resources)
 
     def document(self) -> dict[str, Any]:
         return {

@@ -10,13 +10,16 @@ from stackgraph.plain_text import printable
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+# Almost all mappings are dicts, and an abstract class takes long to recognise one.
+_MAPPINGS = (dict, Mapping)
+
 
 def at(value: Any, *path: str) -> Any:
     """The value at a path, or None. At any path below a placeholder, that placeholder."""
     for key in path:
         if is_token(value):
             return value
-        if not isinstance(value, Mapping):
+        if not isinstance(value, _MAPPINGS):
             return None
         value = value.get(key)
     return value
@@ -24,7 +27,7 @@ def at(value: Any, *path: str) -> Any:
 
 def table(value: Any) -> Mapping[str, Any]:
     """The value as a mapping with string keys; empty if the value is no mapping."""
-    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {}
+    return {str(key): item for key, item in value.items()} if isinstance(value, _MAPPINGS) else {}
 
 
 def items(value: Any) -> Sequence[Any]:

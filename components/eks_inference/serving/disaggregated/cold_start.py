@@ -3,7 +3,6 @@
 One Job writes the model into the store. Another reads it and writes it once more, split up by core. Each server reads all parts.
 """
 
-from eks_inference.catalog.models import find_model
 from eks_inference.placement import Placement
 from eks_inference.serving.cold_start import Phase, moved, pull
 from eks_inference.serving.disaggregated.servers import roles_by_pod
@@ -43,6 +42,6 @@ def load(spec: DisaggregatedPairSpec) -> Phase:
 
 
 def _stored(spec: DisaggregatedPairSpec, what: str, copies: int, limit_s: int) -> Phase:
-    model = find_model(spec.model.id)
+    model = spec.model.known
     content = (model.name, copies, model.weight_bytes() / 1e9) if model else None
     return moved(what, limit_s, content, node_mib_s(spec.store), "the store")

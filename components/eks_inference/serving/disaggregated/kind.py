@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eks_inference.catalog.models import find_model
 from eks_inference.serving.disaggregated.artifact import tensor_parallel
 from eks_inference.serving.disaggregated.facts import disaggregated_facts, serving_facts
 from eks_inference.serving.disaggregated.spec import DisaggregatedPairSpec
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def _facts(name: str, spec: DisaggregatedPairSpec, site: Site) -> Iterator[object]:
     yield disaggregated_facts(name, spec, site.placement, pool=site.pools[spec.pool], path=site.path)
     if site.zone_ids:
-        model = find_model(spec.model.id)
+        model = spec.model.known
         splits = (tensor_parallel(spec),) if spec.compile.save_sharded_checkpoint else ()
         mounting = dict.fromkeys(pool for pool in (spec.pool, spec.compile_pool) if pool)
         yield store_facts(

@@ -158,7 +158,10 @@ def architecture(server: ServingFacts) -> Iterator[Judgement]:
     yield Judgement(
         holds=model.architecture in profile.architectures,
         path=server.at("engine"),
-        working=(f"{model.name} is of architecture {model.architecture}; {profile.name}: {', '.join(profile.architectures)}",),
+        working=(
+            f"{model.name} is of architecture {model.architecture}; {profile.name}: {', '.join(profile.architectures)}",
+            f"by {profile.source}",
+        ),
         message=f"engine {profile.name} does not serve {model.name}",
         given=f"architecture {model.architecture}",
         allowed=", ".join(one.name for one in engines_for(server.instance, model)) or "no profile of the catalog on these chips",

@@ -88,8 +88,11 @@ def _facts(server: ServingFacts) -> dict[str, Any]:
         "max-model-len": server.max_model_len or None,
         "max-num-seqs": server.max_num_seqs or None,
         "tensor-parallel-size": server.tensor_parallel or None,
-        # The catalog has no models of experts or of several modalities.
-        **({"model.experts": 0, "model.multimodal": False, "model.kv_heads": model.kv_heads} if model else {}),
+        **(
+            {"model.experts": model.experts, "model.multimodal": bool(model.uncounted), "model.kv_heads": model.kv_heads}
+            if model
+            else {}
+        ),
         **({"model.heads_per_kv_head": model.heads // model.kv_heads} if model else {}),
     }
 

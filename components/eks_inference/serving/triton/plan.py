@@ -14,7 +14,6 @@ from typing import Any
 from eks_inference.aws import iam
 from eks_inference.catalog.engines import EngineProfile
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.models import find_model
 from eks_inference.kubernetes.pod_security import restricted_pod
 from eks_inference.merge import merged
 from eks_inference.placement import Placement
@@ -89,7 +88,7 @@ def max_num_seqs(spec: TritonServerSpec, shape: InstanceType) -> int:
 
 def max_model_len(spec: TritonServerSpec) -> int:
     """Returns the maximum length of a sequence in tokens: that of the spec or the model; 0 if the catalog does not know it."""
-    model = find_model(spec.model.id)
+    model = spec.model.known
     return spec.max_model_len or (model.max_positions if model else 0)
 
 
@@ -104,7 +103,7 @@ def cache_gib(spec: TritonServerSpec) -> int:
         return 0
     if spec.cache.size_gib:
         return spec.cache.size_gib
-    model = find_model(spec.model.id)
+    model = spec.model.known
     return max(math.ceil(2 * model.weight_bytes() / 1024**3), _SMALLEST_CACHE_GIB) if model else _UNKNOWN_MODEL_GIB
 
 

@@ -1,0 +1,56 @@
+"""Architectures with a formula: loads ``architectures.toml``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from eks_inference.catalog.tables import Row, arguments, rows, table
+
+Biased = Literal["qkv", "output", "mlp", "experts"]
+
+
+@dataclass(frozen=True)
+class Architecture(Row):
+    """The structure that models of one ``model_type`` share: what the numbers of a config.json do not say."""
+
+    latent: bool = False
+    """Whether attention compresses keys and values to one latent vector (MLA)."""
+    gated: bool = True
+    """Whether an MLP has three matrices (gate, up, down) or two (up, down)."""
+    norms: int = 2
+    """Norms of a layer, as wide as the layer."""
+    norm_bias: bool = False
+    """Whether norms have a bias beside their weight."""
+    head_norms: bool = False
+    """Whether each layer normalises queries and keys, with weights as wide as one head."""
+    sinks: bool = False
+    """Whether each head has a learned sink."""
+    biases: tuple[Biased, ...] = ("qkv", "output")
+    """Parts with a bias, where there is any."""
+    bias_key: str | None = None
+    """Key that says whether there is a bias. Empty: there always is. None: there never is."""
+    tied: bool = False
+    """Whether the output layer shares the weights of the embedding where config.json does not say it."""
+    learned_positions: int | None = None
+    """Learned positions beyond the longest sequence. None: positions are computed."""
+    full_every: int | None = None
+    """Every so many layers one attends to everything, where a window is set. None: the window is that of all layers."""
+    window_switch: str = ""
+    """Key that has to be true for the window to count."""
+    window_from: str = ""
+    """Key with the first layer that has the window."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Our names of numbers → keys of config.json, where they differ from the usual ones (``config_json.py``)."""
+
+
+@cache
+def architectures() -> dict[str, Architecture]:
+    """All architectures with a formula, by ``model_type``."""
+    content = table("architectures.toml")
+    origin = {"source": content["source"], "read": content["read"]}
+    found = {}
+    for name, row in rows(content).items():
+        columns = content[row["same_as"]] if "same_as" in row else row
+        found[name] = Architecture(name=name, **origin | arguments(columns))
+    return found

@@ -1,0 +1,230 @@
+"""Reads the shape of a model from a ``config.json`` of Hugging Face. Pure: text in, ``Model`` or faults out.
+
+The file may come from anywhere, so nothing in it is trusted: size, depth and every number are bounded. A fault names its key. An
+architecture without a formula is ``NoFormulaError``: nothing about it is guessed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from eks_inference.catalog.architectures import Architecture, architectures
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.quantization import METHODS, quantization
+from eks_inference.catalog.tables import nearest
+from eks_inference.faults import Fault, SpecError
+
+LONGEST = 1 << 20
+"""Largest file, in bytes. Those of the Hub have some thousand."""
+LARGEST = 10_000_000
+"""Largest number that any key may have: the longest sequences of published models, in tokens."""
+MOST_LAYERS = 1_000
+
+_KEYS = {
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "mlp": "intermediate_size",
+    "vocabulary": "vocab_size",
+    "max_positions": "max_position_embeddings",
+    "window": "sliding_window",
+    "q_rank": "q_lora_rank",
+    "kv_rank": "kv_lora_rank",
+    "nope_dim": "qk_nope_head_dim",
+    "rope_dim": "qk_rope_head_dim",
+    "value_dim": "v_head_dim",
+}
+"""Our names of numbers → the keys that most architectures have; a row of architectures.toml names others."""
+
+_TWO_BYTES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float16"}
+"""Types of published weights → what engines load them as (vLLM, ``--dtype auto``: float16 for float32)."""
+
+
+class NoFormulaError(SpecError):
+    """Nobody wrote a formula for the architecture, or the size of its quantization is unknown: what needs it is not judged."""
+
+
+def parse(text: str | bytes) -> Mapping[str, Any]:
+    """Parses the text of a config.json. Raises ``SpecError`` for what is none."""
+    allowed = f"a JSON object of at most {LONGEST >> 20} MiB, the config.json of a model"
+    if len(text) > LONGEST:
+        raise SpecError([Fault((), "this file is too large", given=f"{len(text)} bytes", allowed=allowed)])
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "text in UTF-8, nested a few levels deep"
+        raise SpecError([Fault((), "this is no JSON", given=reason, allowed=allowed)]) from None
+    if not isinstance(found, dict):
+        raise SpecError([Fault((), "this is no JSON object", given=type(found).__name__, allowed=allowed)])
+    return found
+
+
+def model_of_config(name: str, config: Mapping[str, Any], source: str = "config.json") -> Model:
+    """Returns the model that a config.json describes.
+
+    Raises ``SpecError`` with every fault, or ``NoFormulaError`` where there is no formula.
+    """
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) else config
+    kind, architecture = _architecture(config, text)
+    reader = _Reader(text, kind)
+    columns = reader.columns()
+    if reader.faults:
+        raise SpecError(reader.faults)
+    said = text.get("quantization_config") or config.get("quantization_config")
+    return Model(
+        name=name,
+        source=source,
+        read="",
+        repositories=(),
+        architecture=architecture,
+        quantization=_quantization(said) if said else None,
+        uncounted=("vision tower",) if isinstance(config.get("vision_config"), dict) else (),
+        **columns,
+    )
+
+
+def shape_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config.json that describes the shape: what ``model_of_config`` reads and nothing else."""
+    known = {"model_type", "tie_word_embeddings", "torch_dtype", "dtype", "layer_types", *_KEYS.values()}
+    known |= {"sliding_window_pattern", "_sliding_window_pattern", "quantization_config", "text_config", "vision_config"}
+    for one in architectures().values():
+        known |= {*one.keys.values(), one.window_switch, one.window_from, one.bias_key or ""}
+    kept = {key: value for key, value in config.items() if key in known and value is not None}
+    if isinstance(kept.get("text_config"), dict):
+        kept["text_config"] = shape_keys(kept["text_config"])
+    if isinstance(kept.get("vision_config"), dict):
+        kept["vision_config"] = {}
+    return kept
+
+
+def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[Architecture, str]:
+    """The structure of the decoder, and the name that engines know the whole model by."""
+    outer, inner = config.get("model_type"), text.get("model_type", config.get("model_type"))
+    if not isinstance(outer, str) or not isinstance(inner, str):
+        message, given = "this key is required and missing", json.dumps(outer)[:40] if outer is not None else ""
+        raise SpecError([Fault(("model_type",), message, given=given, allowed="the architecture of the model, e.g. llama")])
+    known = architectures()
+    name = next((one for one in (inner, outer) if one in known), None)
+    if name is None or (inner not in known and config is not text and inner != outer):
+        like = nearest(inner, known)
+        hint = f"nearest: {', '.join(like)}" if like else ""
+        raise NoFormulaError(
+            [Fault(("model_type",), "nobody wrote a formula for this architecture", inner[:60], ", ".join(known), hint)]
+        )
+    return known[name], outer
+
+
+def _quantization(said: Any) -> Any:
+    found = quantization(said) if isinstance(said, dict) else None
+    if found is None:
+        method = said.get("quant_method") if isinstance(said, dict) else said
+        message = "the size of weights in this format is unknown"
+        raise NoFormulaError([Fault(("quantization_config", "quant_method"), message, str(method)[:60], ", ".join(METHODS))])
+    return found
+
+
+class _Reader:
+    """Reads the numbers of one config.json and collects faults."""
+
+    def __init__(self, config: Mapping[str, Any], kind: Architecture) -> None:
+        self._config, self._kind = config, kind
+        self._names = {**_KEYS, **kind.keys}
+        self.faults: list[Fault] = []
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of ``Model`` that the numbers give; without meaning when there are faults."""
+        kind = self._kind
+        layers, hidden = self._number("layers", most=MOST_LAYERS) or 1, self._number("hidden") or 1
+        heads = self._number("heads") or 1
+        found: dict[str, Any] = {"hidden": hidden, "layers": layers, "heads": heads}
+        found |= {name: self._number(name) or 1 for name in ("vocabulary", "max_positions")}
+        if kind.latent:
+            found |= {name: self._number(name) or 1 for name in ("kv_rank", "nope_dim", "rope_dim", "value_dim")}
+            found |= {"q_rank": self._number("q_rank", 0), "kv_heads": 1, "head_dim": found["nope_dim"] + found["rope_dim"]}
+        else:
+            found["kv_heads"] = self._number("kv_heads", heads)
+            found["head_dim"] = self._number("head_dim", hidden // heads or None) or 1
+            if heads % (found["kv_heads"] or 1):
+                self._refuse("kv_heads", "the attention heads are no multiple of it", found["kv_heads"], f"a part of {heads}")
+        found |= self._experts(layers)
+        found["mlp"] = self._number("mlp", 0 if found["expert_layers"] == layers and found["expert_mlp"] else None) or 0
+        found |= self._window(layers)
+        if "embedding_width" in kind.keys:
+            found["embedding_width"] = self._number("embedding_width", hidden)
+        dtype = self._config.get("torch_dtype", self._config.get("dtype")) or "float32"
+        if not isinstance(dtype, str) or dtype not in _TWO_BYTES:
+            self._refuse("torch_dtype", "the type of weights is none that is known", dtype, ", ".join(_TWO_BYTES))
+        found["dtype"] = _TWO_BYTES.get(dtype) if isinstance(dtype, str) else None
+        found["tied_embeddings"] = self._flag("tie_word_embeddings", kind.tied)
+        found["biased"] = kind.bias_key == "" or (kind.bias_key is not None and self._flag(kind.bias_key, False))
+        return {key: value for key, value in found.items() if key in _COLUMNS}
+
+    def _experts(self, layers: int) -> dict[str, int]:
+        if "experts" not in self._kind.keys:
+            return {"experts": 0, "expert_mlp": 0, "shared_mlp": 0, "expert_layers": 0}
+        width = self._number("expert_mlp", 0) if "expert_mlp" in self._kind.keys else 0
+        shared = (self._number("shared_experts", 0) or 0) * (width or 0) if "shared_experts" in self._kind.keys else 0
+        shared += (self._number("shared_mlp", 0) or 0) if "shared_mlp" in self._kind.keys else 0
+        first = (self._number("dense_layers", 0) or 0) if "dense_layers" in self._kind.keys else 0
+        step = (self._number("expert_step", 1) or 1) if "expert_step" in self._kind.keys else 1
+        listed = self._config.get(self._kind.keys.get("dense_list", ""), []) or []
+        if not isinstance(listed, list) or not all(isinstance(one, int) for one in listed):
+            self._refuse("dense_list", "not a list of layers", listed, "numbers of layers from 0")
+            listed = []
+        sparse = sum(1 for layer in range(first, layers) if (layer + 1) % step == 0 and layer not in listed)
+        if first and step > 1:
+            sparse = sum(1 for layer in range(first, layers) if layer % step == 0)
+        return {
+            "experts": self._number("experts") or 1,
+            "expert_mlp": width or 0,
+            "shared_mlp": shared,
+            "expert_layers": sparse,
+        }
+
+    def _window(self, layers: int) -> dict[str, int]:
+        kind, none = self._kind, {"window": 0, "window_layers": 0}
+        window = self._number("window", 0)
+        if not window or (kind.window_switch and not self._flag(kind.window_switch, False)):
+            return none
+        listed = self._config.get("layer_types")
+        if isinstance(listed, list):
+            return {"window": window, "window_layers": min(listed.count("sliding_attention"), layers)}
+        if kind.window_from:
+            start = self._config.get(kind.window_from)
+            return {"window": window, "window_layers": max(layers - start, 0)} if isinstance(start, int) else none
+        every = self._config.get("sliding_window_pattern", self._config.get("_sliding_window_pattern", kind.full_every))
+        full = layers // every if isinstance(every, int) and every > 0 else 0
+        return {"window": window, "window_layers": layers - full}
+
+    def _number(self, name: str, default: int | None = None, most: int = LARGEST) -> int | None:
+        """A number by our name. ``default`` stands for a key that is missing or null; None: the key is required."""
+        key = self._names[name]
+        given = self._config.get(key)
+        if given is None:
+            if default is None:
+                self._refuse(name, "this key is required and missing", None, f"a number from 1 to {most}")
+            return default
+        if isinstance(given, bool) or not isinstance(given, int) or not (0 if default == 0 else 1) <= given <= most:
+            self._refuse(name, "not such a number", given, f"a number from {0 if default == 0 else 1} to {most}")
+            return default
+        return given
+
+    def _flag(self, key: str, default: bool) -> bool:
+        given = self._config.get(key, default)
+        if given is None:
+            return default
+        if not isinstance(given, bool):
+            self._refuse(key, "neither true nor false", given, "true, false")
+            return default
+        return given
+
+    def _refuse(self, name: str, message: str, given: Any, allowed: str) -> None:
+        shown = "" if given is None else json.dumps(given, default=str)[:60]
+        self.faults.append(Fault((self._names.get(name, name),), message, given=shown, allowed=allowed))
+
+
+_COLUMNS = {field.name for field in fields(Model)}

@@ -1,0 +1,85 @@
+"""Quantized checkpoints: the size of a weight with its scales, by the ``quantization_config`` of config.json. Pure.
+
+Sources: vLLM documentation, "Quantization", and the formats of AutoAWQ, GPTQ, compressed-tensors and the OCP specification of
+microscaling formats (MXFP4: 32 elements share a scale of 8 bits).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeGuard
+
+_SCALE_BITS = 16
+_FLOAT_BITS = 32
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How a checkpoint is quantized. All linear layers are, except the output layer, or only the routed experts."""
+
+    method: str
+    """``quant_method`` in config.json."""
+    bits: int
+    """Bits of a weight."""
+    group: int = 0
+    """Weights that share a scale; 0: a whole channel or tensor does, whose scales count for nothing."""
+    scale_bits: int = 0
+    """Bits of what such a group shares: its scale, and its zero point where there is one."""
+    experts_only: bool = False
+
+    @property
+    def bits_per_weight(self) -> Fraction:
+        """Bits of one weight with its part of the scale."""
+        return self.bits + Fraction(self.scale_bits if self.group else 0, self.group or 1)
+
+    def size(self, weights: int) -> int:
+        """Size of so many weights, in bytes, rounded up."""
+        return -int(-weights * self.bits_per_weight // 8)
+
+
+METHODS = ("fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4", "int8", "compressed-tensors", "bitsandbytes")
+"""Methods of known size."""
+
+
+def quantization(config: Mapping[str, Any]) -> Quantization | None:
+    """Returns what a ``quantization_config`` says; None when the size of a weight cannot be told from it."""
+    method, bits = config.get("quant_method"), config.get("bits", config.get("w_bit", 4))
+    group = config.get("group_size", config.get("q_group_size", 128))
+    match method:
+        case "fp8" | "fbgemm_fp8":
+            block = config.get("weight_block_size")
+            sides = block if isinstance(block, list) and len(block) == 2 and all(_positive(side) for side in block) else None
+            return Quantization(method, 8, sides[0] * sides[1] if sides else 0, _FLOAT_BITS if sides else 0)
+        case "int8":
+            return Quantization(method, 8)
+        case "mxfp4":
+            return Quantization(method, 4, 32, 8, experts_only=True)
+        case "awq" | "gptq" if _positive(bits) and bits <= 8 and isinstance(group, int):
+            return Quantization(method, bits, max(group, 0), _SCALE_BITS + bits if group > 0 else 0)
+        case "bitsandbytes" if config.get("load_in_8bit") is True:
+            return Quantization(method, 8)
+        case "compressed-tensors":
+            return _compressed(config)
+        case _:
+            return None
+
+
+def _compressed(config: Mapping[str, Any]) -> Quantization | None:
+    """compressed-tensors: groups of layers, each with the format of its weights. All groups must have the same."""
+    groups = config.get("config_groups")
+    found = {_grouped(one) for one in groups.values()} if isinstance(groups, dict) else set()
+    return found.pop() if len(found) == 1 else None
+
+
+def _grouped(one: Any) -> Quantization | None:
+    weights = one.get("weights") if isinstance(one, dict) else None
+    if not isinstance(weights, dict):
+        return None
+    bits, size = weights.get("num_bits"), weights.get("group_size")
+    if not _positive(bits) or bits > 8:
+        return None
+    return Quantization("compressed-tensors", bits, size if _positive(size) else 0, _SCALE_BITS if _positive(size) else 0)
+
+
+def _positive(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

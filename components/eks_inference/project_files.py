@@ -1,0 +1,42 @@
+"""Files of a project that a spec names. Their paths are relative to the project's folder, which has the ``Pulumi.yaml``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from eks_inference.faults import Fault, SpecError
+
+_folder: ContextVar[Path | None] = ContextVar("folder", default=None)
+
+
+@contextmanager
+def files_below(folder: Path | None) -> Iterator[None]:
+    """Reads files of specs below ``folder`` inside. Outside, and with None, that is the working directory."""
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """Returns at most ``limit`` bytes of a file, and one more where there are more.
+
+    Raises ``SpecError`` for a file that cannot be read or is outside of the folder, also by a link.
+    """
+    allowed = "a file below the project's folder, by its path from there: ./model/config.json"
+    folder = (_folder.get() or Path.cwd()).resolve()
+    try:
+        place = (folder / path).resolve()
+        if not place.is_relative_to(folder):
+            raise SpecError([Fault((), "this file is not below the project's folder", path[:200], allowed)])
+        with place.open("rb") as file:
+            return file.read(limit + 1)
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "a link that leads to itself"
+        raise SpecError([Fault((), f"this file cannot be read: {reason}", path[:200], allowed)]) from None
+    except ValueError as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError([Fault((), "this is no path", path[:200], allowed)]) from None

@@ -1,0 +1,63 @@
+"""The EKS domain of stackgraph's comparisons: facts, dangers, and what a change does to cost and time."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from eks_inference_tools.cost import compared as cost
+from eks_inference_tools.cost.price_book import OwnPrices
+from eks_inference_tools.domain import Figures
+from eks_inference_tools.reading.dangers import dangers
+from eks_inference_tools.reading.overview import overview_of
+from eks_inference_tools.reading.titles import COST, TIME, TITLES
+from eks_inference_tools.reading.words import WORDS, cluster_version, node_traits, nodes
+from eks_inference_tools.reading.workloads import requested
+from eks_inference_tools.timeline.comparing import change
+from stackgraph.diff.domain import ComparedDomain, Danger
+from stackgraph.diff.graphs import StackDiff
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import joined
+
+
+def eks_compared(prices: OwnPrices | None = None) -> ComparedDomain:
+    """The domain of a comparison. ``prices`` are those of ``Figures``."""
+    figures = Figures(prices)
+
+    def cost_change(before: Graph | None, after: Graph | None) -> str:
+        return cost.change(*(figures.cost(graph) if graph else None for graph in (before, after)))
+
+    def time_change(before: Graph | None, after: Graph | None) -> str:
+        return change(*(figures.time(graph) if graph else None for graph in (before, after)))
+
+    def dangerous(diff: StackDiff) -> Iterable[Danger]:
+        yield from dangers(diff)
+        if diff.base and diff.head and diff.changed:
+            yield from cost.dangers(figures.cost(diff.base), figures.cost(diff.head))
+
+    return ComparedDomain(
+        words=WORDS,
+        titles=TITLES,
+        facts=facts,
+        dangers=dangerous,
+        measures={COST: cost_change, TIME: time_change},
+    )
+
+
+def facts(graph: Graph) -> Mapping[str, str]:
+    """The facts that a comparison shows before and after, by subject."""
+    return dict(_facts(graph))
+
+
+def _facts(graph: Graph) -> Iterator[tuple[str, str]]:
+    overview = overview_of(graph)
+    for cluster in overview.clusters:
+        yield f"cluster {cluster.name}", joined(cluster_version(cluster), cluster.access, by=", ")
+    for capacity in overview.capacity:
+        yield f"nodes {capacity.name}", joined(nodes(capacity), *node_traits(capacity), by=", ")
+    for resource, amount in requested(overview.workloads).items():
+        yield f"{resource} requested", str(amount)
+    for model in overview.models:
+        settings = (f"{key} {value}" for key, value in model.settings.items())
+        yield f"model of {model.owner}", joined(model.model, *settings, by=", ")
+    for workload in overview.workloads:
+        if workload.accelerators:
+            asks = (f"{amount} {resource.rpartition('/')[2]}" for resource, amount in workload.accelerators.items())
+            yield workload.title, joined(f"{workload.replicas or '?'} × ({', '.join(asks)})", *workload.images, by=", ")

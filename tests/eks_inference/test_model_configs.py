@@ -1,0 +1,252 @@
+"""Shapes read from config.json: counts against published ones, and what a file from anywhere may hold."""
+
+import json
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eks_inference.catalog.architectures import architectures
+from eks_inference.catalog.config_json import NoFormulaError, model_of_config, parse, shape_keys
+from eks_inference.catalog.models import Model, model, models
+from eks_inference.catalog.quantization import Quantization, quantization
+from eks_inference.faults import SpecError
+
+FOLDER = Path(__file__).parent.parent / "data" / "model_configs"
+EVIDENCE = tomllib.loads((FOLDER / "index.toml").read_text("utf-8"))
+PUBLISHED = [name for name, row in EVIDENCE.items() if "published" in row]
+KIB = 1024
+
+
+def config_of(name: str) -> dict[str, Any]:
+    found = EVIDENCE[name].get("config")
+    return dict(found or parse((FOLDER / f"{name}.json").read_text("utf-8")))
+
+
+LLAMA = config_of("Llama-3.2-3B")
+
+
+def faults(config: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(SpecError) as caught:
+        model_of_config("theirs", config)
+    return {str(fault.path[0]): f"{fault.message}; {fault.given}; {fault.allowed}" for fault in caught.value.faults}
+
+
+def outcome(name: str, config: dict[str, Any]) -> Model | SpecError:
+    try:
+        return model_of_config(name, config)
+    except SpecError as error:
+        return error
+
+
+# ---------------------------------------------------------------------------------------------------------- evidence
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_count_is_the_published_one(name: str):
+    """Within 1 %, or within the last digit where the published count is shorter than that."""
+    row, computed = EVIDENCE[name], model_of_config(name, config_of(name)).parameters
+    assert row["published_by"]
+    if digit := row.get("last_digit"):
+        assert abs(computed - row["published"]) <= digit / 2
+    else:
+        assert computed == pytest.approx(row["published"], rel=0.01)
+
+
+def test_what_was_set_aside_is_what_was_chosen_first():
+    chosen = (FOLDER / "set_aside.txt").read_text("utf-8").split("\n\n")[1].splitlines()
+    assert {name for name, row in EVIDENCE.items() if row.get("set_aside")} == set(chosen)
+    assert len(chosen) == 12
+
+
+def test_every_file_has_its_row_and_every_row_its_origin():
+    assert {path.stem for path in FOLDER.glob("*.json")} == {name for name, row in EVIDENCE.items() if "config" not in row}
+    assert all(row["repository"] and row["commit"] and row["path"] for row in EVIDENCE.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(EVIDENCE) & set(models())))
+def test_a_row_of_the_catalog_is_what_its_config_says(name: str):
+    row, read = model(name), model_of_config(name, config_of(name))
+    assert row.parameters == read.parameters
+    assert row.kv_bytes(50_000, 8, 2, 8192) == read.kv_bytes(50_000, 8, 2, 8192)
+    assert (row.architecture, row.heads, row.uncounted) == (read.architecture, read.heads, read.uncounted)
+
+
+def test_thirty_models_have_a_row():
+    assert len(models()) >= 30
+    assert all(one.architecture in architectures() for one in models().values())
+
+
+# ------------------------------------------------------------------------------------------------- KV cache and weights
+
+
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [
+        ("Llama-3.2-3B", 2 * 28 * 8 * 128 * 2 / KIB),
+        ("DeepSeek-V3", 61 * (512 + 64) * 2 / KIB),
+        ("GPT-OSS-120B", 2 * 36 * 8 * 64 * 2 / KIB),
+        ("GLM-4-9B", 2 * 40 * 2 * 128 * 2 / KIB),
+    ],
+)
+def test_a_token_takes_what_its_attention_keeps(name: str, kib: float):
+    one = model_of_config(name, config_of(name))
+    assert one.kv_bytes_per_token() == kib * KIB
+    assert one.kv_bytes_per_token(bytes_per_element=1) * 2 == one.kv_bytes_per_token()
+
+
+def test_every_core_holds_the_latent_vector():
+    deepseek = model_of_config("d", config_of("DeepSeek-V3"))
+    assert deepseek.kv_bytes_per_token(8) == 8 * deepseek.kv_bytes_per_token()
+
+
+def test_layers_with_a_window_hold_the_window_and_a_step():
+    gemma = model_of_config("g", config_of("Gemma-3-27B"))
+    assert (gemma.window, gemma.window_layers) == (1024, 52)
+    layer = 2 * 16 * 128 * 2
+    assert gemma.kv_bytes(100_000) == 62 * layer * 100_000
+    assert gemma.kv_bytes(100_000, beyond=8192) == layer * (10 * 100_000 + 52 * (1024 + 8192))
+    assert gemma.kv_bytes(5_000, beyond=8192) == gemma.kv_bytes(5_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "window", "layers"),
+    [
+        ({"model_type": "mistral", "sliding_window": 4096}, 4096, 28),
+        ({"model_type": "mistral", "sliding_window": None}, 0, 0),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 20}, 0, 0),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 20}, 4096, 8),
+        ({"model_type": "gemma2", "sliding_window": 4096}, 4096, 14),
+        (
+            {"model_type": "gpt_oss", "sliding_window": 128, "num_local_experts": 4, "layer_types": ["sliding_attention"] * 3},
+            128,
+            3,
+        ),
+    ],
+)
+def test_which_layers_have_the_window(changes: dict[str, Any], window: int, layers: int):
+    one = model_of_config("m", LLAMA | changes)
+    assert (one.window, one.window_layers) == (window, layers)
+
+
+def test_of_gpt_oss_only_experts_are_quantized():
+    one = model_of_config("s", config_of("GPT-OSS-120B"))
+    of_experts = 36 * 128 * (3 * 2880 * 2880 + 2 * 2880 + 2880)
+    assert one.expert_weights == of_experts
+    assert one.weight_bytes() == (one.parameters - of_experts) * 2 + of_experts * 17 // 32
+
+
+@pytest.mark.parametrize(
+    ("said", "bits", "experts_only"),
+    [
+        ({"quant_method": "fp8"}, Fraction(8), False),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 8 + Fraction(32, 128 * 128), False),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4 + Fraction(20, 128), False),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, Fraction(8), False),
+        ({"quant_method": "mxfp4"}, 4 + Fraction(8, 32), True),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, Fraction(8), False),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 128}}}},
+            4 + Fraction(16, 128),
+            False,
+        ),
+    ],
+)
+def test_a_quantized_weight_takes_its_bits_and_a_part_of_the_scale(said: dict[str, Any], bits: Fraction, experts_only: bool):
+    found = quantization(said)
+    assert found is not None
+    assert (found.bits_per_weight, found.experts_only) == (bits, experts_only)
+
+
+def test_a_quantized_checkpoint_keeps_embedding_and_output_layer():
+    plain, awq = (
+        model_of_config("m", LLAMA | extra)
+        for extra in ({}, {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})
+    )
+    converted = plain.parameters - plain.embeddings
+    assert awq.weight_bytes() == plain.embeddings * 2 + Quantization("awq", 4, 128, 20).size(converted)
+    assert awq.weight_bytes(quantized_bytes=1) == awq.weight_bytes()
+
+
+# ------------------------------------------------------------------------------------------------------- files of others
+
+
+def test_an_architecture_without_a_formula_is_not_guessed():
+    with pytest.raises(NoFormulaError, match=r"model_type: nobody wrote a formula.*qwen3_next.*nearest: qwen3"):
+        model_of_config("m", LLAMA | {"model_type": "qwen3_next"})
+    with pytest.raises(NoFormulaError, match="nobody wrote a formula"):
+        model_of_config("m", {"model_type": "llama4", "text_config": LLAMA | {"model_type": "llama4_text"}})
+
+
+def test_a_quantization_of_unknown_size_is_not_guessed():
+    for said in ({"quant_method": "exl2"}, {"quant_method": "awq", "bits": 99}, {"quant_method": "compressed-tensors"}, ["fp8"]):
+        with pytest.raises(NoFormulaError, match=r"quantization_config\.quant_method: the size of weights"):
+            model_of_config("m", LLAMA | {"quantization_config": said})
+
+
+def test_every_fault_is_told_with_its_key():
+    found = faults(LLAMA | {"hidden_size": "3072", "num_hidden_layers": 10**9, "vocab_size": True, "intermediate_size": None})
+    assert set(found) == {"hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size"}
+    assert found["hidden_size"] == 'not such a number; "3072"; a number from 1 to 10000000'
+    assert found["num_hidden_layers"].endswith("a number from 1 to 1000")
+    assert found["intermediate_size"].startswith("this key is required and missing")
+
+
+def test_heads_that_do_not_divide_are_a_fault():
+    assert "a part of 24" in faults(LLAMA | {"num_key_value_heads": 7})["num_key_value_heads"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "nul", '"a"', "[" * 100_000, "{}" * 2, "\ud800".encode("utf-8", "surrogatepass"), b"\xff\xfe"]
+)
+def test_a_text_that_is_no_object_is_a_fault(text: str | bytes):
+    with pytest.raises(SpecError, match="allowed: a JSON object"):
+        parse(text)
+
+
+def test_a_huge_file_is_a_fault():
+    with pytest.raises(SpecError, match="too large"):
+        parse(" " * (1 << 21))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**30) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.sampled_from(sorted(EVIDENCE)),
+    st.dictionaries(
+        st.sampled_from(
+            ["quantization_config", "layer_types", "text_config", "mlp_only_layers", *LLAMA, *config_of("DeepSeek-V3")]
+        ),
+        VALUES,
+        max_size=4,
+    ),
+)
+def test_any_values_give_a_model_or_faults(name: str, changes: dict[str, Any]):
+    found = outcome(name, config_of(name) | changes)
+    if isinstance(found, SpecError):
+        assert all(fault.path and fault.allowed for fault in found.faults)
+    else:
+        assert found.parameters > 0
+        assert 0 < found.kv_bytes(1000, beyond=8192) <= found.kv_bytes(1000)
+        assert 0 < found.weight_bytes() <= 2 * found.parameters + 1
+
+
+@pytest.mark.parametrize("name", sorted(EVIDENCE))
+def test_the_keys_of_the_shape_are_all_that_is_read(name: str):
+    config = config_of(name)
+    assert model_of_config(name, json.loads(json.dumps(shape_keys(config)))) == model_of_config(name, config)
+
+
+@given(st.sampled_from(sorted(EVIDENCE)), st.integers(1, 200_000), st.integers(1, 200_000), st.integers(0, 20_000))
+def test_more_tokens_never_take_less(name: str, tokens: int, more: int, beyond: int):
+    one = model_of_config(name, config_of(name))
+    assert one.kv_bytes(tokens, beyond=beyond) <= one.kv_bytes(tokens + more, beyond=beyond) <= one.kv_bytes(tokens + more)
