@@ -1,9 +1,7 @@
 """Prices and quotas of the catalog: every row has its region, its date and its source, and no price comes from another region."""
 
-import copy
 import re
 import tomllib
-from collections.abc import Iterator
 from itertools import permutations
 
 import pytest
@@ -26,6 +24,7 @@ from eks_inference.catalog.prices import (
 )
 from eks_inference.catalog.quotas import quota, quota_of
 from eks_inference.catalog.zones import regions
+from price_tables import make_inf2_dearer
 
 DAY = r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?"
 BLOCKS_ONLY = {
@@ -169,19 +168,8 @@ def test_an_unknown_service_is_told_with_the_nearest_names(name: str):
         service_price(name, "us-east-1")
 
 
-@pytest.fixture
-def dearer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Inf2 became dearer after the older table was made."""
-    newer, older = copy.deepcopy(instance_tables())
-    newer["usd"]["us-east-1"]["inf2.xlarge"] = 0.8
-    monkeypatch.setattr(prices, "instance_tables", lambda: (newer, older))
-    prices._instance_prices.cache_clear()
-    yield
-    prices._instance_prices.cache_clear()
-
-
-@pytest.mark.usefixtures("dearer")
-def test_a_type_whose_tables_differ_is_outdated_elsewhere_and_says_both_figures():
+def test_a_type_whose_tables_differ_is_outdated_elsewhere_and_says_both_figures(monkeypatch: pytest.MonkeyPatch):
+    make_inf2_dearer(monkeypatch)
     past = outdated("inf2.xlarge", "us-west-2")
     assert past
     assert past.notes == ("outdated: in us-east-1 0.7582 in 2025-05-28, 0.8 in 2026-07-06",)
