@@ -34,7 +34,7 @@ CONTROL_PLANE, NAT, ADDRESS = 0.10, 0.045, 0.005
 GP3 = 0.08 / MONTH
 BASE = CONTROL_PLANE + NAT + ADDRESS
 
-BY_HAND: Mapping[str, tuple[float, float, float]] = {
+BY_HAND: Mapping[str, Sequence[float]] = {
     # 2 core nodes and 4 GPU nodes with 100 GiB each, and 50 GiB for Prometheus.
     "gpu-opt350m": (BASE + 2 * M6I_LARGE + 4 * G4DN_XLARGE + (6 * 100 + 50) * GP3,) * 3,
     # 3 core nodes with 150 GiB; 1 to 3 inf2.8xlarge with 500; 50 for Prometheus, 10 each for Open WebUI and the load test.
@@ -51,7 +51,7 @@ BY_HAND: Mapping[str, tuple[float, float, float]] = {
 
 # What exceeds the 125 MiB/s that every gp3 volume has: USD per MiB/s and month.
 THROUGHPUT = 0.04 / MONTH
-FASTER: Mapping[str, tuple[float, float, float]] = {
+FASTER: Mapping[str, Sequence[float]] = {
     "inf2-llama3": (
         (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
         (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
