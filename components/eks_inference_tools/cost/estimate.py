@@ -10,7 +10,7 @@ from eks_inference_tools.cost.disks import claimed_volumes
 from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.overrides import prices_of
 from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
-from eks_inference_tools.cost.services import service_charges
+from eks_inference_tools.cost.services import load_balancers, service_charges
 from eks_inference_tools.placing.placed import Placement, Placing
 from eks_inference_tools.reading.parts import parts
 from stackgraph.graph.document import Graph
@@ -105,11 +105,19 @@ def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
 def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[Placement, ...]]:
     found: list[Charge | ByUse | Uncounted] = []
     nodes: list[Placement] = []
+    counted: set[str] = set()
     for part in parts(graph):
         placing = Placing(part.graph)
         placements = [placing.at(scale) for scale in SCALES]
         nodes += placements
-        found += [*node_charges(part.graph, placements), *claimed_volumes(part.graph, placing.workloads)]
+        charges = (
+            *node_charges(part.graph, placements),
+            *claimed_volumes(part.graph, placing.workloads),
+            *load_balancers(part.graph),
+        )
+        # What names no cluster, such as a node group whose cluster only a deployment knows, is in every part.
+        found += [one for one in charges if one.urn not in counted]
+        counted |= {one.urn for one in charges}
     return [*found, *service_charges(graph)], tuple(nodes)
 
 

@@ -12,7 +12,10 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, text
 
 Scale = Literal["least", "initial", "most"]
-"""How many pods run: the fewest that autoscalers keep, those that `pulumi up` starts, the most that autoscalers start."""
+"""How many pods run: the fewest that autoscalers keep, those that `pulumi up` starts, the most that autoscalers start.
+
+Autoscalers correct a number outside of their bounds at once.
+"""
 
 _ENDING = ("CronJob", "Job", "RayJob")
 """Kinds whose pods end by themselves."""
@@ -54,13 +57,19 @@ class Workloads:
             yield one, self._pods(one, scale)
 
     def _pods(self, template: PodTemplate, scale: Scale) -> int | None:
-        scaler = self._scalers.get((template.given_namespace, template.kind, template.name))
-        if scale == "initial" or not (scaler or template.between):
+        least, most = self._bounds(template)
+        if scale != "initial":
+            return most if scale == "most" else least
+        if template.pods is None or least is None or most is None:
             return template.pods
-        if template.between:
-            return template.between[scale == "most"]
-        bound = None if scaler is None else scaler.most if scale == "most" else scaler.least
-        return None if bound is None else bound * template.per_replica
+        return min(max(template.pods, least), most)
+
+    def _bounds(self, template: PodTemplate) -> tuple[int | None, int | None]:
+        scaler = self._scalers.get((template.given_namespace, template.kind, template.name))
+        if template.between or scaler is None:
+            return template.between or (template.pods, template.pods)
+        least, most = (None if bound is None else bound * template.per_replica for bound in (scaler.least, scaler.most))
+        return least, most
 
     @cached_property
     def _scalers(self) -> Mapping[tuple[str, str, str], Autoscaler]:
