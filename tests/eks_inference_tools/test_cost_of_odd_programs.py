@@ -107,6 +107,20 @@ def test_pods_that_no_pool_takes_are_counted() -> None:
     ]
 
 
+def test_a_typing_error_in_a_number_costs_no_minutes() -> None:
+    pods = costs([NODE_POOL, NODE_CLASS, deployment("server", 1, 3, 4), scaled("server", 1, 2**31 - 1)])
+    nodes = costs(
+        [group("nodes", "m5.large", 1, 10**9), replace(node_pool("m5.large", replicas=10**9), name="static"), NODE_CLASS]
+    )
+    assert doubts(pods) == [
+        "nodes for Deployment app/server: its number of pods is unknown, or all together are more than 10,000"
+    ]
+    assert sorted(doubts(nodes)) == [f"nodes of {pool}: only 5,000 of them count" for pool in ("default", "nodes")]
+    for found in (pods, nodes):
+        assert found.totals[2].at_least
+        assert 100 < found.totals[2].usd_per_hour < 2000
+
+
 # -- nodes -----------------------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from eks_inference_tools.cost.charges import Capacity, Charge, Found, Uncounted
 from eks_inference_tools.cost.disks import node_disks, volumes_of
-from eks_inference_tools.placing.placed import PlacedNode, Placement
+from eks_inference_tools.placing.placed import MOST_NODES, MOST_PODS, PlacedNode, Placement
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.graph_facts import makes_other_nodes
 from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
@@ -19,6 +19,7 @@ from stackgraph.graph.document import Graph
 from stackgraph.graph.values import text
 from stackgraph.graph.wording import counted
 
+_MORE = f"only {MOST_NODES:,} of them count"
 _WINDOWS = "Windows costs more than Linux, whose price counts"
 
 _BOUGHT: Mapping[str, Capacity] = {"SPOT": "spot", "spot": "spot", "reserved": "reserved"}
@@ -42,6 +43,8 @@ def node_charges(graph: Graph, placements: Sequence[Placement]) -> Found:
         for why in _doubts(group, types.get(group.urn, "")):
             yield Uncounted(f"nodes of {group.pool}", why, group.urn)
     for pool in pools:
+        if (pool.replicas or 0) > MOST_NODES:
+            yield Uncounted(f"nodes of {pool.name}", _MORE, pool.urn)
         if pool.replicas and pool.urn not in types:
             yield Uncounted(f"nodes of {pool.name}", "their type is not in the catalog", pool.urn)
         if pool.urn in types and pool.node_class and pool.node_class.is_windows:
@@ -53,6 +56,8 @@ def _doubts(group: NodeGroup, type_: str) -> Iterator[str]:
     """Yields what is not known of the nodes of a group that count as nodes of a type; empty if none count."""
     if None in group.sizes or not (type_ or group.sizes[2] == 0):
         yield "their number is unknown, or their type is not in the catalog"
+    if any((size or 0) > MOST_NODES for size in group.sizes):
+        yield _MORE
     if type_ and type_ != group.instance_types[0]:
         yield f"{group.instance_types[0]} is not in the catalog; they count as {type_}, their next type"
     if type_ and group.ami_type.startswith("WINDOWS"):
@@ -69,7 +74,11 @@ def _unseen(graph: Graph, placements: Sequence[Placement]) -> Found:
         why = f"no pool of the catalog's types takes {counted(number, 'pod')} of it"
         yield Uncounted(f"nodes for {template.title}", why, template.urn)
     for template in {template: None for placement in placements for template in placement.uncounted}:
-        yield Uncounted(f"nodes for {template.title}", "only a cluster knows how many pods it has", template.urn)
+        yield Uncounted(
+            f"nodes for {template.title}",
+            f"its number of pods is unknown, or all together are more than {MOST_PODS:,}",
+            template.urn,
+        )
     for resource in graph.resources:
         if makes_other_nodes(resource):
             why = f"{resource.type} starts nodes that no preview knows"

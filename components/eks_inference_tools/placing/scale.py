@@ -44,7 +44,7 @@ class Workloads:
     def by_scale(self) -> Mapping[PodTemplate, tuple[int, int, int]]:
         """The pods of each template whose pods do not end, at the least, as deployed and at the most; 0 for an unknown number."""
         least, initial, most = (dict(self.counted(scale)) for scale in ("least", "initial", "most"))
-        return {one: (least[one] or 0, initial[one] or 0, most[one] or 0) for one in initial}
+        return {one: (_some(least[one]), _some(initial[one]), _some(most[one])) for one in initial}
 
     def counted(self, scale: Scale, *, ending: bool = False) -> Iterator[tuple[PodTemplate, int | None]]:
         """Yields each template with its pods, None if only a cluster knows it. Leaves out DaemonSets.
@@ -79,3 +79,8 @@ class Workloads:
 def _resource(urn: str, manifest: Mapping[str, object]) -> Resource:
     kind, name = text(manifest["kind"]), text(at(manifest, "metadata", "name"))
     return Resource(urn=urn, type=f"kubernetes:{text(manifest['apiVersion'])}:{kind}", name=name, inputs=manifest)
+
+
+def _some(number: int | None) -> int:
+    """The number; 0 for none, and for one that an API server refuses."""
+    return max(number or 0, 0)
