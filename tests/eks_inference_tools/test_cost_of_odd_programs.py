@@ -99,6 +99,12 @@ def test_an_autoscaler_corrects_the_number_of_pods_at_once(replicas: int, least:
     assert 0.2 < idle <= deployed <= highest
 
 
+def test_the_most_has_the_nodes_of_karpenter_and_those_of_groups() -> None:
+    found = costs([NODE_POOL, NODE_CLASS, group("nodes", "m5.xlarge", 1, 2), deployment("server", 2, 3, 4)])
+    assert amounts(found, "m5.xlarge") == [(1, 1, 3)]
+    assert amounts(found, "c5.xlarge") == [(1, 1, 1)]
+
+
 def test_pods_that_no_pool_takes_are_counted() -> None:
     found = [costs([NODE_POOL, NODE_CLASS, deployment("server", number, 999, 1)]) for number in (2, 7)]
     assert [doubts(one) for one in found] == [

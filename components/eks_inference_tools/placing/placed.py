@@ -1,9 +1,11 @@
 """Places the pods of a graph on the nodes that its pools start, as the scheduler and Karpenter would. Pure.
 
 Pods go to nodes of managed node groups and of NodePools with replicas as long as these have room, the largest first; Karpenter
-starts nodes for the others (``provisioning.py``). A real scheduler may spread them otherwise over nodes that stand anyway.
+starts nodes for the others (``provisioning.py``), and what it does not take goes to nodes that groups have at the most. A real
+scheduler may spread them otherwise over nodes that stand anyway.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,7 +18,7 @@ from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, desired_s
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, choose, exact_shape, fixed, overhead
 from eks_inference_tools.placing.scale import Scale, Workloads
 from eks_inference_tools.reading.charts import charts
-from eks_inference_tools.reading.node_groups import NodeGroup
+from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import node_pools
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import PodSpec
@@ -96,10 +98,13 @@ class Placing:
             pods |= {f"{template.title}#{number}": PlacedPod(template, number) for number in range(placed)}
             if count is None or count > placed:
                 uncounted.append(template)
-        standing = [*managed, *fixed(self._replicas, self._kinds, ())]
-        rooms = [_room(node, self._daemons) for node in standing]
+        usual, further = self._divided(managed)
+        standing = [*usual, *fixed(self._replicas, self._kinds, ())]
+        rooms, further_rooms = ([_room(node, self._daemons) for node in found] for found in (standing, further))
         starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), self._following, self._daemons, rooms)
-        nodes = [(node, room.pods) for node, room in zip(standing, rooms, strict=True)]
+        seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}
+        choose((_to_place(uid, pod) for uid, pod in pods.items() if uid not in seen), (), self._daemons, further_rooms)
+        nodes = [(node, room.pods) for node, room in zip((*standing, *further), (*rooms, *further_rooms), strict=True)]
         nodes += [(one.node, list(one.pods)) for one in starts]
         seen = {pod.uid for _, on_node in nodes for pod in on_node}
         return Placement(
@@ -107,6 +112,19 @@ class Placing:
             unplaced=tuple(pod for uid, pod in pods.items() if uid not in seen),
             uncounted=tuple(uncounted),
         )
+
+    def _divided(self, managed: Iterable[SimulatedNode]) -> tuple[list[SimulatedNode], list[SimulatedNode]]:
+        """Divides nodes of groups into those of the desired size, and further ones.
+
+        Nothing says that groups grow before Karpenter starts nodes. At the most there are those of both.
+        """
+        left = Counter({group.urn: desired_size(group) for group in node_groups(self._graph)})
+        usual: list[SimulatedNode] = []
+        further: list[SimulatedNode] = []
+        for node in managed:
+            (usual if left[node.kind.shape.urn] > 0 else further).append(node)
+            left[node.kind.shape.urn] -= 1
+        return usual, further
 
     def _size(self, scale: Scale) -> Callable[[NodeGroup], int]:
         def size(group: NodeGroup) -> int:
