@@ -235,6 +235,7 @@ def test_ones_own_prices_come_first(tmp_path: Any, capsys: pytest.CaptureFixture
     file.write_text('us-west-2:\n  inf2.8xlarge: {on_demand: 1.0, source: "contract"}\n')
     assert main(["preview", "inf2-llama3", "--prices", str(file), "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)["cost"]
+    assert "inf2.8xlarge: own price, contract" in shown["notes"]
     usual = estimated(recorded("inf2-llama3")).totals
     assert shown["totals"]["idle"]["perHour"] == pytest.approx(usual[0].usd_per_hour - 0.96786, abs=1e-5)
     file.write_text("us-west-2:\n  inf2.9xlarge: {on_demand: -1}\n")

@@ -265,6 +265,11 @@ def test_a_difference_claims_nothing_of_what_has_no_price(before: Any, after: An
     assert eks_compared().measures["cost"](*graphs) == said
 
 
+def test_equal_differences_are_told_once() -> None:
+    before, after = (of(PROVIDER, CLUSTER, group("gpus", "g6e.xlarge", number, more)) for number, more in ((1, 0), (2, 2)))
+    assert eks_compared().measures["cost"](before, after) == "+$1.86/h idle and deployed, +$5.59/h at most"
+
+
 def test_a_removed_stack_saves_what_it_cost() -> None:
     assert eks_compared().measures["cost"](of_gpus(2), None) == "−$3.83/h"
 

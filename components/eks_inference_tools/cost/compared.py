@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from eks_inference_tools.cost.charges import SCALES, Charge
 from eks_inference_tools.cost.estimate import Estimate, Total
-from eks_inference_tools.cost.words import NAMES, in_short, money
+from eks_inference_tools.cost.words import by_scale, in_short, money
 from stackgraph.diff.domain import Danger
 from stackgraph.graph.values import joined, unique
 
@@ -24,9 +24,7 @@ def change(before: Estimate | None, after: Estimate | None) -> str:
     if before is None:
         return in_short(after) if after and after.lines else ""
     after = after or Estimate((), (), ())
-    changes = [_difference(*pair) for pair in zip(before.totals, after.totals, strict=True)]
-    named = (f"{amount} {name}" for amount, name in zip(changes, NAMES, strict=True) if amount)
-    shown = changes[0] if len(set(changes)) == 1 else ", ".join(named)
+    shown = by_scale(_difference(*pair) for pair in zip(before.totals, after.totals, strict=True))
     return joined(shown, "a change without a price" if _without_price(before) != _without_price(after) else "", by=", and ")
 
 

@@ -9,7 +9,7 @@ from eks_inference_tools.cost.charges import PARTS, SCALES, ByUse, Charge, Part,
 from eks_inference_tools.cost.disks import claimed_volumes
 from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.overrides import prices_of
-from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
+from eks_inference_tools.cost.price_book import OWN, OwnPrices, PriceBook
 from eks_inference_tools.cost.services import load_balancers, service_charges
 from eks_inference_tools.placing.placed import Placement, Placing
 from eks_inference_tools.reading.parts import parts
@@ -82,8 +82,8 @@ class Estimate:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know about the prices, each with what it concerns."""
-        priced = [one for one in self.lines if one.price]
-        return unique(f"{one.charge.item}: {note}" for one in priced for note in (one.price.notes if one.price else ()))
+        prices = [one.price for one in self.lines if one.price]
+        return unique(f"{price.name}: {_noted(note, price)}" for price in prices for note in price.notes)
 
 
 def estimate(graph: Graph, book: PriceBook) -> Estimate:
@@ -125,6 +125,10 @@ def _price(charge: Charge, book: PriceBook) -> Price | None:
     if charge.capacity is None:
         return book.service(charge.item, charge.region)
     return book.instance(charge.item, charge.region, charge.capacity)
+
+
+def _noted(note: str, price: Price) -> str:
+    return f"{note}, {price.source}" if note == OWN else note
 
 
 def _without_price(charge: Charge) -> str:
