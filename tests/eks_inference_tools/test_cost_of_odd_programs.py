@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 
 from billed import CLUSTER, NODE_CLASS, NODE_POOL, POOL_SPEC, PROVIDER, aws, costs, deployment, group, of_gpus, scaled
+from eks_inference.catalog.instances import instance_type
+from eks_inference.stack.prices import OwnPrice
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.charges import Amounts
+from eks_inference_tools.cost.document import document
 from eks_inference_tools.cost.estimate import Estimate, estimate
+from eks_inference_tools.cost.offers import offer
+from eks_inference_tools.cost.per_token import Rate, rates
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.sections import cost_section
+from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
@@ -234,6 +240,25 @@ def test_what_the_program_only_reads_costs_nothing() -> None:
     read = [replace(one, options={"read": {"id": "a/b"}}) for one in (service, INGRESS, claim)]
     found, without = costs(read), costs([])
     assert (found.lines, found.uncounted) == (without.lines, without.uncounted)
+
+
+def test_the_source_of_an_own_price_has_no_day() -> None:
+    own = {"us-east-1": {"inf2.xlarge": OwnPrice(on_demand=0.5, source="contract")}}
+    inf2 = instance_type("inf2.xlarge")
+    assert offer(inf2, "us-east-1", PriceBook((own,))).source == "contract"
+    assert (offer(inf2, "us-east-1", PriceBook()).source or "").endswith(", 2026-07-06")
+    assert offer(inf2, "af-south-1", PriceBook()).source is None
+
+
+@pytest.mark.parametrize("per_second", [None, 0.0, 1e-320])
+def test_no_rate_costs_endlessly_much(per_second: float | None) -> None:
+    assert list(rates([Run(tool="test", output_tokens_per_s=per_second)])) == []
+
+
+def test_what_tokens_cost_says_at_least_in_json_too() -> None:
+    graph = of(PROVIDER, CLUSTER, aws("rds/instance:Instance", "database", {}))
+    (shown,) = document(graph, priced(graph), [Rate("run", 100)])["perMillionOutputTokens"]
+    assert shown["atLeast"]
 
 
 # -- quotas and differences ------------------------------------------------------------------------------------------------------
