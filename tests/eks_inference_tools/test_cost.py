@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billed import CLUSTER, NODE_CLASS, NODE_POOL, PROVIDER, aws, costs, deployment, group, of_gpus, scaled
 from conftest import STACKS, recorded
 from eks_inference_tools.cli import main
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.charges import SCALES
 from eks_inference_tools.cost.document import document
-from eks_inference_tools.cost.estimate import Estimate, estimate, estimated
+from eks_inference_tools.cost.estimate import estimate, estimated
 from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
@@ -22,7 +23,7 @@ from price_tables import make_inf2_dearer
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
-from vectors.graph import PREFIX, kubernetes, pods, resource
+from vectors.graph import kubernetes, resource
 
 MONTH = 730
 
@@ -82,20 +83,6 @@ def test_every_node_of_a_shipped_stack_has_a_price_or_is_named(stack: str) -> No
 
 # -- any graph -------------------------------------------------------------------------------------------------------------------
 
-REGION = {"region": "us-east-1"}
-PROVIDER = resource("pulumi:providers:aws", "aws", REGION)
-CLUSTER = resource("eks:index:Cluster", "cluster", {"version": "1.35", "skipDefaultNodeGroup": True, **REGION}, remote=True)
-
-
-def aws(type_: str, name: str, inputs: Mapping[str, Any]) -> Resource:
-    return resource(f"aws:{type_}", name, {**inputs, **REGION})
-
-
-def group(name: str, type_: str, size: int, most: int) -> Resource:
-    scaling = {"minSize": size, "desiredSize": size, "maxSize": size + most}
-    inputs = {"instanceTypes": [type_], "scalingConfig": scaling, "amiType": "AL2023_x86_64_STANDARD", "version": "1.35"}
-    return aws("eks/nodeGroup:NodeGroup", name, inputs)
-
 
 def store(name: str, gib: int) -> Resource:
     return aws(
@@ -130,11 +117,6 @@ KINDS = (
 DRAWN = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 4), st.integers(0, 3)), max_size=8)
 
 
-def costs(resources: Sequence[Resource]) -> Estimate:
-    shown = tuple(sorted((PROVIDER, CLUSTER, *resources), key=lambda one: one.urn))
-    return estimate(Graph("test", "test", shown), PriceBook())
-
-
 @given(DRAWN)
 def test_a_total_is_the_sum_of_its_parts_and_the_least_is_no_more_than_the_most(drawn: list[tuple[str, int, int]]) -> None:
     found = costs([made(number, one) for number, one in enumerate(drawn)])
@@ -154,48 +136,6 @@ def test_each_resource_costs_as_much_beside_others_as_alone(drawn: list[tuple[st
         alone = sum(costs([one]).totals[scale].usd_per_hour - base.totals[scale].usd_per_hour for one in resources)
         assert together.totals[scale].usd_per_hour - base.totals[scale].usd_per_hour == pytest.approx(alone)
     assert together.totals[0].at_least == any(costs([one]).totals[0].at_least for one in resources)
-
-
-POOL_SPEC = {
-    "template": {
-        "spec": {
-            "nodeClassRef": {"name": "default"},
-            "requirements": [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5", "c5"]}],
-        }
-    }
-}
-NODE_POOL = resource(
-    "kubernetes:karpenter.sh/v1:NodePool",
-    "default",
-    {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": POOL_SPEC},
-)
-NODE_CLASS = resource(
-    "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass",
-    "default",
-    {
-        "apiVersion": "karpenter.k8s.aws/v1",
-        "kind": "EC2NodeClass",
-        "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@v20260714"}], "subnetSelectorTerms": [{"id": "a"}]},
-    },
-)
-
-
-def deployment(name: str, replicas: int, cpu: int, gib: int) -> Resource:
-    container = {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": str(cpu), "memory": f"{gib}Gi"}}}
-    found = pods(spec={"replicas": replicas}, containers=[container])
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
-    inputs = {"metadata": {"name": name, "namespace": "app"}, "spec": {"replicas": replicas, "template": template}}
-    return Resource(urn=f"{PREFIX}{found.type}::{name}", type=found.type, name=name, inputs=inputs)
-
-
-def scaled(name: str, least: int, most: int) -> Resource:
-    target = {"kind": "Deployment", "name": name}
-    return kubernetes(
-        "autoscaling/v2:HorizontalPodAutoscaler",
-        f"{name}-scaler",
-        {"spec": {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}},
-    )
 
 
 WORKLOADS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 15), st.integers(1, 30)), min_size=1, max_size=5)
@@ -261,10 +201,6 @@ def test_the_quota_is_that_of_the_most() -> None:
 # -- what views say --------------------------------------------------------------------------------------------------------------
 
 
-def of_gpus(number: int) -> Graph:
-    return Graph("p", "s", (PROVIDER, CLUSTER, group("gpus", "g6e.xlarge", number, 0)))
-
-
 def test_the_table_tells_the_difference() -> None:
     change = eks_compared().measures["cost"]
     assert change(of_gpus(1), of_gpus(2)) == "+$1.86/h"
@@ -304,6 +240,7 @@ def test_ones_own_prices_come_first(tmp_path: Any, capsys: pytest.CaptureFixture
     file.write_text('us-west-2:\n  inf2.8xlarge: {on_demand: 1.0, source: "contract"}\n')
     assert main(["preview", "inf2-llama3", "--prices", str(file), "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)["cost"]
+    assert "inf2.8xlarge: own price, contract" in shown["notes"]
     usual = estimated(recorded("inf2-llama3")).totals
     assert shown["totals"]["idle"]["perHour"] == pytest.approx(usual[0].usd_per_hour - 0.96786, abs=1e-5)
     file.write_text("us-west-2:\n  inf2.9xlarge: {on_demand: -1}\n")

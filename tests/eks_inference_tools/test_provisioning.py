@@ -224,6 +224,32 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": HOSTNAME_LABEL, "labelSelector": {"matchLabels": {"app": "server"}}}
+        ]
+    }
+}
+
+
+@given(st.lists(st.tuples(ASKED, st.integers(1, 4), st.booleans()), max_size=4), LIMITS)
+def test_pods_of_one_template_get_the_nodes_that_they_get_one_by_one(
+    drawn: list[tuple[dict[str, Any], int, bool]], limits: dict[str, str]
+) -> None:
+    kinds = kinds_of(pool("default", "m5", limits=limits), pool("inf2", "inf2", taints=[NEURON_TAINT]))
+    together, alone = [], []
+    for template, (asked, number, apart) in enumerate(drawn):
+        shared, labels = PodSpec({**spec(**asked), **({"affinity": APART} if apart else {})}), {"app": "server"}
+        for one in range(number):
+            uid = f"{template}-{one}"
+            together.append(PodToPlace(uid, uid, shared, labels))
+            alone.append(PodToPlace(uid, uid, PodSpec(shared.document), dict(labels)))
+    found = [choose(pods, kinds, (), []) for pods in (together, alone)]
+    first, second = ([(start.node.name, types([start]), [pod.uid for pod in start.pods]) for start in one] for one in found)
+    assert first == second
+
+
 @given(st.lists(ASKED, max_size=8), st.lists(LIMITS, min_size=2, max_size=2))
 def test_no_limit_is_exceeded_and_no_pod_is_left_that_fits(asked: list[dict[str, Any]], limits: list[dict[str, str]]) -> None:
     kinds = kinds_of(pool("default", "m5", limits=limits[0]), pool("inf2", "inf2", taints=[NEURON_TAINT], limits=limits[1]))

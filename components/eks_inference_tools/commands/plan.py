@@ -209,7 +209,7 @@ def as_json(found: "Feasibility", offer: "Offer") -> str:
             },
             "region": offer.region,
             "usd_per_hour": offer.price.usd if offer.price else None,
-            "price_source": f"{offer.price.source}, {offer.price.as_of}" if offer.price else None,
+            "price_source": offer.source,
             "quota": offer.quota.title if offer.quota else None,
             "splits": [_split(split, offer) for split in found.splits],
         }

@@ -7,15 +7,16 @@ from typing import Any
 
 from eks_inference.catalog.disks import GP3
 from eks_inference_tools.cost.charges import Amounts, Charge, Found, Uncounted
+from eks_inference_tools.placing.node_pools import DEFAULT_DISK_GIB
 from eks_inference_tools.placing.placed import Placement
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.placing.scale import Workloads
-from eks_inference_tools.reading.clusters import cluster_resources
 from eks_inference_tools.reading.machines import GIB, Machine
 from eks_inference_tools.reading.objects import group_kind, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.scalars import quantity, whole
 from eks_inference_tools.reading.storage_classes import EBS_DRIVERS, is_default_class
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import at, items, table, text
 
@@ -49,17 +50,27 @@ def volume_charges(owner: str, what: str, urn: str, region: str, volume: Volume,
             yield Charge("storage", owner, f"{what}, {each:g} {unit} each", item, region, urn, (least, initial, most))
 
 
-def node_disks(graph: Graph, machines: Mapping[str, Machine | None], placements: Sequence[Placement]) -> Found:
-    """Yields what the disks of nodes cost. ``machines`` has the disks by URN of the pool; others have their image's root disk."""
-    counted: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+def volumes_of(machine: Machine | None, gib: int | None = None) -> tuple[Volume, ...]:
+    """The EBS volumes of a node: those of its launch template or class, else the root disk of its image with ``gib``.
+
+    One of unknown size if the graph does not have the template.
+    """
+    if machine is None:
+        return (Volume(None),)
+    given = (disk for disk in machine.disks if disk.ebs)
+    found = (Volume(disk.gib, disk.type or GP3.name, whole(disk.iops) or 0, whole(disk.throughput) or 0) for disk in given)
+    return tuple(found) or (Volume(gib or DEFAULT_DISK_GIB),)
+
+
+def node_disks(graph: Graph, volumes: Mapping[str, Sequence[Volume]], placements: Sequence[Placement]) -> Found:
+    """Yields what the disks of nodes cost. ``volumes`` has those of one node, by URN of its pool."""
+    counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for scale, placement in enumerate(placements):
         for node in placement.nodes:
-            counted[node.urn, node.pool, node.disk_bytes // GIB][scale] += 1
-    for (urn, pool, gib), (least, initial, most) in counted.items():
-        machine, region = machines.get(urn), known_region(graph, graph.by_urn.get(urn))
-        given = [disk for disk in machine.disks if disk.ebs] if machine else []
-        volumes = [Volume(disk.gib, disk.type or GP3.name, whole(disk.iops) or 0, whole(disk.throughput) or 0) for disk in given]
-        for volume in volumes or [Volume(gib)]:
+            counted[node.urn, node.pool][scale] += 1
+    for (urn, pool), (least, initial, most) in counted.items():
+        region = known_region(graph, graph.by_urn.get(urn))
+        for volume in volumes[urn]:
             yield from volume_charges(pool, "disks", urn, region, volume, (least, initial, most))
 
 
@@ -68,7 +79,7 @@ def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
 
     Other drivers take the volume from a file system, which is a resource of its own.
     """
-    region = known_region(graph, next(iter(cluster_resources(graph)), None))
+    region = known_region(graph, None)
     classes = {name_of(one): one for one in graph.resources if group_kind(one)[1] == "StorageClass"}
     for owner, urn, spec, amounts in _claims(graph, workloads):
         name = at(spec, "storageClassName")
@@ -78,7 +89,8 @@ def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
         default = next((one for one in classes.values() if is_default_class(one.inputs)), None)
         storage_class = default if name is None else classes.get(text(name))
         if storage_class is None:
-            yield Uncounted(f"volumes of {owner}", f"the graph has no storage class '{text(name)}'", urn)
+            missing = "default storage class" if name is None else f"storage class '{text(name)}'"
+            yield Uncounted(f"volumes of {owner}", f"the graph has no {missing}", urn)
         elif at(storage_class.inputs, "provisioner") in EBS_DRIVERS:
             settings = table(storage_class.inputs.get("parameters"))
             size = quantity(at(spec, "resources", "requests", "storage"))
@@ -93,7 +105,7 @@ def claimed_volumes(graph: Graph, workloads: Workloads) -> Found:
 
 def _claims(graph: Graph, workloads: Workloads) -> Iterator[tuple[str, str, Any, Amounts]]:
     """Yields the owner, URN, spec and number of all claims."""
-    for resource in (*graph.resources, *workloads.stood_in):
+    for resource in filter(is_kubernetes_object, (*graph.resources, *workloads.stood_in)):
         if group_kind(resource)[1] == "PersistentVolumeClaim":
             yield name_of(resource), resource.urn, resource.inputs.get("spec"), (1, 1, 1)
     for template, counts in workloads.by_scale.items():

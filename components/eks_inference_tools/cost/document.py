@@ -29,7 +29,12 @@ def document(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -> di
         },
         "lines": [_line(one) for one in found.lines],
         "perMillionOutputTokens": [
-            {"run": rate.run, "tokensPerSecond": rate.tokens_per_s, "deployed": round(rate.usd_per_million(found.totals[1]), 6)}
+            {
+                "run": rate.run,
+                "tokensPerSecond": rate.tokens_per_s,
+                "deployed": round(rate.usd_per_million(found.totals[1]), 6),
+                "atLeast": found.totals[1].at_least,
+            }
             for rate in measured
         ],
         "byUse": [

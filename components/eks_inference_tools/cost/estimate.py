@@ -9,8 +9,8 @@ from eks_inference_tools.cost.charges import PARTS, SCALES, ByUse, Charge, Part,
 from eks_inference_tools.cost.disks import claimed_volumes
 from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.overrides import prices_of
-from eks_inference_tools.cost.price_book import OwnPrices, PriceBook
-from eks_inference_tools.cost.services import service_charges
+from eks_inference_tools.cost.price_book import OWN, OwnPrices, PriceBook
+from eks_inference_tools.cost.services import load_balancers, service_charges
 from eks_inference_tools.placing.placed import Placement, Placing
 from eks_inference_tools.reading.parts import parts
 from stackgraph.graph.document import Graph
@@ -82,8 +82,8 @@ class Estimate:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know about the prices, each with what it concerns."""
-        priced = [one for one in self.lines if one.price]
-        return unique(f"{one.charge.item}: {note}" for one in priced for note in (one.price.notes if one.price else ()))
+        prices = [one.price for one in self.lines if one.price]
+        return unique(f"{price.name}: {_noted(note, price)}" for price in prices for note in price.notes)
 
 
 def estimate(graph: Graph, book: PriceBook) -> Estimate:
@@ -105,11 +105,19 @@ def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
 def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[Placement, ...]]:
     found: list[Charge | ByUse | Uncounted] = []
     nodes: list[Placement] = []
+    counted: set[str] = set()
     for part in parts(graph):
         placing = Placing(part.graph)
         placements = [placing.at(scale) for scale in SCALES]
         nodes += placements
-        found += [*node_charges(part.graph, placements), *claimed_volumes(part.graph, placing.workloads)]
+        charges = (
+            *node_charges(part.graph, placements),
+            *claimed_volumes(part.graph, placing.workloads),
+            *load_balancers(part.graph),
+        )
+        # What names no cluster, such as a node group whose cluster only a deployment knows, is in every part.
+        found += [one for one in charges if one.urn not in counted]
+        counted |= {one.urn for one in charges}
     return [*found, *service_charges(graph)], tuple(nodes)
 
 
@@ -117,6 +125,10 @@ def _price(charge: Charge, book: PriceBook) -> Price | None:
     if charge.capacity is None:
         return book.service(charge.item, charge.region)
     return book.instance(charge.item, charge.region, charge.capacity)
+
+
+def _noted(note: str, price: Price) -> str:
+    return f"{note}, {price.source}" if note == OWN else note
 
 
 def _without_price(charge: Charge) -> str:

@@ -27,6 +27,11 @@ class Offer:
         return self.price.usd / pods if self.price and pods else None
 
     @property
+    def source(self) -> str | None:
+        """Where the price is from, with its day if the catalog has it."""
+        return joined(self.price.source, self.price.as_of, by=", ") if self.price else None
+
+    @property
     def words(self) -> str:
         """``$12.98127 an hour in us-east-1, on demand, 2026-07-06; quota: 192 vCPU of Running On-Demand Inf instances``."""
         limit = f"quota: {self.instance.vcpus} vCPU of {self.quota.title}" if self.quota else ""

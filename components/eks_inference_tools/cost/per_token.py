@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600
 _MILLION = 1_000_000
 
+_SLOWEST = 1 / _SECONDS_PER_HOUR
+"""A token an hour: what is slower is no rate that anything costs at."""
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -29,6 +32,6 @@ class Rate:
 def rates(runs: "Iterable[Run]") -> Iterator[Rate]:
     """Yields the rates of the runs that tell one."""
     for run in runs:
-        if run.output_tokens_per_s:
+        if run.output_tokens_per_s and run.output_tokens_per_s >= _SLOWEST:
             users = f"{run.users} users" if run.users else ""
             yield Rate(joined(run.label or run.tool, users, by=", "), run.output_tokens_per_s)

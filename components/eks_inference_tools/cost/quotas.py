@@ -8,6 +8,7 @@ from eks_inference.catalog.instances import instance_types
 from eks_inference.catalog.quotas import Quota, quota, quota_of
 from eks_inference_tools.cost.charges import Charge
 from eks_inference_tools.cost.estimate import Estimate
+from eks_inference_tools.placing.placeholders import known_region
 from stackgraph.graph.document import Graph, is_read
 
 _BY_TYPE: Mapping[str, str] = {
@@ -41,23 +42,23 @@ class Need:
 def needs(graph: Graph, found: Estimate) -> tuple[Need, ...]:
     """Returns the needs, those of instances first. Nodes that replace others during an update come on top."""
     amounts: dict[tuple[str, Quota], float] = defaultdict(float)
-    unknown: dict[str, Need] = {}
+    unknown: dict[tuple[str, str], float] = defaultdict(float)
     for charge in (one.charge for one in found.lines if one.charge.amounts[-1]):
         if charge.capacity:
             limit = _of_instance(charge)
             if limit is None:
                 why = f"{charge.item}, {charge.capacity.replace('_', ' ')}: no quota known here"
-                unknown[why] = Need(charge.region, None, charge.amounts[-1], why)
+                unknown[charge.region, why] += charge.amounts[-1]
             else:
                 amounts[charge.region, limit] += charge.amounts[-1] * instance_types()[charge.item].vcpus
         elif charge.item == "gp3_storage":
             amounts[charge.region, quota("gp3_storage")] += charge.amounts[-1] / _GIB_PER_TIB
-    region = next((region for region, _ in amounts), "")
     for type_, name in _BY_TYPE.items():
-        if number := sum(not is_read(one) for one in graph.of_type(type_)):
-            amounts[region, quota(name)] += number
+        for one in graph.of_type(type_):
+            if not is_read(one):
+                amounts[known_region(graph, one), quota(name)] += 1
     counted = [Need(region, limit, round(amount, 2)) for (region, limit), amount in amounts.items()]
-    return (*sorted(counted, key=_scarce_first), *unknown.values())
+    return (*sorted(counted, key=_scarce_first), *(Need(region, None, amount, why) for (region, why), amount in unknown.items()))
 
 
 def _scarce_first(need: Need) -> float:

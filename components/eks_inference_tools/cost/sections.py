@@ -7,7 +7,7 @@ from eks_inference.catalog.prices import Price
 from eks_inference_tools.cost.charges import Part
 from eks_inference_tools.cost.estimate import Estimate, Priced, Total
 from eks_inference_tools.cost.per_token import Rate
-from eks_inference_tools.cost.quotas import needs
+from eks_inference_tools.cost.quotas import Need, needs
 from eks_inference_tools.cost.words import NAMES, per_month, total, unit_price
 from stackgraph.domain import Cell, Listing, Row, Section
 from stackgraph.domain import Part as CellPart
@@ -31,7 +31,7 @@ def cost_section(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -
         (("PER MILLION OUTPUT TOKENS", "DEPLOYED", "MEASURED"), list(_per_token(found, measured))),
         (("BY USE, IN NO TOTAL", "PRICE", "OF"), list(_by_use(found))),
         (_MISSING, [Row((line,)) for line in found.missing()] + [Row((one.shown,)) for one in found.uncounted]),
-        (("QUOTA", "NEEDED AT MOST", "NEW ACCOUNT"), [Row(need.cells) for need in needs(graph, found)]),
+        (("QUOTA", "NEEDED AT MOST", "NEW ACCOUNT"), _quotas(needs(graph, found))),
         (("ABOUT THESE PRICES",), [Row((note,)) for note in found.notes()]),
     ]
     listings = [Listing((HEAD, *(name.upper() for name in NAMES)), rows)]
@@ -76,17 +76,15 @@ def _each(one: Priced) -> str:
 
 
 def _items(lines: Sequence[Priced]) -> list[str]:
-    """What a part consists of, by service: ``1,300 gp3 storage at $0.08 per GiB-month``."""
+    """What a part consists of, by service and price: ``1,300 gp3 storage at $0.08 per GiB-month``."""
     by_item: dict[str, list[Priced]] = defaultdict(list)
     for one in lines:
-        by_item[one.charge.item].append(one)
-    return [_summed(item, group) for item, group in by_item.items()]
+        by_item[f"{one.charge.item.replace('_', ' ')} {_at(one.price)}"].append(one)
+    return [f"{_summed(group)} {what}" for what, group in by_item.items()]
 
 
-def _summed(item: str, lines: Sequence[Priced]) -> str:
-    least, most = (f"{sum(one.charge.amounts[scale] for one in lines):,g}" for scale in (0, 2))
-    price = next((one.price for one in lines if one.price), None)
-    return f"{'–'.join(unique((least, most)))} {item.replace('_', ' ')} {_at(price)}"
+def _summed(lines: Sequence[Priced]) -> str:
+    return "–".join(unique(f"{sum(one.charge.amounts[scale] for one in lines):,g}" for scale in (0, 2)))
 
 
 def _at(price: Price | None) -> str:
@@ -106,6 +104,12 @@ def _by_use(found: Estimate) -> Iterator[Row]:
     for (what, price), owners in by_item.items():
         names = unique(owners)
         yield Row((what, price, names[0] if len(names) == 1 else counted(len(names), "resource")))
+
+
+def _quotas(needed: Sequence[Need]) -> list[Row]:
+    several = len(unique(need.region for need in needed)) > 1
+    cells = ((need, *need.cells) for need in needed)
+    return [Row((f"{what}, {need.region}" if several else what, *amounts)) for need, what, *amounts in cells]
 
 
 def _as_of(found: Estimate) -> tuple[str, str]:

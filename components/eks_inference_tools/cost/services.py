@@ -11,9 +11,10 @@ from eks_inference_tools.cost.charges import ByUse, Charge, Found, Part, Uncount
 from eks_inference_tools.cost.disks import Volume, volume_charges
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.calendar import today
-from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, cluster_resources
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.objects import group_kind, title_of
 from eks_inference_tools.reading.scalars import whole
+from stackgraph.graph.describe import is_kubernetes_object
 from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, items, text
@@ -22,6 +23,8 @@ _PACKAGES = ("aws", "aws-native", "awsx", "eks")
 """Packages whose resources AWS may bill."""
 
 _LUSTRE = "fsx_lustre"
+
+_INGRESS_GROUP = "alb.ingress.kubernetes.io/group.name"
 
 
 def service_charges(graph: Graph) -> Found:
@@ -34,9 +37,6 @@ def service_charges(graph: Graph) -> Found:
             yield from by_hand(resource, region)
         elif resource.package in _PACKAGES:
             yield from _billed(resource, region)
-    cluster = next(iter(cluster_resources(graph)), None)
-    for resource in graph.resources:
-        yield from _load_balancer(resource, known_region(graph, cluster))
 
 
 @cache
@@ -73,10 +73,22 @@ def _control_plane(cluster: Resource, region: str) -> Found:
 
 
 def _endpoint(endpoint: Resource, region: str) -> Found:
-    if endpoint.inputs.get("vpcEndpointType") == "Interface":
-        zones = len(items(endpoint.inputs.get("subnetIds"))) or 1
-        yield _one("network", "vpc_endpoint", endpoint, region, zones)
-        yield ByUse("network", text(endpoint.name), "vpc_endpoint_data", region, endpoint.urn)
+    name, kind, subnets = text(endpoint.name), text(endpoint.inputs.get("vpcEndpointType")), endpoint.inputs.get("subnetIds")
+    if kind in ("", "Gateway"):
+        return
+    if kind != "Interface":
+        yield Uncounted(name, f"endpoints of type {kind} have no price here", endpoint.urn)
+    elif is_token(subnets):
+        yield Uncounted(name, "the number of its zones is unknown", endpoint.urn)
+    else:
+        yield _one("network", "vpc_endpoint", endpoint, region, len(items(subnets)) or 1)
+        yield ByUse("network", name, "vpc_endpoint_data", region, endpoint.urn)
+
+
+def _file_system(system: Resource, region: str) -> Found:
+    if text(system.inputs.get("throughputMode")) not in ("", "bursting", "elastic"):
+        yield Uncounted(text(system.name), "its provisioned throughput has no price here", system.urn)
+    yield from _billed(system, region)
 
 
 def _lustre(system: Resource, region: str) -> Found:
@@ -105,8 +117,11 @@ def _volume(volume: Resource, region: str) -> Found:
 
 
 def _load_balancer_resource(balancer: Resource, region: str) -> Found:
-    network = text(balancer.inputs.get("loadBalancerType")) == "network"
-    yield _one("network", "network_load_balancer" if network else "application_load_balancer", balancer, region)
+    kind = text(balancer.inputs.get("loadBalancerType")) or "application"
+    if kind in ("application", "network"):
+        yield _one("network", f"{kind}_load_balancer", balancer, region)
+    else:
+        yield Uncounted(text(balancer.name), f"load balancers of type {kind} have no price here", balancer.urn)
 
 
 _COUNTED: Mapping[str, Callable[[Resource, str], Found]] = {
@@ -115,13 +130,27 @@ _COUNTED: Mapping[str, Callable[[Resource, str], Found]] = {
     "aws:ebs/volume:Volume": _volume,
     "aws:ec2/instance:Instance": _instance,
     "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
+    "aws:efs/fileSystem:FileSystem": _file_system,
     "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,
     "aws:lb/loadBalancer:LoadBalancer": _load_balancer_resource,
 }
 
 
+def load_balancers(graph: Graph) -> Found:
+    """Yields the load balancers that a controller makes for Services and Ingresses of one cluster.
+
+    Ingresses of one group share a load balancer (AWS Load Balancer Controller, ``alb.ingress.kubernetes.io/group.name``).
+    """
+    region, groups = known_region(graph, None), set[str]()
+    for resource in filter(is_kubernetes_object, graph.resources):
+        group = text(at(resource.inputs, "metadata", "annotations", _INGRESS_GROUP))
+        if not group or group not in groups:
+            yield from _load_balancer(resource, region)
+        if group:
+            groups.add(group)
+
+
 def _load_balancer(resource: Resource, region: str) -> Found:
-    """Yields the load balancer that a controller makes for a Service or an Ingress."""
     group, kind = group_kind(resource)
     if (group, kind) == ("core", "Service") and at(resource.inputs, "spec", "type") == "LoadBalancer":
         yield Charge("network", title_of(resource), "", "network_load_balancer", region, resource.urn, (1, 1, 1))

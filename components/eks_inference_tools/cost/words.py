@@ -1,6 +1,6 @@
 """Money in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from eks_inference.catalog.prices import HOUR, Price
 from eks_inference_tools.cost.estimate import Estimate, Total
@@ -46,10 +46,15 @@ def summary(found: Estimate) -> Iterator[str]:
 
 def in_short(found: Estimate) -> str:
     """``at least $3.38/h idle and deployed, $7.43/h at most``: equal amounts once."""
-    names: dict[str, list[str]] = {}
-    for one, name in zip(found.totals, NAMES, strict=True):
-        names.setdefault(f"{money(one.usd_per_hour)}/h", []).append(name)
     at_least = "at least " if any(one.at_least for one in found.totals) else ""
+    return at_least + by_scale(f"{money(one.usd_per_hour)}/h" for one in found.totals)
+
+
+def by_scale(amounts: Iterable[str]) -> str:
+    """Amounts with the names of their scales: equal ones once, without names if all are equal. Leaves out empty ones."""
+    names: dict[str, list[str]] = {}
+    for amount, name in zip(amounts, NAMES, strict=True):
+        names.setdefault(amount, []).append(name)
     if len(names) == 1:
-        return f"{at_least}{next(iter(names))}"
-    return at_least + ", ".join(f"{amount} {' and '.join(called)}" for amount, called in names.items())
+        return next(iter(names))
+    return ", ".join(f"{amount} {' and '.join(called)}" for amount, called in names.items() if amount)

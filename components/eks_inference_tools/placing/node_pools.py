@@ -27,8 +27,8 @@ from stackgraph.graph.values import at, table, text
 _FEWER_PODS, _MORE_PODS, _MORE_PODS_FROM_VCPUS = 110, 250, 30
 # Addresses in a prefix (Amazon VPC CNI, ENABLE_PREFIX_DELEGATION).
 _PREFIX = 16
-# The default root disk of AL2023 images.
-_DEFAULT_DISK_GIB = 20
+DEFAULT_DISK_GIB = 20
+"""The default root disk of AL2023 images."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def karpenter_pools(graph: Graph) -> tuple[KarpenterPool, ...]:
 
 def _pods_disk(instance: InstanceType, gib: int | None, *, local: bool) -> int:
     """Returns the bytes of the disk that pods write to: the instance store if it exists and is used, else the root disk."""
-    return instance.nvme_gb * 10**9 if local and instance.nvme_gb else (gib or _DEFAULT_DISK_GIB) * GIB
+    return instance.nvme_gb * 10**9 if local and instance.nvme_gb else (gib or DEFAULT_DISK_GIB) * GIB
 
 
 def _zones(subnets: Subnets, region: str) -> tuple[tuple[Zone, ...], bool]:

@@ -1,9 +1,11 @@
 """Places the pods of a graph on the nodes that its pools start, as the scheduler and Karpenter would. Pure.
 
 Pods go to nodes of managed node groups and of NodePools with replicas as long as these have room, the largest first; Karpenter
-starts nodes for the others (``provisioning.py``). A real scheduler may spread them otherwise over nodes that stand anyway.
+starts nodes for the others (``provisioning.py``), and what it does not take goes to nodes that groups have at the most. A real
+scheduler may spread them otherwise over nodes that stand anyway.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,13 +18,19 @@ from eks_inference_tools.placing.nodes import NodeKind, SimulatedNode, desired_s
 from eks_inference_tools.placing.provisioning import PodToPlace, Room, choose, exact_shape, fixed, overhead
 from eks_inference_tools.placing.scale import Scale, Workloads
 from eks_inference_tools.reading.charts import charts
-from eks_inference_tools.reading.node_groups import NodeGroup
+from eks_inference_tools.reading.node_groups import NodeGroup, node_groups
 from eks_inference_tools.reading.node_pools import node_pools
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import quantities
 from stackgraph.graph.document import Graph
-from stackgraph.graph.values import at, table
+
+MOST_PODS = 10_000
+"""The most pods that are placed, so that a typing error in a number costs no minutes."""
+
+MOST_NODES = 5_000
+"""The most nodes of one node group or static NodePool that are placed: those of a large cluster (Kubernetes, "Considerations for
+large clusters")."""
 
 _SCALES_GROUPS = "cluster-autoscaler"
 """The chart that lets managed node groups follow their pods."""
@@ -51,7 +59,10 @@ class PlacedNode:
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """All nodes at one scale. ``unplaced`` are pods that no pool takes, ``uncounted`` templates whose number is unknown."""
+    """All nodes at one scale.
+
+    ``unplaced`` are pods that no pool takes, ``uncounted`` templates whose number is unknown or makes more than ``MOST_PODS``.
+    """
 
     nodes: tuple[PlacedNode, ...]
     unplaced: tuple[PlacedPod, ...] = ()
@@ -80,28 +91,46 @@ class Placing:
         return self._known[same]
 
     def _placed(self, counts: Sequence[tuple[PodTemplate, int | None]], managed: Iterable[SimulatedNode]) -> Placement:
-        pods = {
-            f"{template.title}#{number}": PlacedPod(template, number)
-            for template, count in counts
-            for number in range(count or 0)
-        }
-        standing = [*managed, *fixed(self._replicas, self._kinds, ())]
-        rooms = [_room(node, self._daemons) for node in standing]
+        pods: dict[str, PlacedPod] = {}
+        uncounted: list[PodTemplate] = []
+        for template, count in counts:
+            placed = min(count or 0, MOST_PODS - len(pods))
+            pods |= {f"{template.title}#{number}": PlacedPod(template, number) for number in range(placed)}
+            if count is None or count > placed:
+                uncounted.append(template)
+        usual, further = self._divided(managed)
+        standing = [*usual, *fixed(self._replicas, self._kinds, ())]
+        rooms, further_rooms = ([_room(node, self._daemons) for node in found] for found in (standing, further))
         starts = choose((_to_place(uid, pod) for uid, pod in pods.items()), self._following, self._daemons, rooms)
-        nodes = [(node, room.pods) for node, room in zip(standing, rooms, strict=True)]
+        seen = {pod.uid for room in (*rooms, *starts) for pod in room.pods}
+        choose((_to_place(uid, pod) for uid, pod in pods.items() if uid not in seen), (), self._daemons, further_rooms)
+        nodes = [(node, room.pods) for node, room in zip((*standing, *further), (*rooms, *further_rooms), strict=True)]
         nodes += [(one.node, list(one.pods)) for one in starts]
         seen = {pod.uid for _, on_node in nodes for pod in on_node}
         return Placement(
             nodes=tuple(_placed(node, [pods[pod.uid] for pod in on_node]) for node, on_node in nodes),
             unplaced=tuple(pod for uid, pod in pods.items() if uid not in seen),
-            uncounted=tuple(template for template, count in counts if count is None),
+            uncounted=tuple(uncounted),
         )
+
+    def _divided(self, managed: Iterable[SimulatedNode]) -> tuple[list[SimulatedNode], list[SimulatedNode]]:
+        """Divides nodes of groups into those of the desired size, and further ones.
+
+        Nothing says that groups grow before Karpenter starts nodes. At the most there are those of both.
+        """
+        left = Counter({group.urn: desired_size(group) for group in node_groups(self._graph)})
+        usual: list[SimulatedNode] = []
+        further: list[SimulatedNode] = []
+        for node in managed:
+            (usual if left[node.kind.shape.urn] > 0 else further).append(node)
+            left[node.kind.shape.urn] -= 1
+        return usual, further
 
     def _size(self, scale: Scale) -> Callable[[NodeGroup], int]:
         def size(group: NodeGroup) -> int:
             least, _, most = group.sizes
             bound = most if scale == "most" else least if scale == "least" and self._groups_follow else None
-            return desired_size(group) if bound is None else bound
+            return min(desired_size(group) if bound is None else bound, MOST_NODES)
 
         return size
 
@@ -119,7 +148,7 @@ class Placing:
 
     @cached_property
     def _replicas(self) -> Mapping[str, int | None]:
-        return {pool.name: pool.replicas for pool in node_pools(self._graph)}
+        return {pool.name: pool.replicas and min(pool.replicas, MOST_NODES) for pool in node_pools(self._graph)}
 
     @cached_property
     def _following(self) -> Sequence[NodeKind]:
@@ -136,8 +165,7 @@ def _room(node: SimulatedNode, daemons: Sequence[PodSpec]) -> Room:
 
 def _to_place(uid: str, pod: PlacedPod) -> PodToPlace:
     template = pod.template
-    labels = table(at(template.template, "metadata", "labels"))
-    return PodToPlace(uid, uid, template.spec, labels, template.namespace)
+    return PodToPlace(uid, uid, template.spec, template.labels, template.namespace)
 
 
 def _placed(node: SimulatedNode, pods: Iterable[PlacedPod]) -> PlacedNode:

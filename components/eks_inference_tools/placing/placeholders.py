@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from eks_inference_tools.reading.addons import ADDON_TYPE
+from eks_inference_tools.reading.clusters import CLUSTER_TYPE, REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.machines import known
+from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.tokens import SECRET, UNKNOWN, is_token
 from stackgraph.graph.values import plain, text
@@ -25,6 +28,9 @@ UNKNOWN_TEXT = "unknown-before-deployment"
 
 # Used if neither the graph nor a provider tells the region.
 _REGION = "us-west-2"
+
+# A cluster, and what belongs to one that is made elsewhere: all are in its region.
+_IN_ITS_REGION = (CLUSTER_TYPE, REMOTE_CLUSTER_TYPE, NODE_GROUP_TYPE, ADDON_TYPE)
 _TOKEN = re.compile(r"<([^<>]+\.\w+)>")
 
 # The form of outputs by type of resource. Sources: the AWS references of the services (resource ids: a prefix and 17 hexadecimal
@@ -255,15 +261,28 @@ class Placeholders:
 
 
 def region_of(graph: Graph, resource: Resource | None) -> str:
-    """Returns the region of a resource or its provider, else that of the graph's AWS providers, else a made-up one."""
+    """Returns the region of ``known_region``, else a made-up one."""
     return known_region(graph, resource) or _REGION
 
 
 def known_region(graph: Graph, resource: Resource | None) -> str:
-    """Returns the region of a resource or its provider, else that of the graph's AWS providers; empty if none tells."""
-    provider = graph.by_urn.get(resource.provider) if resource else None
-    candidates = (resource, provider, *graph.of_type("pulumi:providers:aws"))
-    return next((found for one in candidates if one and (found := known(one.inputs.get("region")))), "")
+    """Returns the region of a resource or its provider, or for an object in a cluster that of the graph's cluster.
+
+    If neither tells, it is that of the graph's AWS providers, as far as they agree. Empty if nothing tells.
+    """
+    if resource is None or resource.package == "kubernetes":
+        near = (one for type_ in _IN_ITS_REGION for one in graph.of_type(type_))
+    else:
+        near = iter((resource,))
+    if found := next((region for one in near if (region := _own_region(graph, one))), ""):
+        return found
+    agreed, *others = {known(one.inputs.get("region")) for one in graph.of_type("pulumi:providers:aws")} - {""} or {""}
+    return "" if others else agreed
+
+
+def _own_region(graph: Graph, resource: Resource) -> str:
+    provider = graph.by_urn.get(resource.provider)
+    return known(resource.inputs.get("region")) or (known(provider.inputs.get("region")) if provider else "")
 
 
 def object_name(metadata: Mapping[str, Any], resource: Resource) -> str:

@@ -80,6 +80,9 @@ class Start:
 # One node that a planned node may become, and the room on it.
 _Option = tuple[SimulatedNode, Room]
 
+# What pods of one template have in common: the identities of spec and labels, the namespace, the volumes.
+_Like = tuple[int, int, str, tuple[PodSpec, ...]]
+
 
 def choose(
     pods: Iterable[PodToPlace],
@@ -97,15 +100,25 @@ def choose(
     used_up = {pool: dict(amounts) for pool, amounts in (used or {}).items()}
     pools = [list(of_pool) for _, of_pool in groupby(sorted(kinds, key=_by_weight), _by_weight)]
     planned: list[list[_Option]] = []
+    # Nodes and limits only get fuller: what refused a pod refuses all that are like it.
+    refused: dict[_Like, tuple[int, int]] = {}
+    hopeless: set[_Like] = set()
     for pod in sorted(pods, key=_largest_first):
-        room = next((room for room in standing if room.takes(pod)), None)
-        if room:
-            room.put(pod)
-        elif not any(_narrow(options, pod) for options in planned):
-            options = next((found for pool in pools if (found := _new(pod, pool, daemons, used_up))), None)
-            if options:
-                planned.append(options)
-                _take(used_up, options)
+        like = id(pod.spec), id(pod.labels), pod.namespace, pod.volumes
+        stood, tried = refused.get(like, (0, 0))
+        stood = next((number for number in range(stood, len(standing)) if standing[number].takes(pod)), len(standing))
+        if stood < len(standing):
+            standing[stood].put(pod)
+        else:
+            tried = next((number for number in range(tried, len(planned)) if _narrow(planned[number], pod)), len(planned))
+            if tried == len(planned) and like not in hopeless:
+                options = next((found for pool in pools if (found := _new(pod, pool, daemons, used_up))), None)
+                if options:
+                    planned.append(options)
+                    _take(used_up, options)
+                else:
+                    hopeless.add(like)
+        refused[like] = stood, tried
     taken = set(names)
     starts = []
     for options in planned:

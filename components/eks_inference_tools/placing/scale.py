@@ -12,7 +12,10 @@ from stackgraph.graph.document import Graph, Resource
 from stackgraph.graph.values import at, text
 
 Scale = Literal["least", "initial", "most"]
-"""How many pods run: the fewest that autoscalers keep, those that `pulumi up` starts, the most that autoscalers start."""
+"""How many pods run: the fewest that autoscalers keep, those that `pulumi up` starts, the most that autoscalers start.
+
+Autoscalers correct a number outside of their bounds at once.
+"""
 
 _ENDING = ("CronJob", "Job", "RayJob")
 """Kinds whose pods end by themselves."""
@@ -41,7 +44,7 @@ class Workloads:
     def by_scale(self) -> Mapping[PodTemplate, tuple[int, int, int]]:
         """The pods of each template whose pods do not end, at the least, as deployed and at the most; 0 for an unknown number."""
         least, initial, most = (dict(self.counted(scale)) for scale in ("least", "initial", "most"))
-        return {one: (least[one] or 0, initial[one] or 0, most[one] or 0) for one in initial}
+        return {one: (_some(least[one]), _some(initial[one]), _some(most[one])) for one in initial}
 
     def counted(self, scale: Scale, *, ending: bool = False) -> Iterator[tuple[PodTemplate, int | None]]:
         """Yields each template with its pods, None if only a cluster knows it. Leaves out DaemonSets.
@@ -54,13 +57,19 @@ class Workloads:
             yield one, self._pods(one, scale)
 
     def _pods(self, template: PodTemplate, scale: Scale) -> int | None:
-        scaler = self._scalers.get((template.given_namespace, template.kind, template.name))
-        if scale == "initial" or not (scaler or template.between):
+        least, most = self._bounds(template)
+        if scale != "initial":
+            return most if scale == "most" else least
+        if template.pods is None or least is None or most is None:
             return template.pods
-        if template.between:
-            return template.between[scale == "most"]
-        bound = None if scaler is None else scaler.most if scale == "most" else scaler.least
-        return None if bound is None else bound * template.per_replica
+        return min(max(template.pods, least), most)
+
+    def _bounds(self, template: PodTemplate) -> tuple[int | None, int | None]:
+        scaler = self._scalers.get((template.given_namespace, template.kind, template.name))
+        if template.between or scaler is None:
+            return template.between or (template.pods, template.pods)
+        least, most = (None if bound is None else bound * template.per_replica for bound in (scaler.least, scaler.most))
+        return least, most
 
     @cached_property
     def _scalers(self) -> Mapping[tuple[str, str, str], Autoscaler]:
@@ -70,3 +79,8 @@ class Workloads:
 def _resource(urn: str, manifest: Mapping[str, object]) -> Resource:
     kind, name = text(manifest["kind"]), text(at(manifest, "metadata", "name"))
     return Resource(urn=urn, type=f"kubernetes:{text(manifest['apiVersion'])}:{kind}", name=name, inputs=manifest)
+
+
+def _some(number: int | None) -> int:
+    """The number; 0 for none, and for one that an API server refuses."""
+    return max(number or 0, 0)

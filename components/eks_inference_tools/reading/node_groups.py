@@ -41,6 +41,10 @@ class LaunchTemplate(Machine):
         return text(at(self.document, "placement", "groupName") or at(self.document, "placement", "groupId"))
 
     @property
+    def tenancy(self) -> str:
+        return text(at(self.document, "placement", "tenancy"))
+
+    @property
     def names_reservation(self) -> bool:
         return at(self.document, "capacityReservationSpecification", "capacityReservationTarget") is not None
 

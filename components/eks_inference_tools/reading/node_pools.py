@@ -41,6 +41,10 @@ class NodeClass(Machine):
         return any(at(term, "alias") is None for term in self.images)
 
     @property
+    def is_windows(self) -> bool:
+        return any(text(at(term, "alias")).startswith("windows") for term in self.images)
+
+    @property
     def kubelet(self) -> Mapping[str, Any]:
         return table(at(self.document, "kubelet"))
 

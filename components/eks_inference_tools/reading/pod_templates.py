@@ -89,6 +89,11 @@ class PodTemplate:
         source = self.owner.inputs if self.kind == "Pod" else self.template
         return at(source, "metadata", "labels")
 
+    @cached_property
+    def labels(self) -> Mapping[str, Any]:
+        """The labels that the program gives its pods."""
+        return table(self._labels)
+
     def has_labels(self, selector: Mapping[str, Any]) -> bool:
         """Whether a label selector matches its pods. Labels that controllers add and unknown labels count as matching."""
         if is_token(self._labels):
