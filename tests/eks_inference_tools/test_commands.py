@@ -17,7 +17,11 @@ from eks_inference_tools.cli import COMMANDS, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
+SHARED = {"options", "named", "wishes"}
+"""Modules beside the commands, with what several of them share."""
+
 OWN_WORDS = {
+    "--context": "`plan` looks for places by the length of sequences, `simulate` and others name a context of kubectl",
     "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
@@ -75,7 +79,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_the_list_names_every_module():
-    assert {name.replace("-", "_") for name in COMMANDS} | {"options"} == {
+    assert {name.replace("-", "_") for name in COMMANDS} | SHARED == {
         module.name for module in pkgutil.iter_modules(commands.__path__)
     }
 
@@ -249,7 +253,7 @@ def of_commands(modules: set[str]) -> set[str]:
 
 def test_help_loads_the_commands_and_nothing_heavy():
     modules = loaded("--help")
-    assert of_commands(modules) == {name.replace("-", "_") for name in COMMANDS} | {"options"}
+    assert of_commands(modules) == {name.replace("-", "_") for name in COMMANDS} | SHARED
     assert {name.partition(".")[0] for name in modules} & HEAVY == set()
     assert {name for name in modules if name.startswith("stackgraph")} == set()
 
@@ -257,5 +261,5 @@ def test_help_loads_the_commands_and_nothing_heavy():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_loaded_alone_and_its_help_costs_nothing(name):
     modules = loaded(name, "--help")
-    assert of_commands(modules) - {"options"} == {name.replace("-", "_")}
+    assert of_commands(modules) - SHARED == {name.replace("-", "_")}
     assert {name.partition(".")[0] for name in modules} & HEAVY == set()
