@@ -20,7 +20,7 @@ from eks_inference_tools.reading.sections import sections
 from eks_inference_tools.reading.words import WORDS
 from stackgraph.domain import Domain
 domain = types.ModuleType("eks_inference_tools.domain")
-domain.eks = lambda prices=None, measured=(): Domain(words=WORDS, sections=sections)
+domain.eks = lambda *_: Domain(words=WORDS, sections=sections)
 sys.modules[domain.__name__] = domain
 from eks_inference_tools.cli import main
 sys.exit(main())

@@ -67,17 +67,10 @@ def test_a_step_starts_when_all_before_it_have_ended() -> None:
     assert [one.id for one in found.path("d")] == ["a", "c", "d"]
 
 
-def test_one_worker_takes_the_sum_and_its_path_has_no_gap() -> None:
-    found = schedule(DIAMOND, parallel=1)
-    assert found.total == 36
-    assert [one.id for one in found.path("d")] == ["a", "b", "c", "d"]
-
-
 def test_a_step_without_a_time_takes_none_and_steps_in_a_circle_end() -> None:
     untimed = replace(DIAMOND[2], time=None)
     assert schedule([DIAMOND[0], untimed, DIAMOND[3]]).total == 11
-    for parallel in (None, 1):
-        assert schedule([step("a", 1, "b"), step("b", 2, "a")], parallel=parallel).total == 3
+    assert schedule([step("a", 1, "b"), step("b", 2, "a")]).total == 3
 
 
 def test_what_the_engine_does_not_wait_for_is_no_part_of_the_update() -> None:
@@ -122,12 +115,11 @@ def test_the_total_is_the_longest_path(steps: tuple[Step, ...]) -> None:
 
 @given(plans())
 def test_a_path_begins_at_nothing_and_has_no_gaps(steps: tuple[Step, ...]) -> None:
-    for parallel in (None, 2):
-        found = schedule(steps, "p50", parallel)
-        for id_, span in found.spans.items():
-            path = found.path(id_)
-            assert found.spans[path[0].id].start == 0
-            assert sum(found.spans[one.id].seconds for one in path) == span.end
+    found = schedule(steps)
+    for id_, span in found.spans.items():
+        path = found.path(id_)
+        assert found.spans[path[0].id].start == 0
+        assert sum(found.spans[one.id].seconds for one in path) == span.end
 
 
 @given(plans(), st.integers(0, 30), st.data())
@@ -145,17 +137,6 @@ def test_one_more_step_never_shortens(steps: tuple[Step, ...], seconds: int, dat
 def reached(steps: Sequence[Step], id_: str) -> set[str]:
     by_id = {one.id: one for one in steps}
     return {id_}.union(*(reached(steps, other) for other in by_id[id_].after))
-
-
-@given(plans(), st.integers(1, 3))
-def test_no_more_steps_of_the_engine_run_at_once_than_workers(steps: tuple[Step, ...], parallel: int) -> None:
-    found = schedule(steps, "p50", parallel)
-    assert found.spans.keys() == {one.id for one in steps}
-    assert found.total >= schedule(steps).total
-    for one in steps:
-        assert all(found.spans[other].end <= found.spans[one.id].start for other in one.after)
-    running = [found.spans[one.id] for one in steps if one.in_update and found.spans[one.id].seconds]
-    assert all(sum(other.start <= span.start < other.end for other in running) <= parallel for span in running)
 
 
 # -- steps of a graph ------------------------------------------------------------------------------------------------------------

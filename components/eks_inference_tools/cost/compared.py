@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 
+from eks_inference_tools.cost.charges import SCALES
 from eks_inference_tools.cost.estimate import Estimate, Total
-from eks_inference_tools.cost.words import NAMES, in_short, money, total
+from eks_inference_tools.cost.words import NAMES, in_short, money
 from stackgraph.diff.domain import Danger
+from stackgraph.graph.values import unique
 
 _TWICE = 2.0
+_MATTERS = 0.1
 _CENT = 0.005
 """A change below half a cent an hour is not told."""
 
@@ -19,7 +22,6 @@ def change(before: Estimate | None, after: Estimate | None) -> str:
     changes = [_difference(*pair) for pair in zip(before.totals, after.totals, strict=True)]
     if len(set(changes)) == 1:
         return f"{changes[0]}/h" if changes[0] else ""
-    # What a stack costs as deployed is told where it differs from both of its ends.
     shown = [change for change in zip(changes, NAMES, strict=True) if change[0]]
     return ", ".join(f"{amount}/h {name}" for amount, name in shown)
 
@@ -33,12 +35,33 @@ def _difference(before: Total, after: Total) -> str:
 
 
 def dangers(before: Estimate, after: Estimate) -> Iterator[Danger]:
-    """Yields a danger when a stack costs at least twice as much as before."""
-    for old, new, name in zip(before.totals, after.totals, NAMES, strict=True):
-        if old.usd_per_hour and new.usd_per_hour >= _TWICE * old.usd_per_hour:
-            times = new.usd_per_hour / old.usd_per_hour
-            yield Danger("cost", f"costs {times:.1f} times as much {_WHEN[name]}: {total(old)}/h → {total(new)}/h")
+    """Yields a danger when a stack, or else a pool that matters, costs at least twice as much as before.
+
+    A pool matters when its difference is a tenth or more of what the stack cost.
+    """
+    for scale, (old, new) in enumerate(zip(before.totals, after.totals, strict=True)):
+        if _doubled(old.usd_per_hour, new.usd_per_hour):
+            yield _danger("", scale, old.usd_per_hour, new.usd_per_hour)
             return
+    for pool in unique(one.charge.owner for one in before.lines if one.charge.part == "nodes"):
+        for scale in range(len(SCALES)):
+            old, new = (_of_pool(found, pool, scale) for found in (before, after))
+            if _doubled(old, new) and new - old >= _MATTERS * before.totals[scale].usd_per_hour:
+                yield _danger(f"pool {pool} ", scale, old, new)
+                break
 
 
-_WHEN = {"idle": "when idle", "deployed": "as deployed", "at most": "at most"}
+def _doubled(before: float, after: float) -> bool:
+    return bool(before) and after >= _TWICE * before
+
+
+def _of_pool(found: Estimate, pool: str, scale: int) -> float:
+    return sum(one.usd_per_hour(scale) for one in found.lines if one.charge.part == "nodes" and one.charge.owner == pool)
+
+
+def _danger(what: str, scale: int, before: float, after: float) -> Danger:
+    when = _WHEN[scale]
+    return Danger("cost", f"{what}costs {after / before:.1f} times as much {when}: {money(before)}/h → {money(after)}/h")
+
+
+_WHEN = ("when idle", "as deployed", "at most")

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from heapq import heapify, heappop, heappush
 
 from eks_inference_tools.timeline.times import PASSES, Pass, Typical
 
@@ -88,25 +87,23 @@ Order = Mapping[str, tuple[str, ...]]
 """Ids of steps, each after those that it waits for, which are its values."""
 
 
-def schedule(steps: Sequence[Step], which: Pass = "p50", parallel: int | None = None) -> Schedule:
-    """Returns when each step starts and ends.
+def schedule(steps: Sequence[Step], which: Pass = "p50") -> Schedule:
+    """Returns when each step starts and ends, with as many at once as there are.
 
-    ``parallel`` is how many steps of the engine may run at once; None: any number. Of those that could start, the one that could
-    start first does. Steps in a circle, which no engine allows, come in the order given.
+    Steps in a circle, which no engine allows, come in the order given.
     """
-    return _scheduled({step.id: step for step in steps}, _in_order(steps), which, parallel)
+    return _scheduled({step.id: step for step in steps}, _in_order(steps), which)
 
 
 def schedules(steps: Sequence[Step]) -> Mapping[Pass, Schedule]:
     """Returns the schedules of all passes."""
     by_id, order = {step.id: step for step in steps}, _in_order(steps)
-    return {which: _scheduled(by_id, order, which, None) for which in PASSES}
+    return {which: _scheduled(by_id, order, which) for which in PASSES}
 
 
-def _scheduled(by_id: Mapping[str, Step], after: Order, which: Pass, parallel: int | None) -> Schedule:
+def _scheduled(by_id: Mapping[str, Step], after: Order, which: Pass) -> Schedule:
     seconds = {id_: step.time.at(which) if step.time else 0.0 for id_, step in by_id.items()}
-    spans = _unbounded(after, seconds) if parallel is None else _bounded(after, by_id, seconds, parallel)
-    return Schedule(by_id, spans)
+    return Schedule(by_id, _spans(after, seconds))
 
 
 def _in_order(steps: Sequence[Step]) -> Order:
@@ -119,7 +116,7 @@ def _in_order(steps: Sequence[Step]) -> Order:
         return {id_: tuple(one for one in after if place[one] < place[id_]) for id_, after in known.items()}
 
 
-def _unbounded(after: Order, seconds: Mapping[str, float]) -> dict[str, Span]:
+def _spans(after: Order, seconds: Mapping[str, float]) -> dict[str, Span]:
     spans: dict[str, Span] = {}
     for id_, others in after.items():
         start, before = 0.0, ""
@@ -127,32 +124,4 @@ def _unbounded(after: Order, seconds: Mapping[str, float]) -> dict[str, Span]:
             if (end := spans[other].end) > start:
                 start, before = end, other
         spans[id_] = Span(start, start + seconds[id_], before)
-    return spans
-
-
-def _bounded(after: Order, by_id: Mapping[str, Step], seconds: Mapping[str, float], parallel: int) -> dict[str, Span]:
-    """As ``_unbounded``, but a step of the engine that takes time also waits until one of ``parallel`` workers is free."""
-    place = {id_: number for number, id_ in enumerate(after)}
-    missing = {id_: set(others) for id_, others in after.items()}
-    behind: dict[str, list[str]] = {id_: [] for id_ in after}
-    for id_, others in missing.items():
-        for one in others:
-            behind[one].append(id_)
-    ready = [(0.0, place[id_], id_, "") for id_ in after if not missing[id_]]
-    heapify(ready)
-    workers: list[tuple[float, str]] = [(0.0, "")] * parallel
-    spans: dict[str, Span] = {}
-    while ready:
-        start, _, id_, before = heappop(ready)
-        if seconds[id_] and by_id[id_].in_update:
-            free, last = heappop(workers)
-            if free > start:
-                start, before = free, last
-            heappush(workers, (start + seconds[id_], id_))
-        spans[id_] = Span(start, start + seconds[id_], before)
-        for one in behind[id_]:
-            missing[one].discard(id_)
-            if not missing[one]:
-                latest = max(after[one], key=lambda by: spans[by].end)
-                heappush(ready, (spans[latest].end, place[one], one, latest if spans[latest].end else ""))
     return spans

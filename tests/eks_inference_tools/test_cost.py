@@ -1,0 +1,311 @@
+"""What graphs cost: by hand for each shipped stack, and properties of any graph."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import STACKS, recorded
+from eks_inference_tools.cli import main
+from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.cost.charges import SCALES
+from eks_inference_tools.cost.document import document
+from eks_inference_tools.cost.estimate import Estimate, estimate, estimated
+from eks_inference_tools.cost.per_token import Rate
+from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.cost.quotas import needs
+from eks_inference_tools.cost.words import in_short, money
+from price_tables import make_inf2_dearer
+from stackgraph.diff.dangers import dangers
+from stackgraph.diff.graphs import compare
+from stackgraph.graph.document import Graph, Resource
+from vectors.graph import PREFIX, kubernetes, pods, resource
+
+MONTH = 730
+
+# USD per hour: m6i.large and g4dn.xlarge, us-west-2; a NAT gateway and its address; the control plane; a GiB of gp3 for a month.
+M6I_LARGE, G4DN_XLARGE, M5_XLARGE, M5_2XLARGE = 0.096, 0.526, 0.192, 0.384
+INF2_8XLARGE, INF2_48XLARGE = 1.96786, 12.98127
+TRN2_48XLARGE = 35.7608  # in a capacity block: it has no price on demand
+CONTROL_PLANE, NAT, ADDRESS = 0.10, 0.045, 0.005
+GP3 = 0.08 / MONTH
+BASE = CONTROL_PLANE + NAT + ADDRESS
+
+BY_HAND: Mapping[str, Sequence[float]] = {
+    # 2 core nodes and 4 GPU nodes with 100 GiB each, and 50 GiB for Prometheus.
+    "gpu-opt350m": (BASE + 2 * M6I_LARGE + 4 * G4DN_XLARGE + (6 * 100 + 50) * GP3,) * 3,
+    # 3 core nodes with 150 GiB; 1 to 3 inf2.8xlarge with 500; 50 for Prometheus, 10 each for Open WebUI and the load test.
+    "inf2-llama3": (
+        BASE + 3 * M5_2XLARGE + INF2_8XLARGE + (3 * 150 + 500 + 70) * GP3,
+        BASE + 3 * M5_2XLARGE + INF2_8XLARGE + (3 * 150 + 500 + 70) * GP3,
+        BASE + 3 * M5_2XLARGE + 3 * INF2_8XLARGE + (3 * 150 + 3 * 500 + 70) * GP3,
+    ),
+    # 2 core nodes with 100 GiB, one inf2.48xlarge with 1,024; 50 GiB for Prometheus, 10 for the load test.
+    "inf2-llama2": (BASE + 2 * M5_XLARGE + INF2_48XLARGE + (2 * 100 + 1024 + 60) * GP3,) * 3,
+    "trn2-di": (BASE + 2 * M5_XLARGE + TRN2_48XLARGE + (2 * 100 + 500 + 60) * GP3,) * 3,
+    "trn2-di-pair": (BASE + 2 * M5_XLARGE + 2 * TRN2_48XLARGE + (2 * 100 + 2 * 500 + 60) * GP3,) * 3,
+}
+
+# What exceeds the 125 MiB/s that every gp3 volume has: USD per MiB/s and month.
+THROUGHPUT = 0.04 / MONTH
+FASTER: Mapping[str, Sequence[float]] = {
+    "inf2-llama3": (
+        (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
+        (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
+        (3 * (500 - 125) + 3 * (600 - 125)) * THROUGHPUT,
+    ),
+}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_shipped_stack_costs_what_it_costs_by_hand(stack: str) -> None:
+    found = estimated(recorded(stack))
+    wanted = BY_HAND[stack]
+    faster = FASTER.get(stack, (0, 0, 0))
+    for scale, total in enumerate(found.totals):
+        assert total.usd_per_hour == pytest.approx(wanted[scale] + faster[scale], abs=1e-9), SCALES[scale]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_node_of_a_shipped_stack_has_a_price_or_is_named(stack: str) -> None:
+    found = estimated(recorded(stack))
+    nodes = [one for one in found.lines if one.charge.part == "nodes"]
+    assert nodes
+    assert found.total(1).usd_per_hour > found.total(1, "control plane").usd_per_hour
+    for one in nodes:
+        assert one.price or any(one.charge.item in line for line in found.missing())
+    assert not [one for one in found.uncounted if "nodes" in one.what], found.uncounted
+
+
+# -- any graph -------------------------------------------------------------------------------------------------------------------
+
+REGION = {"region": "us-east-1"}
+PROVIDER = resource("pulumi:providers:aws", "aws", REGION)
+CLUSTER = resource("eks:index:Cluster", "cluster", {"version": "1.35", "skipDefaultNodeGroup": True, **REGION}, remote=True)
+
+
+def aws(type_: str, name: str, inputs: Mapping[str, Any]) -> Resource:
+    return resource(f"aws:{type_}", name, {**inputs, **REGION})
+
+
+def group(name: str, type_: str, size: int, most: int) -> Resource:
+    scaling = {"minSize": size, "desiredSize": size, "maxSize": size + most}
+    inputs = {"instanceTypes": [type_], "scalingConfig": scaling, "amiType": "AL2023_x86_64_STANDARD", "version": "1.35"}
+    return aws("eks/nodeGroup:NodeGroup", name, inputs)
+
+
+def store(name: str, gib: int) -> Resource:
+    return aws(
+        "fsx/lustreFileSystem:LustreFileSystem",
+        name,
+        {"storageCapacity": gib, "storageType": "SSD", "deploymentType": "PERSISTENT_2", "perUnitStorageThroughput": 250},
+    )
+
+
+def made(number: int, drawn: tuple[str, int, int]) -> Resource:
+    """A resource that costs money, named by a number."""
+    kind, size, more = drawn
+    name = f"{kind}-{number}"
+    if kind in ("m5.large", "g6e.xlarge", "inf2.48xlarge", "p5e.48xlarge"):
+        return group(name, kind, size, more)
+    return {
+        "nat": aws("ec2/natGateway:NatGateway", name, {}),
+        "address": aws("ec2/eip:Eip", name, {}),
+        "endpoint": aws("ec2/vpcEndpoint:VpcEndpoint", name, {"vpcEndpointType": "Interface", "subnetIds": ["a"] * (size + 1)}),
+        "store": store(name, 1200 * (size + 1)),
+        "volume": aws("ebs/volume:Volume", name, {"size": 100 * size, "type": "gp3", "throughput": 125 + more}),
+        "queue": aws("sqs/queue:Queue", name, {}),
+        "service": kubernetes("core/v1:Service", name, {"spec": {"type": "LoadBalancer"}}),
+        "unknown": aws("rds/instance:Instance", name, {}),
+    }[kind]
+
+
+KINDS = (
+    *("m5.large", "g6e.xlarge", "inf2.48xlarge", "p5e.48xlarge", "nat", "address", "endpoint", "store", "volume", "queue"),
+    *("service", "unknown"),
+)
+DRAWN = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 4), st.integers(0, 3)), max_size=8)
+
+
+def costs(resources: Sequence[Resource]) -> Estimate:
+    shown = tuple(sorted((PROVIDER, CLUSTER, *resources), key=lambda one: one.urn))
+    return estimate(Graph("test", "test", shown), PriceBook())
+
+
+@given(DRAWN)
+def test_a_total_is_the_sum_of_its_parts_and_the_least_is_no_more_than_the_most(drawn: list[tuple[str, int, int]]) -> None:
+    found = costs([made(number, one) for number, one in enumerate(drawn)])
+    for scale, total in enumerate(found.totals):
+        parts = sum(found.total(scale, part).usd_per_hour for part in found.parts)
+        assert total.usd_per_hour == pytest.approx(parts)
+        assert parts == pytest.approx(sum(one.usd_per_hour(scale) for one in found.lines))
+    least, initial, most = (total.usd_per_hour for total in found.totals)
+    assert least <= initial <= most
+
+
+@given(DRAWN)
+def test_each_resource_costs_as_much_beside_others_as_alone(drawn: list[tuple[str, int, int]]) -> None:
+    resources = [made(number, one) for number, one in enumerate(drawn)]
+    base, together = costs([]), costs(resources)
+    for scale in range(len(SCALES)):
+        alone = sum(costs([one]).totals[scale].usd_per_hour - base.totals[scale].usd_per_hour for one in resources)
+        assert together.totals[scale].usd_per_hour - base.totals[scale].usd_per_hour == pytest.approx(alone)
+    assert together.totals[0].at_least == any(costs([one]).totals[0].at_least for one in resources)
+
+
+POOL_SPEC = {
+    "template": {
+        "spec": {
+            "nodeClassRef": {"name": "default"},
+            "requirements": [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5", "c5"]}],
+        }
+    }
+}
+NODE_POOL = resource(
+    "kubernetes:karpenter.sh/v1:NodePool",
+    "default",
+    {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": POOL_SPEC},
+)
+NODE_CLASS = resource(
+    "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass",
+    "default",
+    {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@v20260714"}], "subnetSelectorTerms": [{"id": "a"}]},
+    },
+)
+
+
+def deployment(name: str, replicas: int, cpu: int, gib: int) -> Resource:
+    container = {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": str(cpu), "memory": f"{gib}Gi"}}}
+    found = pods(spec={"replicas": replicas}, containers=[container])
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    inputs = {"metadata": {"name": name, "namespace": "app"}, "spec": {"replicas": replicas, "template": template}}
+    return Resource(urn=f"{PREFIX}{found.type}::{name}", type=found.type, name=name, inputs=inputs)
+
+
+def scaled(name: str, least: int, most: int) -> Resource:
+    target = {"kind": "Deployment", "name": name}
+    return kubernetes(
+        "autoscaling/v2:HorizontalPodAutoscaler",
+        f"{name}-scaler",
+        {"spec": {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}},
+    )
+
+
+WORKLOADS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 15), st.integers(1, 30)), min_size=1, max_size=5)
+
+
+@given(WORKLOADS)
+def test_more_pods_of_a_workload_never_cost_less(drawn: list[tuple[int, int, int]]) -> None:
+    some = [deployment(f"d{number}", *one) for number, one in enumerate(drawn)]
+    more = [deployment(f"d{number}", 2 * replicas, cpu, gib) for number, (replicas, cpu, gib) in enumerate(drawn)]
+    before, after = costs([NODE_POOL, NODE_CLASS, *some]), costs([NODE_POOL, NODE_CLASS, *more])
+    assert before.totals[1].usd_per_hour > 0.1
+    assert after.totals[1].usd_per_hour >= before.totals[1].usd_per_hour
+
+
+def test_karpenter_starts_the_cheapest_nodes_for_what_autoscalers_ask() -> None:
+    found = costs([NODE_POOL, NODE_CLASS, deployment("server", 1, 3, 4), scaled("server", 1, 4)])
+    nodes = {one.charge.item: one.charge.amounts for one in found.lines if one.charge.part == "nodes"}
+    # 3 CPUs do not fit into 2, and a c5.xlarge is cheaper than an m5.xlarge.
+    assert nodes["c5.xlarge"][:2] == (1, 1)
+    cpus = {"c5.xlarge": 4, "c5.2xlarge": 8, "c5.4xlarge": 16}
+    assert sum(cpus[type_] * amounts[2] for type_, amounts in nodes.items()) == 16
+
+
+# -- what is not known -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_price_or_no_number_makes_a_total_a_lower_bound() -> None:
+    assert in_short(costs([])) == "$0.10/h"
+    assert in_short(costs([made(0, ("p5e.48xlarge", 1, 0))])) == "at least $0.10/h"
+    unknown = costs([made(0, ("unknown", 0, 0))])
+    assert in_short(unknown) == "at least $0.10/h"
+    assert [one.shown for one in unknown.uncounted] == ["unknown-0: nothing here knows what aws:rds/instance:Instance costs"]
+    assert costs([made(0, ("p5e.48xlarge", 1, 0))]).missing() == ("no price for p5e.48xlarge in us-east-1",)
+
+
+def test_an_outdated_price_is_named_and_in_no_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_inf2_dearer(monkeypatch)
+    provider = resource("pulumi:providers:aws", "aws", {"region": "us-west-2"})
+    instance = resource("aws:ec2/instance:Instance", "i", {"instanceType": "inf2.xlarge"})
+    found = estimate(Graph("test", "test", (provider, instance)), PriceBook())
+    assert found.totals[0].usd_per_hour == 0
+    assert found.totals[0].at_least
+    (missing,) = found.missing()
+    assert missing.startswith(
+        "no price for inf2.xlarge in us-west-2: the only one found is outdated: in us-east-1 0.7582 in 2025"
+    )
+
+
+def test_nothing_is_priced_without_a_region() -> None:
+    found = estimate(Graph("test", "test", (resource("aws:ec2/natGateway:NatGateway", "nat", {}),)), PriceBook())
+    assert found.missing() == ("no price for nat_gateway in an unknown region",)
+
+
+def test_the_quota_is_that_of_the_most() -> None:
+    graph = recorded("inf2-llama3")
+    found = [(need.quota.title if need.quota else "", need.amount) for need in needs(graph, estimated(graph))]
+    assert found[:2] == [
+        ("Running On-Demand Inf instances", 3 * 32),
+        ("Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 3 * 8),
+    ]
+
+
+# -- what views say --------------------------------------------------------------------------------------------------------------
+
+
+def of_gpus(number: int) -> Graph:
+    return Graph("p", "s", (PROVIDER, CLUSTER, group("gpus", "g6e.xlarge", number, 0)))
+
+
+def test_the_table_tells_the_difference() -> None:
+    change = eks_compared().measures["cost"]
+    assert change(of_gpus(1), of_gpus(2)) == "+$1.86/h"
+    assert change(of_gpus(2), of_gpus(1)) == "−$1.86/h"
+    assert change(of_gpus(1), of_gpus(1)) == ""
+    assert change(None, of_gpus(2)) == "$3.83/h"
+
+
+def said(before: int, after: int) -> list[str]:
+    found = dangers(compare(of_gpus(before), of_gpus(after)), eks_compared())
+    return [danger.what for danger in found if danger.kind == "cost"]
+
+
+def test_twice_the_cost_of_a_stack_or_of_a_pool_is_a_danger() -> None:
+    assert said(1, 3) == ["costs 2.9 times as much when idle: $1.96/h → $5.69/h"]
+    assert said(1, 2) == ["pool gpus costs 2.0 times as much when idle: $1.86/h → $3.72/h"]
+    assert said(2, 3) == said(3, 1) == []
+
+
+def test_tokens_cost_what_the_deployed_stack_costs_at_their_rate() -> None:
+    found = costs([])
+    assert Rate("run", 1000 / 3.6).usd_per_million(found.totals[1]) == pytest.approx(0.10)
+    shown = document(Graph("p", "s", (PROVIDER, CLUSTER)), found, [Rate("run", 100)])
+    assert shown["perMillionOutputTokens"][0]["deployed"] == pytest.approx(0.277778)
+
+
+MONEY = [(0, "$0.00"), (0.0052, "$0.0052"), (0.094, "$0.094"), (0.1, "$0.10"), (1234.5, "$1,234.50"), (-2, "−$2.00")]
+
+
+@pytest.mark.parametrize(("usd", "shown"), MONEY)
+def test_money(usd: float, shown: str) -> None:
+    assert money(usd) == shown
+
+
+def test_ones_own_prices_come_first(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text('us-west-2:\n  inf2.8xlarge: {on_demand: 1.0, source: "contract"}\n')
+    assert main(["preview", "inf2-llama3", "--prices", str(file), "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["cost"]
+    usual = estimated(recorded("inf2-llama3")).totals
+    assert shown["totals"]["idle"]["perHour"] == pytest.approx(usual[0].usd_per_hour - 0.96786, abs=1e-5)
+    file.write_text("us-west-2:\n  inf2.9xlarge: {on_demand: -1}\n")
+    assert main(["check", "inf2-llama3", "--prices", str(file)]) == 2
+    assert "inf2.9xlarge" in capsys.readouterr().err
