@@ -163,10 +163,10 @@ def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
 
 @each_with("program")
 def test_a_missing_project_is_named(words, capsys, tmp_path):
-    said = refused(capsys, *words, "--program", str(tmp_path / "absent"))
+    said = refused(capsys, *words, *required(words), "--program", str(tmp_path / "absent"))
     assert f"given: {tmp_path / 'absent'}" in said
     assert "allowed: the folder of a Pulumi Python project" in said
-    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *words, "--program", str(tmp_path))
+    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *words, *required(words), "--program", str(tmp_path))
 
 
 @each_with("output")
@@ -181,6 +181,7 @@ def required(words: tuple[str, ...]) -> list[str]:
     """Arguments without which the command is not read."""
     given = {
         "plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"],
+        "new": ["mine"],
         "loadtest": ["some.json"],
         "diff-comment": ["--project", "shop"],
     }

@@ -106,7 +106,7 @@ def test_the_options_name_every_quantization() -> None:
 
 def stack_of(row: Row) -> StackSpec:
     """A whole stack around the server of a row."""
-    server = {**row.trial.filled}
+    server = dict(row.trial.server or {})
     neuron = {"neuron": {"scheduler": True}}
     return StackSpec.model_validate(
         {

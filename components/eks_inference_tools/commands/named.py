@@ -24,18 +24,21 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_region(parser: argparse.ArgumentParser, of: str) -> None:
-    """Adds ``options.region``. ``of`` says in the help what is looked for there."""
-    parser.add_argument("--region", metavar="REGION", default="us-east-1", help=f"the region {of} (default: %(default)s)")
+_REGION = "us-east-1"
 
 
-def known_region(name: str) -> str:
-    """Returns a region of the catalog. Raises ``ProblemsFound`` for any other."""
+def add_region(parser: argparse.ArgumentParser) -> None:
+    """Adds ``options.region``; None where nobody named one."""
+    parser.add_argument("--region", metavar="REGION", help=f"the region of prices and offers (default: {_REGION})")
+
+
+def known_region(name: str | None) -> str:
+    """Returns a region of the catalog, the default for None. Raises ``ProblemsFound`` for any other."""
     from eks_inference.catalog.zones import regions
 
-    if name not in regions():
+    if name is not None and name not in regions():
         refuse("not a region of the catalog", "--region", name, ", ".join(sorted(regions())))
-    return name
+    return name or _REGION
 
 
 def named_model(name: str | None) -> "Model":

@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's maximum)",
     )
-    add_region(parser, "of prices and offers")
+    add_region(parser)
     search = parser.add_argument_group("search", "without --instance")
-    add_wishes(search, "all of them")
+    add_wishes(search)
     search.add_argument("--all", action="store_true", help="every way, not only the best of each instance type")
     add_prices(parser)
     add_document(parser, ("text", "json"))
@@ -96,7 +96,7 @@ def _refuse_wishes(options: argparse.Namespace) -> None:
             refuse("is for the search", f"--{name}", "", hint="leave out --instance, or this")
 
 
-def _offer(found: "Feasibility", region: str, prices: "OwnPrices") -> "Offer":
+def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":
     """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
     from eks_inference_tools.cost.offers import offer
     from eks_inference_tools.cost.price_book import PriceBook

@@ -15,19 +15,22 @@ QUANTIZED = ("published", "fp8-kv", "fp8-weights", "fp8")
 """The names in ``fitting.trials.QUANTIZATIONS``, which ``--help`` does not load."""
 
 
-def add_wishes(parser: argparse._ActionsContainer, quantized: str) -> None:
-    """Adds the options. ``quantized`` tells in the help what is tried without ``--quantization``."""
+_TOKENS, _SEQUENCES = number_of("tokens"), number_of("sequences")
+
+
+def add_wishes(parser: argparse._ActionsContainer) -> None:
+    """Adds the options."""
     parser.add_argument("--under", metavar="USD_PER_HOUR", type=_dollars, help="only instance types that cost at most this")
     parser.add_argument(
         "--context",
         metavar="TOKENS",
-        type=number_of("tokens"),
+        type=_TOKENS,
         help="length of sequences, prompt and answer together (default: 8192, or the model's maximum)",
     )
     parser.add_argument(
         "--concurrency",
         metavar="N",
-        type=number_of("sequences"),
+        type=_SEQUENCES,
         help="sequences of that length that one pod has to hold at once (default: 4)",
     )
     parser.add_argument(
@@ -35,7 +38,7 @@ def add_wishes(parser: argparse._ActionsContainer, quantized: str) -> None:
         choices=QUANTIZED,
         nargs="+",
         metavar="HOW",
-        help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: {quantized})",
+        help=f"what the engine quantizes at its start: {', '.join(QUANTIZED)} (default: plan tries all, new published)",
     )
     parser.add_argument("--family", metavar="FAMILY", nargs="+", help="only types of these families, e.g. g6e inf2")
 

@@ -38,6 +38,7 @@ def _row(row: Row) -> dict[str, Any]:
         "needs_reservation": trial.instance.needs_reservation,
         "caveat": trial.engine.caveat,
         "warnings": list(row.warnings),
+        "not_judged": dict(row.unjudged),
     }
 
 

@@ -5,7 +5,7 @@ with as many pods as a node has devices for.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -52,6 +52,13 @@ class Row:
     offer: Offer
     warnings: tuple[str, ...]
     """Ids of the rules that warn."""
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    """Rules that lack a fact to judge it → which."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a rule warns or could not judge."""
+        return bool(self.warnings or self.unjudged)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -158,14 +165,18 @@ def _judged(trial: Trial, on: Offer) -> Row | Refusal:
     if reason := trial.hopeless:
         return Refusal(on, reason, trial=trial)
     warnings: list[str] = []
-    for rule, judgement in trial.broken():
-        if (judgement.severity or rule.severity) == "error":
+    unjudged: dict[str, str] = {}
+    for rule, judgement in trial.findings():
+        if judgement.unjudged:
+            unjudged[rule.id] = judgement.working[-1]
+        elif (judgement.severity or rule.severity) == "error":
             return Refusal(on, judgement.message, rule.id, trial)
-        warnings.append(rule.id)
+        else:
+            warnings.append(rule.id)
     if trial.sequences < trial.concurrency:
         few = f"holds {trial.sequences} of {trial.concurrency} sequences of {trial.context} tokens at once"
         return Refusal(on, few, trial=trial)
-    return Row(trial, on, tuple(dict.fromkeys(warnings)))
+    return Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged)
 
 
 def _order(row: Row) -> tuple[float, float, bool, int]:

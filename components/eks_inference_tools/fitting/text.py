@@ -57,7 +57,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "-" if trial.quantization == "published" else trial.quantization,
         str(trial.sequences),
         _usd(token),
-        ", ".join(row.warnings) or "-",
+        ", ".join((*row.warnings, *(f"{rule}?" for rule in row.unjudged))) or "-",
         trial.kind.name,
     )
 
@@ -101,6 +101,8 @@ def _legend(found: Found, shown: tuple[Row, ...]) -> Iterator[RenderableType]:
     }
     scarce = dict.fromkeys(row.trial.instance.name for row in shown if row.trial.instance.needs_reservation)
     yield _told("sequences: of that length at 90 % of the memory. `check --rules` tells what a rule that warns is about.", "")
+    for rule, why in {rule: why for row in shown for rule, why in row.unjudged.items()}.items():
+        yield _told(f"{rule}?: not judged: {why}", "")
     for name, note in notes.items():
         yield _told(f"{name}: {note}", "")
     if scarce:

@@ -36,8 +36,9 @@ QUANTIZATIONS: Mapping[str, Mapping[str, str]] = {
 }
 """What is quantized by the engine itself → the keys of a server. Checkpoints that somebody has to make first are not here."""
 
-_MOST_SEQUENCES = 256
-"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM documentation, engine arguments)."""
+_USUAL_SEQUENCES = 256
+"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM documentation, engine arguments): what does not fit the KV cache waits. On
+Neuron the number is that of the batch that is compiled."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,6 @@ class Trial:
     @cached_property
     def server(self) -> Mapping[str, Any] | None:
         """The server as a stack file has it; None where the kind is not for the engine."""
-        return self._written(self.concurrency)
-
-    @property
-    def filled(self) -> Mapping[str, Any]:
-        """The same with as many sequences as there is room for, where a batch is not compiled for its size."""
-        most = self.concurrency if self.engine.neuron else min(self.sequences, _MOST_SEQUENCES)
-        return self._written(max(most, self.concurrency)) or {}
-
-    def _written(self, sequences: int) -> Mapping[str, Any] | None:
         sketch = Sketch(
             model=self.source,
             engine=self.engine,
@@ -88,7 +80,7 @@ class Trial:
             devices=self.devices,
             tensor_parallel=self.tensor_parallel,
             max_model_len=self.context,
-            max_num_seqs=sequences,
+            max_num_seqs=self.concurrency if self.engine.neuron else max(self.concurrency, _USUAL_SEQUENCES),
             weights_gib=-(-self.model.weight_bytes() // GIB),
             features=QUANTIZATIONS[self.quantization],
         )
@@ -126,12 +118,13 @@ class Trial:
         """Sequences of that length that one pod holds at once: at 90 % of its memory, or where there are none, at all of it."""
         return room(self.memory, TIGHT).sequences or room(self.memory, 1.0).sequences
 
-    def broken(self) -> Iterator[tuple[Rule[Any], Judgement]]:
-        """Yields the rules that the server breaks, in the order of their ids."""
+    def findings(self) -> Iterator[tuple[Rule[Any], Judgement]]:
+        """Yields the rules that the server breaks, and those that cannot judge it, in the order of their ids."""
         for one in spec_rules():
             for subject in self._subjects:
                 if isinstance(subject, one.subject):
-                    yield from ((one, judgement) for judgement in one.judge(subject) if not judgement.holds)
+                    found = one.judge(subject)
+                    yield from ((one, judgement) for judgement in found if judgement.unjudged or not judgement.holds)
 
 
 def trials(start: Trial, quantized: Sequence[str]) -> Iterator[Trial]:
