@@ -21,7 +21,7 @@ SHARED = {"options", "named", "wishes"}
 """Modules beside the commands, with what several of them share."""
 
 OWN_WORDS = {
-    "--context": "`plan` looks for places by the length of sequences, `simulate` and others name a context of kubectl",
+    "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
     "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",

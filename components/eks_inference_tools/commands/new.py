@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,11 +11,7 @@ from eks_inference_tools.commands.options import add_prices, own_prices
 from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
 if TYPE_CHECKING:
-    from eks_inference_tools.check.report import StackReport
-    from eks_inference_tools.cost.price_book import OwnPrices
     from eks_inference_tools.fitting.search import Found, Row
-    from eks_inference_tools.fitting.stack_file import Order
-    from eks_inference_tools.program import StackProgram
     from stackgraph.recorder.project import Project
 
 HELP = "write a stack file for a model, from the best place where it fits"
@@ -48,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.cost.price_book import PriceBook
     from eks_inference_tools.fitting.search import search
     from eks_inference_tools.fitting.stack_file import Order, stack_file
+    from eks_inference_tools.fitting.summary import summary
     from eks_inference_tools.presentation.output import write
     from eks_inference_tools.program import project_in, unwritten
     from stackgraph.problems import ProblemsFound
@@ -81,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
             [*report.refusals, *(problem(stack, one, report.graph) for one in report.verdict.findings if one.stops)]
         )
     _write(file, text)
-    write("\n".join(_said(stack, report, found, order, prices)) + "\n", None)
+    write("\n".join(summary(report, found, order, prices)) + "\n", None)
     return 0
 
 
@@ -214,54 +211,3 @@ def _write(file: Path, text: str) -> None:
             os.link(new.name, file)
     except OSError as error:
         raise ProblemsFound([Problem(f"cannot write here: {error.strerror}", file=str(file))]) from error
-
-
-def _said(stack: "StackProgram", report: "StackReport", found: "Found", order: "Order", prices: "OwnPrices") -> Iterator[str]:
-    """What was chosen and why, what it costs, what it needs, what to do next."""
-    from eks_inference_tools.cost.estimate import estimated
-    from eks_inference_tools.cost.quotas import needs
-    from eks_inference_tools.notes import notes_of
-    from stackgraph.graph.wording import counted
-
-    row, wish, name = order.row, found.wish, stack.stack
-    trial = row.trial
-    split = counted(trial.tensor_parallel, "NeuronCore" if trial.instance.neuron else "GPU")
-    yield f"wrote {stack.document.shown}: {wish.model.name} on {trial.instance.name} in {wish.region}"
-    yield f"  chosen   {_why(found, row)}"
-    yield f"  server   {trial.engine.name} over {split}, {trial.quantization}"
-    written = f"; compiled for {trial.concurrency} (--concurrency)" if trial.instance.neuron else ""
-    yield f"  holds    {trial.sequences} sequences of {wish.context} tokens at once{written}"
-    yield f"  node     {row.offer.words}"
-    if report.graph is not None:
-        for note in notes_of(report.graph, prices):
-            yield f"  {note}"
-        for need in needs(report.graph, estimated(report.graph, prices))[:3]:
-            what, amount, new = need.cells
-            yield f"  quota    {amount} of {what}" + (f"; a new account has {new}" if new else "")
-    yield f"  check    {report.state}"
-    for one in report.verdict.findings:
-        if not one.stops and not one.reason:
-            yield f"  warning  {one.summary}"
-    for secret in order.secrets:
-        yield f"  secret   the repository is gated, and `check` refuses the stack until: pulumi config set --secret {secret}"
-    yield f"next: eks-inference check {name}; eks-inference preview {name}; pulumi stack init {name}; pulumi up"
-
-
-def _why(found: "Found", row: "Row") -> str:
-    types = len(found.best_of_types)
-    if types == 1:
-        return "as asked for" if found.wish.types else "the only instance type where it fits"
-    passed = [
-        one.trial.instance.name
-        for one in found.best_of_types
-        if one.usd_per_hour is not None and (row.usd_per_hour is None or one.usd_per_hour < row.usd_per_hour)
-    ]
-    best = (
-        "the cheapest"
-        if row.usd_per_hour is not None and not passed
-        else "the first without a warning"
-        if not row.warnings
-        else "the best"
-    )
-    others = f"; cheaper, but rules warn: {', '.join(passed)}" if passed else ""
-    return f"{best} of {types} instance types where it fits{others}"
