@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "preview",
     "plan",
+    "new",
     "diff",
     "check",
     "simulate",

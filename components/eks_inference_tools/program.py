@@ -4,8 +4,8 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from eks_inference_tools.program_faults import problems_of_program
 from stackgraph.plain_text import printable
 from stackgraph.problems import Problem, ProblemsFound, ProgramError
 from stackgraph.recorder.answers import NO_ANSWERS, Answers, read_answers
+from stackgraph.recorder.bounded_yaml import compose
 from stackgraph.recorder.garbage_collection import garbage_collection_off
 from stackgraph.recorder.project import DEFAULT_STACK, Document, Project, StackConfig, encrypted, find_project
+from stackgraph.recorder.yaml_file import shown_path
 
 if TYPE_CHECKING:
     from eks_inference.stack.spec import StackSpec
@@ -193,8 +195,23 @@ def project_in(folder: Path | None) -> Project:
     return find_project(folder or Path.cwd())
 
 
+def unwritten(project: Project, stack: str, text: str, secrets: Collection[str] = ()) -> StackProgram:
+    """A stack whose file nobody has written yet, as it would be read once ``secrets`` are set: keys of its configuration.
+
+    Raises ``ProblemsFound`` like ``programs``.
+    """
+    path, node = project.stack_dir / f"Pulumi.{stack}.yaml", compose(text)
+    document = Document(path, shown_path(path, project.root), node.plain(), dict(node.lines()))
+    found = _loaded(project, True, document)
+    values = {**found.config.values, **{key: f"<secret {key}>" for key in secrets}}
+    return replace(found, config=replace(found.config, values=values, secret_keys=found.config.secret_keys | {*secrets}))
+
+
 def _read(project: Project, own: bool, stack: str, debug: bool, answers: Answers) -> StackProgram:
-    document = project.stack_file(stack)
+    return _loaded(project, own, project.stack_file(stack), debug, answers)
+
+
+def _loaded(project: Project, own: bool, document: Document, debug: bool = False, answers: Answers = NO_ANSWERS) -> StackProgram:
     optional_secrets: Sequence[str] = ()
     if own and project.name == "eks-inference":
         from eks_inference.kubernetes.secrets import CONFIG_SECRETS

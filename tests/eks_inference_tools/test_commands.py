@@ -17,7 +17,11 @@ from eks_inference_tools.cli import COMMANDS, main, parser
 from eks_inference_tools.presentation.output import write
 from stackgraph.problems import ProblemsFound
 
+SHARED = {"options", "named", "wishes"}
+"""Modules beside the commands, with what several of them share."""
+
 OWN_WORDS = {
+    "--context": "`plan` and `new` ask for the length of sequences, `verify` for a context of the kubeconfig",
     "--model": "`plan` asks for a name of the catalog, `chat` for one that the server lists",
     "--instance": "`plan` asks for the type to plan for, `loadtest report` for the one that served",
     "--strict": "`preview` leaves unknown what only a deployment knows, `check` accepts nothing that was not judged",
@@ -75,7 +79,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_the_list_names_every_module():
-    assert {name.replace("-", "_") for name in COMMANDS} | {"options"} == {
+    assert {name.replace("-", "_") for name in COMMANDS} | SHARED == {
         module.name for module in pkgutil.iter_modules(commands.__path__)
     }
 
@@ -159,10 +163,10 @@ def test_an_unknown_stack_is_named_beside_those_there_are(words, capsys):
 
 @each_with("program")
 def test_a_missing_project_is_named(words, capsys, tmp_path):
-    said = refused(capsys, *words, "--program", str(tmp_path / "absent"))
+    said = refused(capsys, *words, *required(words), "--program", str(tmp_path / "absent"))
     assert f"given: {tmp_path / 'absent'}" in said
     assert "allowed: the folder of a Pulumi Python project" in said
-    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *words, "--program", str(tmp_path))
+    assert "no Pulumi.yaml in this folder or above it" in refused(capsys, *words, *required(words), "--program", str(tmp_path))
 
 
 @each_with("output")
@@ -177,6 +181,7 @@ def required(words: tuple[str, ...]) -> list[str]:
     """Arguments without which the command is not read."""
     given = {
         "plan": ["--model", "Llama-2-13B", "--instance", "inf2.48xlarge"],
+        "new": ["mine"],
         "loadtest": ["some.json"],
         "diff-comment": ["--project", "shop"],
     }
@@ -249,7 +254,7 @@ def of_commands(modules: set[str]) -> set[str]:
 
 def test_help_loads_the_commands_and_nothing_heavy():
     modules = loaded("--help")
-    assert of_commands(modules) == {name.replace("-", "_") for name in COMMANDS} | {"options"}
+    assert of_commands(modules) == {name.replace("-", "_") for name in COMMANDS} | SHARED
     assert {name.partition(".")[0] for name in modules} & HEAVY == set()
     assert {name for name in modules if name.startswith("stackgraph")} == set()
 
@@ -257,5 +262,5 @@ def test_help_loads_the_commands_and_nothing_heavy():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_loaded_alone_and_its_help_costs_nothing(name):
     modules = loaded(name, "--help")
-    assert of_commands(modules) - {"options"} == {name.replace("-", "_")}
+    assert of_commands(modules) - SHARED == {name.replace("-", "_")}
     assert {name.partition(".")[0] for name in modules} & HEAVY == set()

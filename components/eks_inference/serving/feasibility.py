@@ -129,10 +129,16 @@ def _refusal(model: Model, degree: int, fits: Sequence[Fit]) -> str:
     shortest = fits[0].most
     if shortest.sequences:
         return ""
-    part = f"{gib(shortest.weights)} GiB of {shortest.capacity / GIB:.4g} GiB a {shortest.unit}"
-    if shortest.weights > shortest.capacity:
-        return f"weights alone take {part}"
-    return f"weights take {part}: no room for a sequence"
+    return weights_too_large(shortest) or f"weights take {_weights_of(shortest)}: no room for a sequence"
+
+
+def weights_too_large(use: MemoryUse) -> str:
+    """Says by how much the weights alone exceed the memory; empty where they do not."""
+    return f"weights alone take {_weights_of(use)}" if use.weights > use.capacity else ""
+
+
+def _weights_of(use: MemoryUse) -> str:
+    return f"{gib(use.weights)} GiB of {use.capacity / GIB:.4g} GiB a {use.unit}"
 
 
 def _caution(model: Model, instance: InstanceType, devices: int) -> str:
@@ -144,11 +150,13 @@ def _caution(model: Model, instance: InstanceType, devices: int) -> str:
 
 
 def _fit(empty: MemoryUse) -> Fit:
-    def room_for(share: float) -> MemoryUse:
-        length = empty.max_model_len
-        return empty.of(largest(lambda count: empty.of(count, length).fraction <= share), length)
+    return Fit(advised=room(empty, TIGHT), most=room(empty, 1.0))
 
-    return Fit(advised=room_for(TIGHT), most=room_for(1.0))
+
+def room(empty: MemoryUse, part: float) -> MemoryUse:
+    """Returns the memory use with as many sequences, of the same length, as that part of the memory holds."""
+    length = empty.max_model_len
+    return empty.of(largest(lambda count: empty.of(count, length).fraction <= part), length)
 
 
 def largest(holds: Callable[[int], bool]) -> int:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 _Default = TypeVar("_Default", bool, None)
@@ -9,12 +10,17 @@ _Default = TypeVar("_Default", bool, None)
 
 def flag(arguments: Sequence[str], name: str) -> str | None:
     """Returns the value of ``--name=value`` or ``--name value``; empty if it has no value, None if the flag is absent."""
-    found = None
-    for position, argument in enumerate(arguments):
-        key, equals, value = argument.partition("=")
-        if flag_name(key) == name:
-            following = arguments[position + 1] if position + 1 < len(arguments) else "--"
-            found = value if equals else "" if following.startswith("--") else following
+    return _values(tuple(arguments)).get(name)
+
+
+@lru_cache(maxsize=64)  # many rules ask for flags of the same server
+def _values(arguments: tuple[str, ...]) -> Mapping[str, str]:
+    """The flags with their values, the last of each."""
+    found: dict[str, str] = {}
+    for argument, following in zip(arguments, (*arguments[1:], "--"), strict=False):
+        if key := flag_name(argument):
+            _, equals, value = argument.partition("=")
+            found[key] = value if equals else "" if following.startswith("--") else following
     return found
 
 

@@ -11,6 +11,7 @@ from eks_inference.placement import Placement
 from eks_inference.pools.spec import PoolSpec
 from eks_inference.rules import Path
 from eks_inference.serving.shape import ServerSpec
+from eks_inference.serving.sketch import Sketch
 
 if TYPE_CHECKING:
     import pulumi
@@ -48,6 +49,9 @@ class Kind:
     """Grafana dashboards for such a server."""
     rules: str = ""
     """The module with the rules for this kind alone; empty when there are none."""
+    sketched: Callable[[Sketch], Mapping[str, Any] | None] | None = None
+    """Returns a server of this kind as a stack file has it, or None where the kind is not for the engine. None: nobody searches
+    for places of such servers."""
 
     @property
     def name(self) -> str:

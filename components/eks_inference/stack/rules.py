@@ -22,7 +22,7 @@ from eks_inference.stack.facts import StackFacts, zones_of_pool
 from eks_inference.stack.spec import StackSpec
 
 # The system, logs, and the engine image, packed and unpacked while it is pulled; inferred from images of about 19 GB.
-_BESIDE_THE_MODEL_GIB = 60
+BESIDE_THE_MODEL_GIB = 60
 
 
 MOST_NODE_GROUPS = 30
@@ -82,13 +82,13 @@ def disk_holds_image_and_model(stack: StackFacts) -> Iterator[Judgement]:
             # Each pod of a node has its own copy of the model.
             pods = max(server.instance.devices // server.devices, 1)
             weights = server.model.weight_bytes() / 1024**3
-            needed = _BESIDE_THE_MODEL_GIB + pods * weights
+            needed = BESIDE_THE_MODEL_GIB + pods * weights
             disk = root_volume_gib(spec)
             yield Judgement(
                 holds=needed <= disk,
                 path=("pools", pool, "root_volume_gib"),
                 working=(
-                    f"{_BESIDE_THE_MODEL_GIB} GiB for system and image + {pods} pods x {weights:.1f} GiB of "
+                    f"{BESIDE_THE_MODEL_GIB} GiB for system and image + {pods} pods x {weights:.1f} GiB of "
                     f"{server.model.name} = {needed:.0f} GiB; disk: {disk} GiB",
                 ),
                 message=f"image and model of '{server.path[-1]}' need {needed:.0f} GiB on each node",

@@ -1,11 +1,21 @@
 """``eks-inference plan``: shows how a model fits an instance type, as a table or JSON. A model that does not fit is no error."""
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from eks_inference_tools.commands.named import (
+    add_model,
+    add_region,
+    configured,
+    extended,
+    known,
+    known_region,
+    named_model,
+    refuse,
+)
 from eks_inference_tools.commands.options import add_document, add_prices, number_of, own_prices
+from eks_inference_tools.commands.wishes import add_wishes, wish_of
 
 if TYPE_CHECKING:
     from eks_inference.catalog.models import Model
@@ -13,25 +23,17 @@ if TYPE_CHECKING:
     from eks_inference_tools.cost.offers import Offer
     from eks_inference_tools.cost.price_book import OwnPrices
 
-HELP = "show how a model fits an instance type: splits, batches, lengths"
-Found = TypeVar("Found")
+HELP = "show where a model fits, cheapest first, or how it fits one instance type"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shows how a model can be split over the devices of an instance type, and which batches fit at which length, by the "
-        "arithmetic of the rules of `check`. It measures nothing and sends no request to AWS."
+        "Shows where a model fits, by the arithmetic of the rules of `check`: without --instance on every instance type with an "
+        "accelerator, cheapest first; with it how the model can be split there, and which batches fit at which length. It "
+        "measures nothing and sends no request to AWS."
     )
-    parser.add_argument("--model", metavar="NAME", help="a model of the catalog, or its Hugging Face repository")
-    parser.add_argument("--config", metavar="FILE", help="the config.json of any model, instead of one of the catalog")
-    parser.add_argument(
-        "--catalog",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a TOML file with your models, engines, instances",
-    )
-    parser.add_argument("--instance", required=True, metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
+    add_model(parser)
+    parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
     parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest without a caveat)")
     parser.add_argument(
         "--max-model-len",
@@ -41,7 +43,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="lengths of sequences, prompt and answer together (default: powers of two from 2048, and the model's maximum)",
     )
-    parser.add_argument("--region", metavar="REGION", default="us-east-1", help="the region of the price (default: %(default)s)")
+    add_region(parser)
+    search = parser.add_argument_group("search", "without --instance")
+    add_wishes(search)
+    search.add_argument("--all", action="store_true", help="every way, not only the best of each instance type")
     add_prices(parser)
     add_document(parser, ("text", "json"))
 
@@ -50,6 +55,9 @@ def run(options: argparse.Namespace) -> int:
     from eks_inference_tools.presentation.output import write
 
     extended(options.catalog)
+    if options.instance is None:
+        return _searched(options)
+    _refuse_wishes(options)
     model = configured(options.config, options.model) if options.config else options.model
     found = answer(model, options.instance, options.engine, options.max_model_len)
     offer = _offer(found, options.region, own_prices(options))
@@ -62,60 +70,38 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def extended(files: Sequence[str]) -> None:
-    """Adds rows of a team to the catalog. Raises ``ProblemsFound`` with every fault."""
-    from eks_inference.catalog.own import LARGEST, rows_of
-    from eks_inference.catalog.tables import use
-    from eks_inference.faults import SpecError
-    from stackgraph.problems import Problem, ProblemsFound
+def _searched(options: argparse.Namespace) -> int:
+    """Lists the places of a model."""
+    from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.fitting.search import search
+    from eks_inference_tools.presentation.output import json_text, write
 
-    try:
-        use(rows_of({file: _content(file, LARGEST, "--catalog", "a TOML file") for file in files}), of_stack=True)
-    except SpecError as error:
-        told = [Problem(one.message, key="--catalog", given=one.given, allowed=one.allowed) for one in error.faults]
-        raise ProblemsFound(told) from None
+    if options.max_model_len:
+        refuse("goes with --instance", "--max-model-len", "", hint="--context TOKENS is the length that the search looks for")
+    found = search(wish_of(options), PriceBook((own_prices(options),)))
+    if options.format == "json":
+        from eks_inference_tools.fitting.document import document
 
+        write(json_text(document(found)), options.output)
+    else:
+        from eks_inference_tools.fitting.text import render_text
 
-def _content(path: str, limit: int, option: str, allowed: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no path"
-        _refuse(f"this file cannot be read: {reason}", option, path, allowed)
+        write(render_text(found, options.all), options.output)
+    return 0
 
 
-def configured(path: str, name: str | None = None) -> "Model":
-    """Returns the model of a config.json. Raises ``ProblemsFound`` for a file that is none, or an architecture without formula.
-
-    ``name`` is what the model is called; default: the file's folder, or the file.
-    """
-    from eks_inference.catalog.config_json import LONGEST, model_of_config, parse
-    from eks_inference.faults import SpecError, format_path
-    from stackgraph.problems import Problem, ProblemsFound
-
-    written = _content(path, LONGEST, "--config", "the config.json of a model")
-    place = Path(path)
-    called = name or (place.resolve().parent.name if place.stem == "config" else place.stem) or path
-    try:
-        return model_of_config(called, parse(written), path)
-    except SpecError as error:
-        told = [
-            Problem(one.message, path, key=format_path(one.path), given=one.given, allowed=one.allowed, hint=one.hint)
-            for one in error.faults
-        ]
-        raise ProblemsFound(told) from None
+def _refuse_wishes(options: argparse.Namespace) -> None:
+    for name in ("under", "context", "concurrency", "quantization", "family", "all"):
+        if getattr(options, name):
+            refuse("is for the search", f"--{name}", "", hint="leave out --instance, or this")
 
 
-def _offer(found: "Feasibility", region: str, prices: "OwnPrices") -> "Offer":
+def _offer(found: "Feasibility", region: str | None, prices: "OwnPrices") -> "Offer":
     """What the instance type costs in a region. Raises ``ProblemsFound`` for a region that the catalog does not know."""
-    from eks_inference.catalog.zones import regions
     from eks_inference_tools.cost.offers import offer
     from eks_inference_tools.cost.price_book import PriceBook
 
-    if region not in regions():
-        _refuse("not a region of the catalog", "--region", region, ", ".join(sorted(regions())))
-    return offer(found.instance, region, PriceBook((prices,)))
+    return offer(found.instance, known_region(region), PriceBook((prices,)))
 
 
 def answer(
@@ -127,47 +113,31 @@ def answer(
     """
     from eks_inference.catalog.engines import engine
     from eks_inference.catalog.instances import instance_type, instance_types
-    from eks_inference.catalog.models import Model, model, models
+    from eks_inference.catalog.models import Model
     from eks_inference.serving.feasibility import engines_for, feasibility
 
-    if model_name is None:
-        _refuse("name a model", "--model", "", ", ".join(models()), "or give its config.json with --config")
-    wanted = model_name if isinstance(model_name, Model) else _known(model, model_name, "--model", models())
-    instance = _known(instance_type, instance_name, "--instance", ())
+    wanted = model_name if isinstance(model_name, Model) else named_model(model_name)
+    instance = known(instance_type, instance_name, "--instance", ())
     if instance.accelerator is None:
         families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
-        _refuse(f"{instance.name} has no accelerator", "--instance", instance_name, f"types of {', '.join(families)}")
+        refuse(f"{instance.name} has no accelerator", "--instance", instance_name, f"types of {', '.join(families)}")
     choices = engines_for(instance, wanted)
     allowed = ", ".join(one.name for one in choices) or "no profile of the catalog"
     if engine_name is None:
         if not choices:
             message = f"no engine serves {wanted.name} (architecture {wanted.architecture}) on {instance.family}"
             families = dict.fromkeys(one.family for one in instance_types().values() if engines_for(one, wanted))
-            _refuse(message, "--instance", instance_name, f"types of {', '.join(families)}")
+            refuse(message, "--instance", instance_name, f"types of {', '.join(families)}")
         chosen = choices[0]
     else:
-        chosen = _known(engine, engine_name, "--engine", [one.name for one in choices])
+        chosen = known(engine, engine_name, "--engine", [one.name for one in choices])
         if chosen not in choices:
             reason = f": {chosen.retired}" if chosen.retired else ""
-            _refuse(f"engine {chosen.name} is not for {wanted.name} on {instance.name}{reason}", "--engine", chosen.name, allowed)
+            refuse(f"engine {chosen.name} is not for {wanted.name} on {instance.name}{reason}", "--engine", chosen.name, allowed)
     if lengths and max(lengths) > wanted.max_positions:
         message = f"{wanted.name} was made for sequences of {wanted.max_positions} tokens"
-        _refuse(message, "--max-model-len", str(max(lengths)), f"at most {wanted.max_positions}")
+        refuse(message, "--max-model-len", str(max(lengths)), f"at most {wanted.max_positions}")
     return feasibility(wanted, instance, chosen, lengths)
-
-
-def _known(look_up: Callable[[str], Found], name: str, option: str, allowed: Iterable[str]) -> Found:
-    try:
-        return look_up(name)
-    except KeyError as error:
-        message, _, nearest = str(error.args[0]).partition("; ")
-        _refuse(message, option, name, ", ".join(allowed), nearest)
-
-
-def _refuse(message: str, option: str, given: str, allowed: str, hint: str = "") -> NoReturn:
-    from stackgraph.problems import Problem, ProblemsFound
-
-    raise ProblemsFound([Problem(message, key=option, given=given, allowed=allowed, hint=hint)])
 
 
 def as_json(found: "Feasibility", offer: "Offer") -> str:

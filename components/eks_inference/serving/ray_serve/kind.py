@@ -1,11 +1,12 @@
 """Registers vLLM servers on Ray Serve as a kind of server."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
 from eks_inference.serving.ray_serve.facts import serving_facts
 from eks_inference.serving.ray_serve.spec import RayServeVllmSpec
+from eks_inference.serving.sketch import Sketch
 
 if TYPE_CHECKING:
     import pulumi
@@ -36,4 +37,18 @@ def _build(name: str, spec: RayServeVllmSpec, on: "Dependencies", site: "ServerS
     )
 
 
-KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", dashboards=("ray-vllm",))
+def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
+    if sketch.engine.ray is None or not sketch.instance.neuron:
+        return None
+    worker = {**sketch.placed, "instance_type": sketch.instance.name, "initial": 1, "min": 1, "max": 1}
+    return {
+        "kind": "ray_serve_vllm",
+        **sketch.keys,
+        "image": {"kind": "in_cluster"},
+        "head": {"pool": sketch.core_pool},
+        "worker": worker,
+        "replicas": {"min": 1, "max": 1},
+    }
+
+
+KIND = Kind(RayServeVllmSpec, _facts, _build, api="openai", dashboards=("ray-vllm",), sketched=_sketched)

@@ -1,9 +1,10 @@
 """Registers Triton servers as a kind."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
+from eks_inference.serving.sketch import Sketch
 from eks_inference.serving.triton.facts import triton_facts
 from eks_inference.serving.triton.spec import TritonServerSpec
 
@@ -34,4 +35,16 @@ def _build(name: str, spec: TritonServerSpec, on: "Dependencies", site: "ServerS
     )
 
 
-KIND = Kind(TritonServerSpec, _facts, _build, api="kserve", dashboards=("triton",), rules="eks_inference.serving.triton.rules")
+def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
+    return {"kind": "triton", **sketch.keys, **sketch.placed} if not sketch.engine.standalone else None
+
+
+KIND = Kind(
+    TritonServerSpec,
+    _facts,
+    _build,
+    api="kserve",
+    dashboards=("triton",),
+    rules="eks_inference.serving.triton.rules",
+    sketched=_sketched,
+)

@@ -1,9 +1,10 @@
 """Registers plain vLLM servers as a kind."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from eks_inference.serving.kind import Kind, Site
+from eks_inference.serving.sketch import Sketch
 from eks_inference.serving.vllm.facts import serving_facts
 from eks_inference.serving.vllm.spec import VllmServerSpec
 from eks_inference.storage.facts import store_facts
@@ -57,4 +58,12 @@ def _build(name: str, spec: VllmServerSpec, on: "Dependencies", site: "ServerSit
     )
 
 
-KIND = Kind(VllmServerSpec, _facts, _build, api="openai", dashboards=("vllm",))
+def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
+    if not sketch.engine.standalone:
+        return None
+    # As Triton's cache: twice the weights, for what the engine saves beside what it downloads.
+    disk = max(2 * sketch.weights_gib, VllmServerSpec.model_fields["disk_gib"].default)
+    return {"kind": "vllm", **sketch.keys, **sketch.placed, "disk_gib": disk}
+
+
+KIND = Kind(VllmServerSpec, _facts, _build, api="openai", dashboards=("vllm",), sketched=_sketched)

@@ -1,0 +1,213 @@
+"""``eks-inference new``: writes a stack file for a model from the best place where it fits."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from eks_inference_tools.commands.named import add_model, add_region, extended, known, refuse
+from eks_inference_tools.commands.options import add_prices, own_prices
+from eks_inference_tools.commands.wishes import add_wishes, wish_of
+
+if TYPE_CHECKING:
+    from eks_inference_tools.fitting.search import Found, Row
+    from stackgraph.recorder.project import Project
+
+HELP = "write a stack file for a model, from the best place where it fits"
+_SHOWN = 5
+"""Instance types that are offered to choose from."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Writes stacks/Pulumi.NAME.yaml: plain vLLM for one model on the cheapest instance type where it fits and no rule warns, "
+        "as `plan` lists them. Says what was chosen and why, what it costs and what quota it needs. Asks for what is open when a "
+        "terminal is there. Never overwrites a file, and writes none that `check` refuses."
+    )
+    parser.add_argument("name", metavar="NAME", help="the name of the stack")
+    add_model(parser)
+    parser.add_argument("--instance", metavar="TYPE", help="an EC2 instance type with Neuron devices or GPUs")
+    parser.add_argument("--engine", metavar="PROFILE", help="an engine profile (default: the newest without a caveat)")
+    add_region(parser)
+    add_wishes(parser)
+    parser.add_argument("--like", metavar="STACK", help="take settings of the whole stack, core pool and region from this stack")
+    parser.add_argument(
+        "--program", metavar="DIR", type=Path, help="another Pulumi Python project (default: the one around here)"
+    )
+    add_prices(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from eks_inference.faults import SpecError
+    from eks_inference_tools.check.report import judge, problem
+    from eks_inference_tools.cost.price_book import PriceBook
+    from eks_inference_tools.fitting.search import search
+    from eks_inference_tools.fitting.stack_file import Order, stack_file
+    from eks_inference_tools.fitting.summary import summary
+    from eks_inference_tools.presentation.output import write
+    from eks_inference_tools.program import project_in, unwritten
+    from stackgraph.problems import ProblemsFound
+
+    asks = sys.stdin.isatty() and sys.stdout.isatty()
+    project = project_in(options.program)
+    file = _file(project, options.name)
+    like = _like(options)
+    extended(options.catalog)
+    if asks:
+        _ask_for_model(options)
+    types = (_type(options.instance),) if options.instance else ()
+    prices = own_prices(options)
+    found = search(wish_of(options, types, ("published",)), PriceBook((prices,)))
+    row = _chosen(found, asks and not types)
+    order = Order(
+        options.name,
+        row,
+        _model(found, options.config, project),
+        like,
+        tuple(_in_project(one, project, "--catalog") for one in options.catalog),
+    )
+    try:
+        text = stack_file(order)
+    except SpecError as error:
+        refuse(error.faults[0].message, "--region", order.region, error.faults[0].allowed, error.faults[0].hint)
+    stack = unwritten(project, options.name, text, order.secrets)
+    report = judge(stack)
+    if report.stopped:
+        raise ProblemsFound(
+            [*report.refusals, *(problem(stack, one, report.graph) for one in report.verdict.findings if one.stops)]
+        )
+    _write(file, text)
+    write("\n".join(summary(report, found, order, prices)) + "\n", None)
+    return 0
+
+
+def _file(project: "Project", name: str) -> Path:
+    """Returns the path of a stack file that is not there yet."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from eks_inference.spec import ResourceName
+
+    try:
+        TypeAdapter(ResourceName).validate_python(name)
+    except ValidationError as error:
+        refuse("no name of a stack", "NAME", name, error.errors()[0]["msg"])
+    for suffix in ("yaml", "yml"):
+        path = project.stack_dir / f"Pulumi.{name}.{suffix}"
+        if path.exists() or path.is_symlink():
+            refuse(
+                "there is such a stack, and nothing is overwritten", "NAME", name, hint="choose another name, or edit the file"
+            )
+    if not project.stack_dir.is_dir():
+        refuse("the project has no folder for stack files", "--program", str(project.stack_dir), hint="make this folder")
+    return project.stack_dir / f"Pulumi.{name}.yaml"
+
+
+def _like(options: argparse.Namespace) -> Mapping[str, Any] | None:
+    """The stack object of ``--like``, whose region is then the default."""
+    from eks_inference_tools.program import REGION_KEY, STACK_KEY, program
+
+    if options.like is None:
+        return None
+    stack = program(options.like, options.program)
+    if stack.spec() is None:
+        refuse("the stack has no stack object", "--like", options.like, "a stack of InferencePlatform.from_config")
+    options.region = options.region or stack.config.values.get(REGION_KEY)
+    return stack.document.data["config"][STACK_KEY]
+
+
+def _ask_for_model(options: argparse.Namespace) -> None:
+    if options.model is None and options.config is None:
+        options.model = _answer("model, a name or repository") or None
+    if options.region is None:
+        options.region = _answer("region [us-east-1]") or None
+
+
+def _answer(question: str) -> str:
+    try:
+        return input(f"{question}: ").strip()
+    except EOFError:
+        return ""
+
+
+def _type(name: str) -> str:
+    from eks_inference.catalog.instances import instance_type, instance_types
+
+    found = known(instance_type, name, "--instance", ())
+    if found.accelerator is None:
+        families = dict.fromkeys(one.family for one in instance_types().values() if one.accelerator)
+        refuse(f"{name} has no accelerator", "--instance", name, f"types of {', '.join(families)}")
+    return name
+
+
+def _chosen(found: "Found", asks: bool) -> "Row":
+    """The best place of plain vLLM, of each instance type one: without warnings before others. A user may choose another type."""
+    from eks_inference_tools.fitting.trials import VLLM
+
+    rows = [row for row in found.rows if row.trial.kind is VLLM]
+    offered = _ordered(rows)
+    if not offered:
+        _refuse_all(found)
+    if not asks or len(offered) == 1:
+        return offered[0]
+    for number, row in enumerate(offered[:_SHOWN], start=1):
+        usd = "no price" if row.usd_per_hour is None else f"${row.usd_per_hour:.2f} an hour"
+        print(f"{number}  {row.trial.instance.name:<18} {usd}, {row.trial.sequences} sequences at once")
+    answered = _answer("which [1]") or "1"
+    if answered.isdecimal() and 1 <= int(answered) <= len(offered[:_SHOWN]):
+        return offered[int(answered) - 1]
+    for row in offered:
+        if row.trial.instance.name == answered:
+            return row
+    refuse("none of the instance types", "--instance", answered, ", ".join(row.trial.instance.name for row in offered))
+
+
+def _ordered(rows: "Sequence[Row]") -> "list[Row]":
+    """Of each instance type its best row that no rule doubts, or else its best; types without doubts first."""
+    best: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: row.doubtful):
+        best.setdefault(row.trial.instance.name, row)
+    return list(best.values())
+
+
+def _refuse_all(found: "Found") -> NoReturn:
+    from stackgraph.problems import Problem, ProblemsFound
+
+    wish, nearest = found.wish, found.cheaper[-1:] or found.refusals[-1:]
+    why = "; ".join(f"{one.instance.name}: {one.rule + ': ' if one.rule else ''}{one.reason}" for one in nearest)
+    asked = f"{wish.concurrency} sequences of {wish.context} tokens at once, {', '.join(wish.quantized)}"
+    hint = "`eks-inference plan --model …` says why of each instance type; --quantization fp8 takes less memory"
+    raise ProblemsFound([Problem(f"{wish.model.name} fits nowhere that was asked for: {why}", given=asked, hint=hint)])
+
+
+def _model(found: "Found", config: str | None, project: "Project") -> Mapping[str, Any]:
+    """The key ``model`` of the server: a config.json stays the file that it is."""
+    if config is None:
+        return found.wish.source
+    return {"id": found.wish.source["id"], "config": _in_project(config, project, "--config")}
+
+
+def _in_project(path: str, project: "Project", option: str) -> str:
+    """The path of a file as a stack file names it."""
+    found = Path(path).resolve()
+    if not found.is_relative_to(project.root):
+        refuse("a stack file names only files of its project", option, path, f"a file below {project.root}", "copy it there")
+    return f"./{found.relative_to(project.root)}"
+
+
+def _write(file: Path, text: str) -> None:
+    """Writes a new file as a whole, or not at all."""
+    import os
+    import tempfile
+
+    from stackgraph.problems import Problem, ProblemsFound
+
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", encoding="utf-8") as new:
+            new.write(text)
+            new.flush()
+            os.chmod(new.name, 0o644)
+            # Unlike a rename, a link fails where somebody else has made the file meanwhile.
+            os.link(new.name, file)
+    except OSError as error:
+        raise ProblemsFound([Problem(f"cannot write here: {error.strerror}", file=str(file))]) from error

@@ -1,0 +1,1 @@
+"""Where a model fits: every instance type, engine, split and quantization, by price; and a stack file from one of them."""

@@ -1,0 +1,195 @@
+"""Searches for places where a model fits, by price. Pure.
+
+The price of a node for an hour rules the order, as nodes are rented whole; among equal ones the price of a token in the KV cache,
+with as many pods as a node has devices for.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from eks_inference.catalog.instances import InstanceType, instance_types
+from eks_inference.catalog.models import Model
+from eks_inference.catalog.zones import zone_ids
+from eks_inference.serving.feasibility import engines_for
+from eks_inference_tools.cost.offers import Offer, offer
+from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.fitting.trials import QUANTIZATIONS, Trial, trials
+
+USUAL_CONTEXT = 8192
+"""Tokens of a sequence if nobody says: half of a long chat fits, and every model of the catalog has it or less."""
+USUAL_CONCURRENCY = 4
+"""Sequences at once if nobody says."""
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user wants of a place."""
+
+    source: Mapping[str, Any]
+    """The key ``model`` of a server in a stack file."""
+    model: Model
+    region: str
+    context: int
+    concurrency: int = USUAL_CONCURRENCY
+    quantized: tuple[str, ...] = tuple(QUANTIZATIONS)
+    families: tuple[str, ...] = ()
+    """Instance families; empty: all of the catalog."""
+    types: tuple[str, ...] = ()
+    """Instance types; empty: all."""
+    engine: str | None = None
+    under: float | None = None
+    """USD that a node may cost in an hour. None: any price, also an unknown one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A place where the model fits."""
+
+    trial: Trial
+    offer: Offer
+    warnings: tuple[str, ...]
+    """Ids of the rules that warn."""
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    """Rules that lack a fact to judge it → which."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a rule warns or could not judge."""
+        return bool(self.warnings or self.unjudged)
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """The price of a node."""
+        return self.offer.price.usd if self.offer.price else None
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens in the KV cache of one pod."""
+        return self.trial.sequences * self.trial.context
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """USD an hour for a million tokens in the KV cache, on a full node."""
+        price = self.usd_per_hour
+        return None if price is None else price / (self.trial.pods * self.kv_tokens) * _MILLION
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A place where the model does not fit, with the rule that says so, or without one the reason."""
+
+    offer: Offer
+    reason: str
+    rule: str = ""
+    trial: Trial | None = None
+    """None where no engine was tried."""
+
+    @property
+    def instance(self) -> InstanceType:
+        return self.offer.instance
+
+
+@dataclass(frozen=True)
+class Found:
+    """All places of a model: where it fits, the best first, and where not."""
+
+    wish: Wish
+    rows: tuple[Row, ...]
+    refusals: tuple[Refusal, ...]
+
+    @cached_property
+    def best_of_types(self) -> tuple[Row, ...]:
+        """Of each instance type the best row."""
+        return tuple({row.trial.instance.name: row for row in reversed(self.rows)}.values())[::-1]
+
+    @cached_property
+    def cheaper(self) -> tuple[Refusal, ...]:
+        """Of each instance type without a row that costs less than the first row: the refusal that came nearest. Cheapest first.
+
+        All instance types where nothing has a row with a price.
+        """
+        fitting = {row.trial.instance.name for row in self.rows}
+        prices = [row.usd_per_hour for row in self.rows if row.usd_per_hour is not None]
+        found: dict[str, Refusal] = {}
+        for one in self.refusals:
+            usd = one.offer.price.usd if one.offer.price else None
+            costs_less = not prices or (usd is not None and usd < prices[0])
+            if one.instance.name not in fitting and costs_less:
+                best = found.get(one.instance.name)
+                found[one.instance.name] = one if best is None or _nearness(one) > _nearness(best) else best
+        return tuple(sorted(found.values(), key=lambda one: one.offer.price.usd if one.offer.price else float("inf")))
+
+
+def search(wish: Wish, book: PriceBook) -> Found:
+    """Tries every instance type with an accelerator."""
+    rows: list[Row] = []
+    refusals: list[Refusal] = []
+    for instance in instance_types().values():
+        families, types = wish.families or (instance.family,), wish.types or (instance.name,)
+        if instance.accelerator and instance.family in families and instance.name in types:
+            for one in _tried(wish, offer(instance, wish.region, book)):
+                rows.append(one) if isinstance(one, Row) else refusals.append(one)
+    return Found(wish, tuple(sorted(rows, key=_order)), tuple(refusals))
+
+
+def _tried(wish: Wish, on: Offer) -> Iterator[Row | Refusal]:
+    instance = on.instance
+    if reason := _unwanted(wish, on):
+        yield Refusal(on, reason)
+        return
+    choices = engines_for(instance, wish.model)
+    if not choices:
+        yield Refusal(on, f"no engine of the catalog serves architecture {wish.model.architecture} on {instance.family}")
+    for engine in choices:
+        if wish.engine in (None, engine.name):
+            start = Trial(wish.source, wish.model, engine, instance, wish.context, wish.concurrency)
+            for trial in trials(start, wish.quantized):
+                yield _judged(trial, on)
+
+
+def _unwanted(wish: Wish, on: Offer) -> str:
+    """Why an instance type is out of the question for every engine; empty where it is not."""
+    if not zone_ids(wish.region, on.instance.family):
+        return f"{wish.region} does not offer {on.instance.family}"
+    if wish.under is None:
+        return ""
+    if on.price is None:
+        return f"no price in {wish.region} to compare with --under"
+    return "" if on.price.usd <= wish.under else f"costs more than ${wish.under:g} an hour"
+
+
+def _judged(trial: Trial, on: Offer) -> Row | Refusal:
+    if reason := trial.hopeless:
+        return Refusal(on, reason, trial=trial)
+    warnings: list[str] = []
+    unjudged: dict[str, str] = {}
+    for rule, judgement in trial.findings():
+        if judgement.unjudged:
+            unjudged[rule.id] = judgement.working[-1]
+        elif (judgement.severity or rule.severity) == "error":
+            return Refusal(on, judgement.message, rule.id, trial)
+        else:
+            warnings.append(rule.id)
+    if trial.sequences < trial.concurrency:
+        few = f"holds {trial.sequences} of {trial.concurrency} sequences of {trial.context} tokens at once"
+        return Refusal(on, few, trial=trial)
+    return Row(trial, on, tuple(dict.fromkeys(warnings)), unjudged)
+
+
+def _order(row: Row) -> tuple[float, float, bool, int]:
+    """The price of a node, that of a token; then OpenAI's API before others, and what has the fewest keys."""
+    price, token = row.usd_per_hour, row.usd_per_million_tokens
+    plain = (row.trial.kind.api != "openai", len(row.trial.server or ()))
+    if price is None or token is None:
+        return (float("inf"), -row.kv_tokens * row.trial.pods, *plain)
+    return (price, token, *plain)
+
+
+def _nearness(one: Refusal) -> tuple[bool, int, int]:
+    """Larger for a refusal that more was tried for: the widest split, and as published before quantized."""
+    if one.trial is None:
+        return (False, 0, 0)
+    return (True, one.trial.tensor_parallel, -list(QUANTIZATIONS).index(one.trial.quantization))

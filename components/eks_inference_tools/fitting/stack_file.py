@@ -1,0 +1,235 @@
+"""A stack file around a model in a place where it fits: its text, with comments. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from eks_inference.accelerators.neuron.plan import needs_scheduler
+from eks_inference.catalog.zones import zone_ids
+from eks_inference.cluster.spec import ClusterSpec
+from eks_inference.network.plan import choose_zones
+from eks_inference.pools.disks import root_volume_gib
+from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.serving.memory import GIB
+from eks_inference.serving.spec import HubModel
+from eks_inference.stack.rules import BESIDE_THE_MODEL_GIB
+from eks_inference_tools.fitting.search import Row
+from eks_inference_tools.fitting.trials import ACCELERATED, CORE
+from stackgraph.graph.wording import counted
+
+_CORE_TYPE = "m5.xlarge"
+"""The core nodes of the shipped stacks without Ray."""
+_ZONES = 2
+"""The fewest that an EKS control plane takes."""
+_DISK_STEP_GIB = 100
+
+_OPEN = "open to all addresses until you narrow cluster.endpoint.public_access_cidrs; every request needs an IAM principal"
+_SCARCE = (
+    "the file names no reservation, as everybody's differs: before `pulumi up`, set capacity_reservation_id of pool accelerated"
+)
+
+TOKEN = "eks-inference:huggingFaceToken"
+
+_PLACED = ("name", "silenced", "network", "cluster", "core_pool", "pools", "accelerators", "servers")
+"""Sections that are written for the model; ``like`` gives parts of some of them."""
+_OF_SERVERS = ("clients", "load_test", "stores", "kuberay", "prices")
+"""Sections that name servers or instance types of the stack that ``like`` is."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a stack file is written from."""
+
+    name: str
+    row: Row
+    model: Mapping[str, Any]
+    """The key ``model`` of the server."""
+    like: Mapping[str, Any] | None = None
+    """The stack object that settings of the whole stack are taken from."""
+    catalog: tuple[str, ...] = ()
+    """Files with rows of one's own, by their paths in the project."""
+
+    @property
+    def region(self) -> str:
+        return self.row.offer.region
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Keys of the configuration that somebody has to set: the token for a gated repository."""
+        return (TOKEN,) if HubModel.model_validate({**self.row.trial.source}).needs_token else ()
+
+
+def stack_file(order: Order) -> str:
+    """Returns the text. Raises ``SpecError`` where the region has too few zones for the instance type and the core nodes."""
+    trial = order.row.trial
+    instance = trial.instance
+    head = (
+        "# yaml-language-server: $schema=schema.json",
+        "#",
+        f"# {trial.model.name} on {instance.name}: one vLLM server. `eks-inference new` wrote this file. Change what you like:",
+        "# `eks-inference check` judges it.",
+        "config:",
+        f"  aws:region: {order.region}",
+        "  eks-inference:stack:",
+    )
+    body = [line for section in _sections(order) for line in section]
+    return "\n".join([*head, *(f"    {line}" if line else "" for line in body)]) + "\n"
+
+
+def _sections(order: Order) -> Iterator[list[str]]:
+    like, instance = dict(order.like or {}), order.row.trial.instance
+    yield [f"name: {order.name}"]
+    yield _written("catalog", list(order.catalog)) if order.catalog else []
+    yield from (_written(key, value) for key, value in like.items() if key not in {*_PLACED, *_OF_SERVERS, "catalog"})
+    if not like:
+        yield ["tags:", "  project: eks-inference"]
+    yield _written("silenced", _silenced(order)) if _silenced(order) else []
+    yield _network(order)
+    yield _written("cluster", like["cluster"]) if "cluster" in like else _cluster()
+    yield ["pools:", *_indented(_core(order)), *_indented(_accelerated(order))]
+    yield _accelerators(order) if instance.neuron else ["accelerators:", "  nvidia: {}"]
+    yield ["servers:", f"  {order.name}:", *_indented(_indented(list(_server(order))))]
+
+
+def _silenced(order: Order) -> dict[str, str]:
+    """The rules that the file breaks knowingly, with reasons; those of another stack's own parts stay there."""
+    found = {} if order.like else {"AWS001": _OPEN}
+    given = (order.like or {}).get("silenced", {})
+    found |= {rule: reason for rule, reason in given.items() if rule[:3] in ("AWS", "OBS", "NET", "K8S")}
+    return found | ({"POO007": _SCARCE} if order.row.trial.instance.needs_reservation else {})
+
+
+def _network(order: Order) -> list[str]:
+    instance = order.row.trial.instance
+    like = {key: value for key, value in (order.like or {}).get("network", {}).items() if key not in ("zones", "zone_ids")}
+    settings = like or {"nat": "single", "endpoints": ["s3"]}
+    return [
+        "network:",
+        f"  # Two zones of {order.region}, of which the node with accelerators can be in those that offer {instance.family}.",
+        f"  zone_ids: {_flow(_zones(order))}",
+        *(f"  {key}: {_flow(value)}" for key, value in settings.items()),
+    ]
+
+
+def _zones(order: Order) -> list[str]:
+    """The zones of the network."""
+    core = _core_types(order)[0].partition(".")[0]
+    return list(choose_zones(order.region, [core, order.row.trial.instance.family], _ZONES))
+
+
+def _zones_of(order: Order) -> list[str]:
+    """Those of them that offer the instance type."""
+    offered = zone_ids(order.region, order.row.trial.instance.family)
+    return [zone for zone in _zones(order) if zone in offered]
+
+
+def _cluster() -> list[str]:
+    return [
+        "cluster:",
+        f"  version: {_flow(ClusterSpec().version)}",
+        "  endpoint:",
+        "    # `pulumi up` and kubectl work from anywhere with this setting. Narrow it to your own addresses.",
+        "    public: true",
+        "    public_access_cidrs: [0.0.0.0/0]",
+    ]
+
+
+def _core_types(order: Order) -> list[str]:
+    return list(_core_of_like(order).get("instance_types", [_CORE_TYPE]))
+
+
+def _core_of_like(order: Order) -> Mapping[str, Any]:
+    like = order.like or {}
+    return like.get("pools", {}).get(like.get("core_pool", CORE), {})
+
+
+def _core(order: Order) -> list[str]:
+    like = {key: value for key, value in _core_of_like(order).items() if key != "zone_ids"}
+    settings = like or {"kind": "managed", "instance_types": [_CORE_TYPE], "size": 2}
+    return [
+        "# DNS, controllers and whatever else needs no accelerator.",
+        f"{CORE}:",
+        *(f"  {key}: {_flow(value)}" for key, value in settings.items()),
+    ]
+
+
+def _accelerated(order: Order) -> list[str]:
+    trial = order.row.trial
+    instance = trial.instance
+    held = f"{counted(trial.pods, 'pod')} of the server"
+    lines = [
+        f"# One node, which has devices for {held}. More replicas than that need a larger size.",
+        f"{ACCELERATED}:",
+        "  kind: managed",
+        f"  instance_types: [{instance.name}]",
+        "  size: 1",
+        f"  zone_ids: {_flow(_zones_of(order))}",
+    ]
+    if disk := _disk_gib(order):
+        lines += ["  # Image and weights.", f"  root_volume_gib: {disk}"]
+    if instance.needs_reservation:
+        lines += [
+            "  # EC2 has had no on-demand capacity of this type. Give the reservation that the node comes from, and for a",
+            "  # capacity block also capacity_type: capacity_block and one zone.",
+            "  # capacity_reservation_id: cr-0123456789abcdef0",
+        ]
+    return lines
+
+
+def _disk_gib(order: Order) -> int | None:
+    """The size of the root disk, where the default is too small and images are not on local disks."""
+    trial = order.row.trial
+    if trial.instance.nvme_gb:
+        return None
+    weights = trial.pods * trial.model.weight_bytes() / GIB
+    needed = BESIDE_THE_MODEL_GIB + max(weights, (trial.server or {}).get("disk_gib", 0))
+    usual = root_volume_gib(ManagedPoolSpec(instance_types=(trial.instance.name,), size=1))
+    return None if needed <= usual else int(-(-needed // _DISK_STEP_GIB) * _DISK_STEP_GIB)
+
+
+def _accelerators(order: Order) -> list[str]:
+    trial = order.row.trial
+    if needs_scheduler(trial.devices, trial.instance):
+        why = f"A pod takes {trial.devices} of the {trial.instance.devices} devices of a node, which must be neighbours."
+        return ["accelerators:", f"  # {why}", "  neuron: {scheduler: true}"]
+    return [
+        "accelerators:",
+        "  # A pod takes one device or all of a node, so nothing has to choose neighbours.",
+        "  neuron: {scheduler: false}",
+    ]
+
+
+def _server(order: Order) -> Iterator[str]:
+    trial = order.row.trial
+    unit = "NeuronCores" if trial.instance.neuron else "GPUs"
+    comments = {
+        "tensor_parallel": f"One copy of the model over so many {unit}.",
+        "max_model_len": f"Tokens of prompt and answer together; the model was made for at most {trial.model.max_positions}.",
+        "max_num_seqs": f"The batch that is compiled. There is room for {counted(trial.sequences, 'sequence')} of the longest."
+        if trial.instance.neuron
+        else f"Sequences at once. The KV cache holds {trial.sequences} of the longest; what it cannot hold waits.",
+        "quantized_weights": "The engine converts the weights when it starts.",
+        "quantized_kv": "Twice the sequences in the same memory, slightly different answers.",
+        "disk_gib": "Twice the weights: what a pod downloads and writes.",
+    }
+    if order.secrets:
+        comments["model"] = f"Gated: accept its licence on the Hub, then `pulumi config set --secret {TOKEN}`."
+    for key, value in {**(trial.server or {}), "model": dict(order.model)}.items():
+        if key in comments:
+            yield f"# {comments[key]}"
+        yield f"{key}: {_flow(value)}"
+
+
+def _written(key: str, value: Any) -> list[str]:
+    """A section without comments."""
+    return yaml.safe_dump({key: value}, sort_keys=False, width=120, allow_unicode=True).splitlines()
+
+
+def _flow(value: Any) -> str:
+    return yaml.safe_dump([value], default_flow_style=True, width=10**6, sort_keys=False).strip()[1:-1]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

@@ -1,0 +1,147 @@
+"""One way to serve a model, and what the rules about servers say of it. Pure.
+
+The rules judge the server as a stack file would have it, so what passes here passes there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+from eks_inference.accelerators.neuron.plan import cores_of, devices_for_cores
+from eks_inference.catalog.engines import EngineProfile
+from eks_inference.catalog.instances import InstanceType
+from eks_inference.catalog.models import Model
+from eks_inference.cluster.spec import ClusterSpec
+from eks_inference.pools.plan import placement_of
+from eks_inference.pools.spec import ManagedPoolSpec
+from eks_inference.rules import Judgement, Rule
+from eks_inference.serving.facts import ServingFacts
+from eks_inference.serving.feasibility import room, weights_too_large
+from eks_inference.serving.kind import Kind, Site
+from eks_inference.serving.kinds import KINDS
+from eks_inference.serving.memory import GIB, TIGHT, MemoryUse, memory_settings, server_memory
+from eks_inference.serving.sketch import Sketch
+from eks_inference.serving.vllm.kind import KIND as VLLM
+from eks_inference.stack.registry import spec_rules
+
+CORE, ACCELERATED = "core", "accelerated"
+"""Names of the pools of a stack with such a server."""
+
+QUANTIZATIONS: Mapping[str, Mapping[str, str]] = {
+    "published": {},
+    "fp8-kv": {"quantized_kv": "fp8"},
+    "fp8-weights": {"quantized_weights": "fp8"},
+    "fp8": {"quantized_weights": "fp8", "quantized_kv": "fp8"},
+}
+"""What is quantized by the engine itself → the keys of a server. Checkpoints that somebody has to make first are not here."""
+
+_USUAL_SEQUENCES = 256
+"""vLLM's own ``max_num_seqs`` on most GPUs (vLLM documentation, engine arguments): what does not fit the KV cache waits. On
+Neuron the number is that of the batch that is compiled."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kind of server with an engine on an instance type, split and quantized in one way."""
+
+    source: Mapping[str, Any]
+    """The key ``model`` of a server in a stack file."""
+    model: Model
+    engine: EngineProfile
+    instance: InstanceType
+    context: int
+    """Tokens of a sequence."""
+    concurrency: int
+    """Sequences of that length that one pod has to hold at once."""
+    kind: Kind = VLLM
+    tensor_parallel: int = 1
+    quantization: str = "published"
+
+    @cached_property
+    def devices(self) -> int:
+        """Neuron devices or GPUs of one pod."""
+        return devices_for_cores(self.tensor_parallel, self.instance) if self.instance.neuron else self.tensor_parallel
+
+    @property
+    def pods(self) -> int:
+        """Pods for which the devices of a node suffice."""
+        return self.instance.devices // self.devices
+
+    @cached_property
+    def server(self) -> Mapping[str, Any] | None:
+        """The server as a stack file has it; None where the kind is not for the engine."""
+        sketch = Sketch(
+            model=self.source,
+            engine=self.engine,
+            instance=self.instance,
+            pool=ACCELERATED,
+            core_pool=CORE,
+            devices=self.devices,
+            tensor_parallel=self.tensor_parallel,
+            max_model_len=self.context,
+            max_num_seqs=self.concurrency if self.engine.neuron else max(self.concurrency, _USUAL_SEQUENCES),
+            weights_gib=-(-self.model.weight_bytes() // GIB),
+            features=QUANTIZATIONS[self.quantization],
+        )
+        return self.kind.sketched(sketch) if self.kind.sketched else None
+
+    @property
+    def hopeless(self) -> str:
+        """Why the rules need not be asked: a quantization of what is quantized, or weights alone that do not fit. Else empty."""
+        weights = QUANTIZATIONS[self.quantization].get("quantized_weights")
+        if weights and self.model.quantization:
+            # vLLM: ModelConfig._verify_quantization; a second fp8 changes nothing.
+            return f"the checkpoint is quantized already: {self.model.quantization.method}"
+        settings = memory_settings(self.engine, [f"--quantization={weights}"] if weights else [], {}, self.model)
+        assert settings is not None, "a quantization of known size"
+        use = MemoryUse(self.model, self.instance, self.engine, self.tensor_parallel, 1, self.context, settings)
+        return weights_too_large(use)
+
+    @cached_property
+    def _subjects(self) -> tuple[object, ...]:
+        spec = self.kind.spec.model_validate(self.server)
+        pool = _pool(self.instance.name)
+        placement = placement_of(ACCELERATED, pool, None, _KUBERNETES)
+        site = Site(("servers", "server"), placement, {ACCELERATED: pool}, (), lambda _: (), scheduler=True)
+        return tuple(self.kind.facts("server", spec, site))
+
+    @cached_property
+    def memory(self) -> MemoryUse:
+        """The memory of a trial that no rule refuses."""
+        found = next(filter(None, (server_memory(one) for one in self._subjects if isinstance(one, ServingFacts))), None)
+        assert found is not None, "a model with a shape, and no flag of a user"
+        return found
+
+    @cached_property
+    def sequences(self) -> int:
+        """Sequences of that length that one pod holds at once: at 90 % of its memory, or where there are none, at all of it."""
+        return room(self.memory, TIGHT).sequences or room(self.memory, 1.0).sequences
+
+    def findings(self) -> Iterator[tuple[Rule[Any], Judgement]]:
+        """Yields the rules that the server breaks, and those that cannot judge it, in the order of their ids."""
+        for one in spec_rules():
+            for subject in self._subjects:
+                if isinstance(subject, one.subject):
+                    found = one.judge(subject)
+                    yield from ((one, judgement) for judgement in found if judgement.unjudged or not judgement.holds)
+
+
+def trials(start: Trial, quantized: Sequence[str]) -> Iterator[Trial]:
+    """Yields ``start`` as every kind of server, in every split that the instance type has devices for, and quantized so."""
+    instance = start.instance
+    there = cores_of(instance.devices, instance) if instance.neuron else instance.devices
+    for kind in KINDS.values():
+        for degree in start.engine.tensor_parallel.get(instance.family, ()):
+            for quantization in quantized if degree <= there else ():
+                one = replace(start, kind=kind, tensor_parallel=degree, quantization=quantization)
+                if one.server is not None:
+                    yield one
+
+
+_KUBERNETES = ClusterSpec().version
+
+
+@cache
+def _pool(type_: str) -> ManagedPoolSpec:
+    return ManagedPoolSpec(instance_types=(type_,), size=1)

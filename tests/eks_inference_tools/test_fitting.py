@@ -1,0 +1,199 @@
+"""The search for places of a model: what it lists passes `check`, what it refuses says why, and prices order it."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eks_inference.catalog.models import model
+from eks_inference.catalog.own import rows_of
+from eks_inference.catalog.tables import Own, use
+from eks_inference.stack.check import check_spec
+from eks_inference.stack.prices import OwnPrice
+from eks_inference.stack.registry import spec_rules
+from eks_inference.stack.spec import StackSpec
+from eks_inference_tools.cli import main
+from eks_inference_tools.commands.wishes import QUANTIZED
+from eks_inference_tools.cost.price_book import PriceBook
+from eks_inference_tools.fitting.search import Found, Row, Wish, search
+from eks_inference_tools.fitting.trials import QUANTIZATIONS
+from golden import assert_golden
+
+SOME = ("Llama-3.3-70B", "Qwen3-32B", "GPT-OSS-120B", "Llama-2-13B", "OPT-350M")
+REGION = "us-west-2"
+
+
+@cache
+def found_of(name: str, region: str = REGION) -> Found:
+    wanted = model(name)
+    wish = Wish({"id": wanted.repositories[0]}, wanted, region, min(8192, wanted.max_positions))
+    return search(wish, PriceBook())
+
+
+def plan(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
+    code = main(["plan", *options])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+# -- what it says ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Llama-3.3-70B", "Qwen3-32B"])
+def test_the_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = plan(capsys, "--model", name, "--region", REGION)
+    assert code == 0
+    assert_golden(f"plan/{name}.txt", out)
+
+
+def test_the_json_has_every_row_and_every_refusal(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = plan(capsys, "--model", "Qwen3-32B", "--region", REGION, "--family", "g6e", "inf2", "--format", "json")
+    document = json.loads(out)
+    assert {row["instance"].partition(".")[0] for row in document["fits"]} == {"g6e", "inf2"}
+    kinds = {(row["kind"], row["engine"].partition("-")[0]) for row in document["fits"]}
+    assert kinds == {("vllm", "cuda"), ("triton", "triton"), ("vllm", "neuron"), ("ray_serve_vllm", "neuron")}
+    assert all(row["usd_per_hour_and_pod"] == row["usd_per_hour"] / row["pods_per_node"] for row in document["fits"])
+    assert all(one["rule"] or one["reason"] for one in document["refused"])
+
+
+def test_a_budget_and_a_length_narrow_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--model", "Qwen3-32B", "--region", REGION, "--format", "json")
+    _, wide, _ = plan(capsys, *options)
+    _, cheap, _ = plan(capsys, *options, "--under", "5")
+    _, long, _ = plan(capsys, *options, "--context", "40960", "--concurrency", "32", "--quantization", "published")
+    rows = {
+        (row["instance"], row["engine"], row["tensor_parallel"], row["quantization"], row["kind"])
+        for row in json.loads(wide)["fits"]
+    }
+    for text in (cheap, long):
+        fewer = json.loads(text)["fits"]
+        assert fewer
+        assert {
+            (row["instance"], row["engine"], row["tensor_parallel"], row["quantization"], row["kind"]) for row in fewer
+        } < rows
+    assert all(row["usd_per_hour"] <= 5 for row in json.loads(cheap)["fits"])
+    assert {row["quantization"] for row in json.loads(long)["fits"]} == {"published"}
+    assert all(row["kv_tokens"] >= 32 * 40960 for row in json.loads(long)["fits"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--context", "9000", "--instance", "g6.xlarge"), "--context: is for the search"),
+        (("--max-model-len", "9000"), "--max-model-len: goes with --instance"),
+        (("--context", "9000"), "made for sequences of 4096 tokens"),
+        (("--family", "m5"), "--family: no family of the catalog with an accelerator"),
+        (("--region", "us-east-9"), "--region: not a region of the catalog"),
+        (("--engine", "cuda"), "engine profile 'cuda' is not in the catalog"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = plan(capsys, "--model", "Llama-2-13B", *options)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_the_options_name_every_quantization() -> None:
+    assert tuple(QUANTIZATIONS) == QUANTIZED
+
+
+# -- what it holds to -----------------------------------------------------------------------------------------------------------
+
+
+def stack_of(row: Row) -> StackSpec:
+    """A whole stack around the server of a row."""
+    server = dict(row.trial.server or {})
+    neuron = {"neuron": {"scheduler": True}}
+    return StackSpec.model_validate(
+        {
+            "name": "tried",
+            "silenced": {"POO007": "no reservation yet", "AWS001": "an example"},
+            "network": {"cidr": "10.0.0.0/16"},
+            "pools": {
+                "core": {"kind": "managed", "instance_types": ["m5.2xlarge"], "size": 2, "root_volume_gib": 200},
+                "accelerated": {
+                    "kind": "managed",
+                    "instance_types": [row.trial.instance.name],
+                    "size": 1,
+                    "root_volume_gib": 16384,
+                },
+            },
+            "accelerators": neuron if row.trial.instance.neuron else {"nvidia": {}},
+            "servers": {"server": server},
+        }
+    )
+
+
+@pytest.mark.parametrize("name", SOME)
+@settings(max_examples=25)
+@given(position=st.integers(min_value=0, max_value=10**6))
+def test_what_is_listed_passes_the_rules(name: str, position: int) -> None:
+    rows = found_of(name).rows
+    row = rows[position % len(rows)]
+    verdict = check_spec(stack_of(row), REGION)
+    assert [fault.rule for fault in verdict.faults] == [], (row.trial.instance.name, row.trial.server)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_prices_order_the_rows_and_each_refusal_cites_a_rule_or_says_why(name: str) -> None:
+    found, ids = found_of(name), {one.id for one in spec_rules()}
+    unknown = float("inf")
+    keys = [(row.usd_per_hour or unknown, row.usd_per_million_tokens or unknown) for row in found.rows]
+    assert keys == sorted(keys)
+    assert found.refusals
+    for one in found.refusals:
+        assert one.reason
+        assert one.rule in ids or not one.rule
+    assert all(row.trial.sequences >= row.trial.concurrency for row in found.rows)
+
+
+def test_each_cheaper_instance_type_is_listed_or_refused() -> None:
+    found = found_of("Llama-3.3-70B")
+    cheapest = found.rows[0].usd_per_hour
+    assert cheapest
+    cheaper = {one.instance.name for one in found.refusals if one.offer.price and one.offer.price.usd < cheapest}
+    assert cheaper == {one.instance.name for one in found.cheaper} != set()
+
+
+# -- a planted candidate --------------------------------------------------------------------------------------------------------
+
+PLANTED = """
+[instances.x1]
+source = "nobody"
+read = "2026-11"
+chip = "L4"
+accelerator = "nvidia"
+compute_capability = [8, 9]
+device_memory_gib = 24
+every_size = true
+[instances.x1.sizes]
+large = {{ vcpus = 16, memory_mib = 65536, ebs_mb_s = 1000, max_pods = 50, devices = {devices} }}
+"""
+
+
+@pytest.fixture(params=[1, 8])
+def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, PriceBook]]:
+    """An instance type of ours for a cent an hour, with so many GPUs of 24 GiB, that every region offers."""
+    text: Any = PLANTED.format(devices=request.param)
+    use(rows_of({"ours.toml": text.encode()}), of_stack=True)
+    monkeypatch.setattr("eks_inference_tools.fitting.search.zone_ids", lambda region, family: ("usw2-az1", "usw2-az2"))
+    yield request.param, PriceBook(({REGION: {"x1.large": OwnPrice(on_demand=0.01, source="ours")}},))
+    use(Own(), of_stack=True)
+
+
+def test_a_cheaper_type_that_cannot_hold_the_model_is_refused_and_one_that_can_is_first(planted: tuple[int, PriceBook]) -> None:
+    devices, book = planted
+    wanted = model("Llama-3.3-70B")
+    found = search(Wish({"id": wanted.repositories[0]}, wanted, REGION, 4096, families=("x1", "g6")), book)
+    if devices == 1:
+        assert "x1.large" not in {row.trial.instance.name for row in found.rows}
+        (one,) = (one for one in found.cheaper if one.instance.name == "x1.large")
+        assert "weights alone take 131.42 GiB of 21.6 GiB" in one.reason or "weights alone" in one.reason
+    else:
+        first = found.rows[0].trial
+        assert (first.instance.name, first.tensor_parallel) == ("x1.large", 8)
+        assert found.cheaper == ()
