@@ -20,6 +20,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.timeline import times
 from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
+from eks_inference_tools.timeline.document import document
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
 from eks_inference_tools.timeline.starts import Starts
@@ -28,11 +29,12 @@ from eks_inference_tools.timeline.text import render_text
 from eks_inference_tools.timeline.timeline import Timeline, timeline
 from eks_inference_tools.timeline.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference_tools.timeline.whatifs import what_ifs
-from eks_inference_tools.timeline.wording import duration
+from eks_inference_tools.timeline.wording import duration, summary
 from golden import assert_golden
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.order import needs
+from variants import recorded_with
 
 TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
 
@@ -303,7 +305,7 @@ def test_weights_come_from_where_the_stack_file_says(model: dict[str, str], expe
     assert (start.from_hub, start.weights_stored) == expected
 
 
-def test_a_program_of_others_is_read_from_its_pods() -> None:
+def deployment(namespace: str = "default", replicas: int = 1, **annotations: str) -> Mapping[str, Any]:
     image = next(one.image for one in engines().values() if one.nvidia and one.standalone)
     containers = [
         {
@@ -313,20 +315,64 @@ def test_a_program_of_others_is_read_from_its_pods() -> None:
             "resources": {"limits": {"nvidia.com/gpu": "1"}},
         }
     ]
-    inputs = {
+    return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "mine"},
-        "spec": {"template": {"spec": {"containers": containers}}},
+        "metadata": {"name": "mine", "namespace": namespace, "annotations": annotations},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}},
     }
-    found = timeline(graph_of(Resource(urn("mine"), "kubernetes:apps/v1:Deployment", "mine", inputs=inputs)))
+
+
+def deployed(name: str = "mine", **given: Any) -> Resource:
+    return Resource(urn(name), "kubernetes:apps/v1:Deployment", "mine", inputs=deployment(**given))
+
+
+def node_group(nodes: int) -> Resource:
+    sizes = {"minSize": 0, "desiredSize": nodes, "maxSize": 3}
+    inputs = {"clusterName": "any", "instanceTypes": ["g6e.xlarge"], "scalingConfig": sizes}
+    return Resource(urn("gpus"), "aws:eks/nodeGroup:NodeGroup", "gpus", inputs=inputs)
+
+
+def test_a_program_of_others_is_read_from_its_pods() -> None:
+    found = timeline(graph_of(deployed(), node_group(1)))
     (answer,) = found.answers
     assert (answer.name, answer.untimed) == ("mine", ())
     # The engine waits for a Deployment, unless an annotation says otherwise.
     assert found.update.p50 == answer.p50 > 0
-    skipped = {**inputs, "metadata": {"name": "mine", "annotations": {"pulumi.com/skipAwait": "true"}}}
-    unawaited = timeline(graph_of(Resource(urn("mine"), "kubernetes:apps/v1:Deployment", "mine", inputs=skipped)))
-    assert unawaited.update.p50 == 0 < unawaited.answers[0].p50 == answer.p50
+    unawaited = timeline(graph_of(deployed(**{"pulumi.com/skipAwait": "true"}), node_group(1)))
+    assert unawaited.update.p50 < unawaited.answers[0].p50 == answer.p50
+
+
+@pytest.mark.parametrize("others", [(), (node_group(0),)])
+def test_a_node_that_the_program_does_not_start_has_no_time(others: tuple[Resource, ...]) -> None:
+    (answer,) = timeline(graph_of(deployed(), *others)).answers
+    assert [step.title for step in answer.untimed] == ["mine: a node comes from elsewhere: no pool here has one for it"]
+
+
+def test_nobody_waits_for_pods_that_the_program_does_not_start() -> None:
+    found = timeline(graph_of(deployed(replicas=0), node_group(1)))
+    assert found.answers == ()
+    assert found.starts == {}
+
+
+def test_servers_of_one_name_are_told_apart_in_every_view() -> None:
+    found = timeline(graph_of(deployed(), deployed("other$mine", namespace="other"), node_group(2)))
+    names = {"mine (Deployment default/mine)", "mine (Deployment other/mine)"}
+    assert set(document(found)["answers"]) == {end.name for end in found.answers} == names
+    assert {one.server for one in what_ifs(found)} <= names
+
+
+def test_servers_of_one_name_in_two_clusters_are_told_apart() -> None:
+    providers = [Resource(urn(name), "pulumi:providers:kubernetes", name, inputs={"context": name}) for name in ("east", "west")]
+    servers = [replace(deployed(f"{one.name}$mine"), provider=one.urn) for one in providers]
+    answers = timeline(graph_of(*providers, *servers)).answers
+    assert {end.name for end in answers} == {"mine (Deployment default/mine in east)", "mine (Deployment default/mine in west)"}
+
+
+def test_a_summary_of_many_servers_is_short() -> None:
+    servers = [deployed(f"ns{number}$mine", namespace=f"ns{number}") for number in range(50)]
+    (line,) = summary(timeline(graph_of(*servers, node_group(50))))
+    assert " and 40 more answer first after " in line
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------------
@@ -430,6 +476,26 @@ def test_a_change_is_told_with_its_reason() -> None:
     (later,) = compared(timeline(with_fast_pulls(graph)), timeline(graph))
     assert later.words.startswith("+4 min 30 s to the first answer of vllm-llama3-inf2, because ")
     assert later.seconds == -sooner.seconds
+
+
+def test_a_new_name_is_no_reason() -> None:
+    graph = recorded("inf2-llama3")
+    renamed = recorded_with({"name": "another"}, "inf2-llama3")
+    assert compared(timeline(graph), timeline(renamed)) == ()
+    assert [one.reasons for one in compared(timeline(graph), timeline(with_fast_pulls(renamed)))] == [
+        one.reasons for one in compared(timeline(graph), timeline(with_fast_pulls(graph)))
+    ]
+
+
+def test_a_job_that_only_one_side_waits_for_makes_the_change_unknown() -> None:
+    job = Resource(urn("build"), "kubernetes:batch/v1:Job", "build", inputs={"apiVersion": "batch/v1", "kind": "Job"})
+    before = graph_of(deployed(), node_group(1))
+    after = graph_of(replace(deployed(), dependencies=(job.urn,)), node_group(1), job)
+    told = [one.words for one in compared(timeline(before), timeline(after))]
+    assert "unknown change to the first answer of mine: no typical time of Job build" in told
+    other = replace(job, urn=urn("build-again"))
+    again = graph_of(replace(deployed(), dependencies=(other.urn,)), node_group(1), other)
+    assert compared(timeline(after), timeline(again)) == ()
 
 
 def test_servers_that_come_and_go_are_told() -> None:

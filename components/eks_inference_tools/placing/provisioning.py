@@ -10,7 +10,7 @@ Source: kubernetes-sigs/karpenter v1 (pkg/controllers/provisioning/scheduling): 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby, product
@@ -97,11 +97,13 @@ def choose(
     used_up = {pool: dict(amounts) for pool, amounts in (used or {}).items()}
     pools = [list(of_pool) for _, of_pool in groupby(sorted(kinds, key=_by_weight), _by_weight)]
     planned: list[list[_Option]] = []
+    # Nodes only fill up: what had no room for one pod of a spec has none for the next. Their labels and volumes tell pods apart.
+    full: dict[tuple[Hashable, ...], int] = {}
     for pod in sorted(pods, key=_largest_first):
-        room = next((room for room in standing if room.takes(pod)), None)
-        if room:
-            room.put(pod)
-        elif not any(_narrow(options, pod) for options in planned):
+        alike = (id(pod.spec), pod.namespace, repr(pod.labels), *map(id, pod.volumes))
+        places = range(full.get(alike, 0), len(standing) + len(planned))
+        full[alike] = next((place for place in places if _put(pod, place, standing, planned)), len(standing) + len(planned))
+        if full[alike] == len(standing) + len(planned):
             options = next((found for pool in pools if (found := _new(pod, pool, daemons, used_up))), None)
             if options:
                 planned.append(options)
@@ -193,6 +195,16 @@ def _cheapest(option: _Option) -> tuple[float, int, int, str]:
 
 def _by_weight(kind: NodeKind) -> tuple[int, str]:
     return -kind.weight, kind.shape.pool
+
+
+def _put(pod: PodToPlace, place: int, standing: Sequence[Room], planned: Sequence[list[_Option]]) -> bool:
+    """Puts a pod on one of the nodes, which stand or are planned, in this order. Returns whether it has room there."""
+    if place >= len(standing):
+        return _narrow(planned[place - len(standing)], pod)
+    room = standing[place]
+    if found := room.takes(pod):
+        room.put(pod)
+    return found
 
 
 def _narrow(options: list[_Option], pod: PodToPlace) -> bool:

@@ -7,6 +7,9 @@ from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from stackgraph.graph.values import grouped
 
+_MOST_LINES, _MOST_NAMES = 5, 10
+"""Of a summary, which stands above other things."""
+
 
 def duration(seconds: float) -> str:
     """``45 s``, ``9 min 20 s``, ``1 h 2 min``."""
@@ -70,9 +73,12 @@ def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
 
 
 def summary(timeline: Timeline) -> Iterator[str]:
-    """Yields when each server answers first, in a line each; without servers, when `pulumi up` is done."""
+    """Yields when servers answer first, the last ones first; without servers, when `pulumi up` is done."""
     together = grouped((f"first after {total(end)} ({spread(end)}), by typical times", end.name) for end in timeline.answers)
-    for after, servers in together.items():
-        yield f"{', '.join(servers)} {'answers' if len(servers) == 1 else 'answer'} {after}"
+    for after, servers in list(together.items())[:_MOST_LINES]:
+        others = f" and {len(servers) - _MOST_NAMES} more" if len(servers) > _MOST_NAMES else ""
+        yield f"{', '.join(servers[:_MOST_NAMES])}{others} {'answers' if len(servers) == 1 else 'answer'} {after}"
+    if untold := sum(len(servers) for servers in list(together.values())[_MOST_LINES:]):
+        yield f"{untold} more {'server answers' if untold == 1 else 'servers answer'} no later"
     if not timeline.answers and timeline.update.p50:
         yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"
