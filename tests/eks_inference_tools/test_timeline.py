@@ -373,6 +373,33 @@ def test_a_summary_of_many_servers_is_short() -> None:
     servers = [deployed(f"ns{number}$mine", namespace=f"ns{number}") for number in range(50)]
     (line,) = summary(timeline(graph_of(*servers, node_group(50))))
     assert " and 40 more answer first after " in line
+    drawn = chart(timeline(graph_of(*servers, node_group(50))))
+    assert drawn
+    assert [words for words, _ in drawn.ends][1].endswith(" and 40 more answer first")
+    assert len(drawn.facts) < 10
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs"),
+    [
+        ("core/v1:Pod", {}),
+        ("core/v1:Service", {"spec": {"type": "LoadBalancer"}}),
+        ("networking.k8s.io/v1:Ingress", {}),
+        ("helm.sh/v3:Release", {"chart": "karpenter", "skipAwait": True}),
+    ],
+)
+def test_what_pulumi_awaits_does_not_take_the_time_of_what_it_does_not(type_: str, inputs: Mapping[str, Any]) -> None:
+    version, _, kind = type_.partition(":")
+    given = {"apiVersion": version.removeprefix("core/"), "kind": kind, "metadata": {"name": "any"}, **inputs}
+    resource = Resource(urn("any"), f"kubernetes:{type_}", "any", inputs=given)
+    assert create_time(resource) is None
+    if kind != "Release":
+        skipped = {**given, "metadata": {"annotations": {"pulumi.com/skipAwait": "true"}}}
+        assert create_time(replace(resource, inputs=skipped)) is resource_time("create", "kubernetes", "")
+
+
+def test_a_chart_of_a_remote_component_has_no_time() -> None:
+    assert create_time(Resource(urn("any"), "kubernetes:helm.sh/v4:Chart", "any", custom=False, remote=True)) is None
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------------
@@ -545,7 +572,7 @@ def test_the_chart_marks_what_decides() -> None:
     found = chart(timeline(recorded("inf2-llama3")))
     assert found
     deciding = sorted((bar for bar in found.bars if bar.decides), key=lambda bar: bar.start)
-    assert deciding[-1].end == dict(found.ends)["vllm-llama3-inf2 answers"]
+    assert deciding[-1].end == dict(found.ends)["vllm-llama3-inf2 answers first"]
     assert [bar.title for bar in deciding if bar.end is None] == [
         "EC2NodeClass inferentia-inf2",
         "Karpenter starts a node of inferentia-inf2",

@@ -8,7 +8,7 @@ from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from stackgraph.graph.values import grouped
 
 _MOST_LINES, _MOST_NAMES = 5, 10
-"""Of a summary, which stands above other things."""
+"""Of many servers, in words and in the chart."""
 
 
 def duration(seconds: float) -> str:
@@ -72,13 +72,20 @@ def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
     return tuple(sorted((one for one in path if one.seconds), key=lambda one: -one.seconds)[:most])
 
 
+def answering(timeline: Timeline) -> Iterator[tuple[str, End]]:
+    """Yields which servers answer at the same time, the last ones first, with one of their ends: few of many."""
+    together = grouped(((total(end), spread(end)), end) for end in timeline.answers)
+    for ends in list(together.values())[:_MOST_LINES]:
+        others = f" and {len(ends) - _MOST_NAMES} more" if len(ends) > _MOST_NAMES else ""
+        names = f"{', '.join(end.name for end in ends[:_MOST_NAMES])}{others}"
+        yield f"{names} {'answers' if len(ends) == 1 else 'answer'} first", ends[0]
+    if untold := [end for ends in list(together.values())[_MOST_LINES:] for end in ends]:
+        yield f"{untold[0].name}, the next of {len(untold)} more, answers first", untold[0]
+
+
 def summary(timeline: Timeline) -> Iterator[str]:
     """Yields when servers answer first, the last ones first; without servers, when `pulumi up` is done."""
-    together = grouped((f"first after {total(end)} ({spread(end)}), by typical times", end.name) for end in timeline.answers)
-    for after, servers in list(together.items())[:_MOST_LINES]:
-        others = f" and {len(servers) - _MOST_NAMES} more" if len(servers) > _MOST_NAMES else ""
-        yield f"{', '.join(servers[:_MOST_NAMES])}{others} {'answers' if len(servers) == 1 else 'answer'} {after}"
-    if untold := sum(len(servers) for servers in list(together.values())[_MOST_LINES:]):
-        yield f"{untold} more {'server answers' if untold == 1 else 'servers answer'} no later"
+    for servers, end in answering(timeline):
+        yield f"{servers} after {total(end)} ({spread(end)}), by typical times"
     if not timeline.answers and timeline.update.p50:
         yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"
