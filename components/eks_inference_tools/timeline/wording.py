@@ -28,8 +28,8 @@ def total(end: End) -> str:
 
 
 def spread(end: End) -> str:
-    """From the least to the most that was seen."""
-    return f"{duration(end.low)} to {duration(end.high)}"
+    """From the least to the most that was seen; no upper bound where steps have no typical time."""
+    return f"{duration(end.low)} to {duration(end.high)}{' or more' if end.untimed else ''}"
 
 
 def by_kind(steps: Iterable[Step]) -> Iterator[str]:
