@@ -18,6 +18,7 @@ from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.words import in_short, money
+from price_tables import make_inf2_dearer
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
 from stackgraph.graph.document import Graph, Resource
@@ -27,12 +28,13 @@ MONTH = 730
 
 # USD per hour: m6i.large and g4dn.xlarge, us-west-2; a NAT gateway and its address; the control plane; a GiB of gp3 for a month.
 M6I_LARGE, G4DN_XLARGE, M5_XLARGE, M5_2XLARGE = 0.096, 0.526, 0.192, 0.384
-INF2_8XLARGE, INF2_48XLARGE, TRN2_48XLARGE = 1.96786, 12.98127, 85.964
+INF2_8XLARGE, INF2_48XLARGE = 1.96786, 12.98127
+TRN2_48XLARGE = 35.7608  # in a capacity block: it has no price on demand
 CONTROL_PLANE, NAT, ADDRESS = 0.10, 0.045, 0.005
 GP3 = 0.08 / MONTH
 BASE = CONTROL_PLANE + NAT + ADDRESS
 
-BY_HAND: Mapping[str, tuple[float, float, float]] = {
+BY_HAND: Mapping[str, Sequence[float]] = {
     # 2 core nodes and 4 GPU nodes with 100 GiB each, and 50 GiB for Prometheus.
     "gpu-opt350m": (BASE + 2 * M6I_LARGE + 4 * G4DN_XLARGE + (6 * 100 + 50) * GP3,) * 3,
     # 3 core nodes with 150 GiB; 1 to 3 inf2.8xlarge with 500; 50 for Prometheus, 10 each for Open WebUI and the load test.
@@ -49,7 +51,7 @@ BY_HAND: Mapping[str, tuple[float, float, float]] = {
 
 # What exceeds the 125 MiB/s that every gp3 volume has: USD per MiB/s and month.
 THROUGHPUT = 0.04 / MONTH
-FASTER: Mapping[str, tuple[float, float, float]] = {
+FASTER: Mapping[str, Sequence[float]] = {
     "inf2-llama3": (
         (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
         (3 * (500 - 125) + 1 * (600 - 125)) * THROUGHPUT,
@@ -229,14 +231,17 @@ def test_what_has_no_price_or_no_number_makes_a_total_a_lower_bound() -> None:
     assert costs([made(0, ("p5e.48xlarge", 1, 0))]).missing() == ("no price for p5e.48xlarge in us-east-1",)
 
 
-def test_an_outdated_price_is_named_and_in_no_total() -> None:
+def test_an_outdated_price_is_named_and_in_no_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_inf2_dearer(monkeypatch)
     provider = resource("pulumi:providers:aws", "aws", {"region": "us-west-2"})
-    instance = resource("aws:ec2/instance:Instance", "i", {"instanceType": "p5.48xlarge"})
+    instance = resource("aws:ec2/instance:Instance", "i", {"instanceType": "inf2.xlarge"})
     found = estimate(Graph("test", "test", (provider, instance)), PriceBook())
     assert found.totals[0].usd_per_hour == 0
     assert found.totals[0].at_least
     (missing,) = found.missing()
-    assert missing.startswith("no price for p5.48xlarge in us-west-2: the only one found is outdated: in us-east-1 98.32 in 2025")
+    assert missing.startswith(
+        "no price for inf2.xlarge in us-west-2: the only one found is outdated: in us-east-1 0.7582 in 2025"
+    )
 
 
 def test_nothing_is_priced_without_a_region() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eks_inference.catalog.prices import instance_price, service_price, services
+from eks_inference.catalog.prices import BLOCK, instance_price, service_price, services
 from eks_inference.faults import SpecError
 from eks_inference.stack.prices import CAPACITIES, MOST_USD, OwnPrice, price_faults
 from eks_inference_tools.cost.overrides import PLATFORM, prices_of, read_price_file
@@ -55,6 +55,22 @@ def test_other_capacity_without_a_price_counts_as_on_demand_and_says_so(capacity
     assert negotiated.notes[0] == OWN
     assert "counted as on demand" in negotiated.notes[1]
     assert PriceBook().instance("trn2u.48xlarge", "us-west-2", capacity) is None
+
+
+@pytest.mark.parametrize("capacity", ["on_demand", "reserved"])
+def test_a_type_that_is_sold_in_blocks_only_costs_what_a_block_does(capacity: Capacity):
+    price = PriceBook().instance("trn2.48xlarge", "us-east-2", capacity)
+    assert price
+    assert (price.usd, price.notes) == (35.7608, (BLOCK,))
+    own = PriceBook(({"us-east-2": {"trn2.48xlarge": OwnPrice(on_demand=30, source="test")}},)).instance(
+        "trn2.48xlarge", "us-east-2", capacity
+    )
+    assert own
+    assert own.usd == 30
+
+
+def test_a_block_says_nothing_of_spot():
+    assert PriceBook().instance("trn2.48xlarge", "us-east-2", "spot") is None
 
 
 def test_an_own_price_of_one_capacity_says_nothing_of_another():

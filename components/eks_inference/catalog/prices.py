@@ -1,4 +1,4 @@
-"""List prices of AWS in USD: instances from ``prices_instances.json``, everything else from ``prices.toml``.
+"""List prices of AWS in USD: instances from ``prices_instances.json``, what it lacks and everything else from ``prices.toml``.
 
 A price holds for one region and the day of its source. No price is ever made from that of another region.
 """
@@ -17,6 +17,12 @@ REFERENCE_REGION = "us-east-1"
 """Where both tables of instance prices are compared."""
 
 HOUR = "hour"
+
+ROUNDED = "rounded to cents"
+"""The note of an instance's price in ``prices.toml``."""
+
+BLOCK = "capacity block: AWS sells this type in no other way"
+"""The note of a capacity block's price."""
 
 EVERY_REGION = "every"
 """Stands in ``prices.toml`` for all regions of the catalog."""
@@ -57,8 +63,15 @@ def instance_price(type_: str, region: str) -> Price | None:
 
 
 def outdated(type_: str, region: str) -> Price | None:
-    """The price that ``instance_price`` leaves out, because its table and the newer one differ in us-east-1: see its note."""
+    """The price that ``instance_price`` leaves out: newer sources differ in us-east-1, or have none on demand. See its note."""
     return _instance_prices(type_, region)[1]
+
+
+def block_price(type_: str, region: str) -> Price | None:
+    """An hour of a capacity block, for the types that AWS sells in no other way."""
+    blocks = table("prices.toml")["capacity_blocks"]
+    usd = blocks["usd"].get(type_, {}).get(region)
+    return Price(type_, region, usd, HOUR, blocks["source"], blocks["read"], (BLOCK,)) if usd else None
 
 
 def services() -> Mapping[str, Service]:
@@ -86,17 +99,27 @@ def instance_tables() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def _instance_prices(type_: str, region: str) -> tuple[Price | None, Price | None]:
     """The price of a type, or the outdated one."""
     newer, older = instance_tables()
-    now, before = newer["usd"][REFERENCE_REGION].get(type_), older["usd"][REFERENCE_REGION].get(type_)
-    for one in (newer, older):
-        usd = one["usd"].get(region, {}).get(type_)
-        if usd is None:
-            continue
-        price = Price(type_, region, usd, HOUR, one["source"], one["as_of"], () if now and before else ("single source",))
-        if one is newer or not (now and before) or now == before:
-            return price, None
+    now, before = (one["usd"][REFERENCE_REGION].get(type_) for one in (newer, older))
+    notes = () if now and before else ("single source",)
+    if usd := newer["usd"].get(region, {}).get(type_):
+        return Price(type_, region, usd, HOUR, newer["source"], newer["as_of"], notes), None
+    rounded = table("prices.toml")["gpu_instances"]
+    if usd := rounded["usd"].get(type_, {}).get(region):
+        return Price(type_, region, usd, HOUR, rounded["source"], rounded["read"], (*notes, ROUNDED)), None
+    if not (usd := older["usd"].get(region, {}).get(type_)):
+        return None, None
+    price = Price(type_, region, usd, HOUR, older["source"], older["as_of"], notes)
+    if read := _no_longer_on_demand(type_):
+        return None, replace(price, notes=(f"outdated: {usd:g} in {older['as_of']}, none on demand in {read}",))
+    if now and before and now != before:
         note = f"outdated: in {REFERENCE_REGION} {before:g} in {older['as_of']}, {now:g} in {newer['as_of']}"
         return None, replace(price, notes=(note,))
-    return None, None
+    return price, None
+
+
+def _no_longer_on_demand(type_: str) -> str:
+    """When a source had no price on demand for a type; empty if none said so."""
+    return max((one["read"] for one in table("prices.toml")["blocks_only"].values() if type_ in one["types"]), default="")
 
 
 # -- services -------------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from eks_inference_tools.cost.price_book import Capacity
 from eks_inference_tools.placing.scale import Scale
 
 Part = Literal["nodes", "control plane", "network", "storage", "logs", "other"]
@@ -11,9 +12,6 @@ PARTS: tuple[Part, ...] = ("nodes", "control plane", "network", "storage", "logs
 """The parts of a bill, in the order in which views show them."""
 
 SCALES: tuple[Scale, ...] = ("least", "initial", "most")
-
-Capacity = Literal["on_demand", "spot", "reserved"]
-"""How an instance is bought."""
 
 Amounts = tuple[float, float, float]
 """Units at each of ``SCALES``."""

@@ -7,8 +7,9 @@ as the scheduler would (``placing/``).
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from eks_inference_tools.cost.charges import Capacity, Charge, Found, Uncounted
+from eks_inference_tools.cost.charges import Charge, Found, Uncounted
 from eks_inference_tools.cost.disks import node_disks
+from eks_inference_tools.cost.price_book import Capacity
 from eks_inference_tools.placing.placed import PlacedNode, Placement
 from eks_inference_tools.placing.placeholders import known_region
 from eks_inference_tools.reading.graph_facts import makes_other_nodes

@@ -1,9 +1,9 @@
-"""What a region asks for one instance type, on demand. Pure."""
+"""What a region asks for one instance type, on demand or in capacity blocks. Pure."""
 
 from dataclasses import dataclass
 
 from eks_inference.catalog.instances import InstanceType
-from eks_inference.catalog.prices import Price, instance_price, outdated
+from eks_inference.catalog.prices import BLOCK, Price, block_price, instance_price, outdated
 from eks_inference.catalog.quotas import Quota, quota_of
 from eks_inference.catalog.zones import regions
 from eks_inference_tools.cost.price_book import PriceBook
@@ -31,13 +31,15 @@ class Offer:
         """``$12.98127 an hour in us-east-1, on demand, 2026-07-06; quota: 192 vCPU of Running On-Demand Inf instances``."""
         limit = f"quota: {self.instance.vcpus} vCPU of {self.quota.title}" if self.quota else ""
         if self.price:
-            asked = f"{unit_price(self.price)} an hour in {self.region}, on demand"
+            how = "" if BLOCK in self.price.notes else "on demand"
+            asked = joined(f"{unit_price(self.price)} an hour in {self.region}", how, by=", ")
             return joined(joined(asked, self.price.as_of, by=", "), *self.price.notes, limit, by="; ")
         old, others = outdated(self.instance.name, self.region), self._elsewhere()
         return joined(f"no price in {self.region}", *(old.notes if old else ()), others, limit, by="; ")
 
     def _elsewhere(self) -> str:
-        found = sorted(region for region in regions() if instance_price(self.instance.name, region))
+        name = self.instance.name
+        found = sorted(region for region in regions() if instance_price(name, region) or block_price(name, region))
         return f"there is one in {', '.join(found[:_MOST_REGIONS])} (--region)" if found else ""
 
 

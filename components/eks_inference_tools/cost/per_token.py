@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eks_inference_tools.cost.estimate import Total
-from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.graph.values import joined
+
+if TYPE_CHECKING:
+    from eks_inference_tools.loadtest_report.record import Run
 
 _SECONDS_PER_HOUR = 3600
 _MILLION = 1_000_000
@@ -23,7 +26,7 @@ class Rate:
         return deployed.usd_per_hour / (self.tokens_per_s * _SECONDS_PER_HOUR) * _MILLION
 
 
-def rates(runs: Iterable[Run]) -> Iterator[Rate]:
+def rates(runs: "Iterable[Run]") -> Iterator[Rate]:
     """Yields the rates of the runs that tell one."""
     for run in runs:
         if run.output_tokens_per_s:

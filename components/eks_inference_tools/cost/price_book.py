@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from eks_inference.catalog.prices import HOUR, Price, instance_price, service_price, services
+from eks_inference.catalog.prices import BLOCK, HOUR, Price, block_price, instance_price, service_price, services
 from eks_inference.catalog.tables import find
 from eks_inference.stack.prices import OwnPrice
 
@@ -25,13 +25,18 @@ class PriceBook:
     layers: tuple[OwnPrices, ...] = ()
 
     def instance(self, type_: str, region: str, capacity: Capacity = "on_demand") -> Price | None:
-        """The price of one hour. Spot and reserved capacity without an own price count as on demand, which a note says."""
+        """The price of one hour. Spot and reserved capacity without an own price count as on demand, which a note says.
+
+        A type that AWS sells in capacity blocks only costs what a block does, unless it is to be spot.
+        """
         for own in self._own(type_, region):
             if (usd := getattr(own, capacity)) is not None:
                 return Price(type_, region, usd, HOUR, own.source, "", (OWN,))
         if capacity == "on_demand":
-            return instance_price(type_, region)
+            return instance_price(type_, region) or block_price(type_, region)
         price = self.instance(type_, region)
+        if price and BLOCK in price.notes:
+            return price if capacity == "reserved" else None
         return price and replace(price, notes=(*price.notes, _COUNTED[capacity].format(type_)))
 
     def service(self, name: str, region: str) -> Price | None:
