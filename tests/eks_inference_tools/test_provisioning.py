@@ -1,6 +1,7 @@
 """Nodes that Karpenter would start, and its stand-in and that of the device plugins on a cluster that only is a list."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
@@ -172,6 +173,27 @@ def test_a_node_that_is_there_is_used_first() -> None:
     room = Room(exact_shape(start.node.labels, start.node.kind.taints), free)
     assert choose([pod("a", cpu="500m"), pod("b", cpu="500m")], kinds_of(M5), (), [room]) == ()
     assert types(choose([pod("c", cpu="500m")], kinds_of(M5), (), [room])) == ["m5.large"], "it is full"
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 12), st.booleans()), max_size=4))
+def test_pods_of_one_spec_go_where_pods_with_equal_ones_go(asked: list[tuple[int, int, bool]]) -> None:
+    """Of one spec, nodes that had no room once are not tried again."""
+    shared = [(spec_of(cpu, apart), number) for cpu, number, apart in asked]
+    one = [pod_of(each, f"{kind}-{of}") for kind, (each, number) in enumerate(shared) for of in range(number)]
+    equal = [replace(each, spec=PodSpec(each.spec.document)) for each in one]
+    found, expected = (choose(pods, kinds_of(M5), (), ()) for pods in (one, equal))
+    assert [(start.node.name, [each.uid for each in start.pods]) for start in found] == [
+        (start.node.name, [each.uid for each in start.pods]) for start in expected
+    ]
+
+
+def spec_of(cpu: int, apart: bool) -> PodSpec:
+    terms = [{"labelSelector": {"matchLabels": {"app": "server"}}, "topologyKey": HOSTNAME_LABEL}] if apart else []
+    return PodSpec({**spec(cpu=cpu), "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+
+
+def pod_of(given: PodSpec, name: str) -> PodToPlace:
+    return PodToPlace(name, name, given, {"app": "server"})
 
 
 def test_a_label_that_a_node_lacks_keeps_a_pod_off_it() -> None:

@@ -20,6 +20,7 @@ from eks_inference_tools.cli import main
 from eks_inference_tools.timeline import times
 from eks_inference_tools.timeline.chart import chart
 from eks_inference_tools.timeline.comparing import compared
+from eks_inference_tools.timeline.document import document
 from eks_inference_tools.timeline.planner import Step, schedule
 from eks_inference_tools.timeline.pods import PodStart, phases, pull_time
 from eks_inference_tools.timeline.starts import Starts
@@ -28,11 +29,12 @@ from eks_inference_tools.timeline.text import render_text
 from eks_inference_tools.timeline.timeline import Timeline, timeline
 from eks_inference_tools.timeline.times import INSTANT, PASSES, Pass, Typical, phase_time, resource_time
 from eks_inference_tools.timeline.whatifs import what_ifs
-from eks_inference_tools.timeline.wording import duration
+from eks_inference_tools.timeline.wording import duration, summary
 from golden import assert_golden
 from odd_graphs import graph_of, odd_graphs, urn
 from stackgraph.graph.document import Graph, Resource, is_read
 from stackgraph.graph.order import needs
+from variants import recorded_with
 
 TIMES = tomllib.loads((ROOT / "components/eks_inference_tools/timeline/times.toml").read_text())
 
@@ -303,7 +305,7 @@ def test_weights_come_from_where_the_stack_file_says(model: dict[str, str], expe
     assert (start.from_hub, start.weights_stored) == expected
 
 
-def test_a_program_of_others_is_read_from_its_pods() -> None:
+def deployment(namespace: str = "default", replicas: int = 1, **annotations: str) -> Mapping[str, Any]:
     image = next(one.image for one in engines().values() if one.nvidia and one.standalone)
     containers = [
         {
@@ -313,20 +315,91 @@ def test_a_program_of_others_is_read_from_its_pods() -> None:
             "resources": {"limits": {"nvidia.com/gpu": "1"}},
         }
     ]
-    inputs = {
+    return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "mine"},
-        "spec": {"template": {"spec": {"containers": containers}}},
+        "metadata": {"name": "mine", "namespace": namespace, "annotations": annotations},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}},
     }
-    found = timeline(graph_of(Resource(urn("mine"), "kubernetes:apps/v1:Deployment", "mine", inputs=inputs)))
+
+
+def deployed(name: str = "mine", **given: Any) -> Resource:
+    return Resource(urn(name), "kubernetes:apps/v1:Deployment", "mine", inputs=deployment(**given))
+
+
+def node_group(nodes: int) -> Resource:
+    sizes = {"minSize": 0, "desiredSize": nodes, "maxSize": 3}
+    inputs = {"clusterName": "any", "instanceTypes": ["g6e.xlarge"], "scalingConfig": sizes}
+    return Resource(urn("gpus"), "aws:eks/nodeGroup:NodeGroup", "gpus", inputs=inputs)
+
+
+def test_a_program_of_others_is_read_from_its_pods() -> None:
+    found = timeline(graph_of(deployed(), node_group(1)))
     (answer,) = found.answers
     assert (answer.name, answer.untimed) == ("mine", ())
     # The engine waits for a Deployment, unless an annotation says otherwise.
     assert found.update.p50 == answer.p50 > 0
-    skipped = {**inputs, "metadata": {"name": "mine", "annotations": {"pulumi.com/skipAwait": "true"}}}
-    unawaited = timeline(graph_of(Resource(urn("mine"), "kubernetes:apps/v1:Deployment", "mine", inputs=skipped)))
-    assert unawaited.update.p50 == 0 < unawaited.answers[0].p50 == answer.p50
+    unawaited = timeline(graph_of(deployed(**{"pulumi.com/skipAwait": "true"}), node_group(1)))
+    assert unawaited.update.p50 < unawaited.answers[0].p50 == answer.p50
+
+
+@pytest.mark.parametrize("others", [(), (node_group(0),)])
+def test_a_node_that_the_program_does_not_start_has_no_time(others: tuple[Resource, ...]) -> None:
+    (answer,) = timeline(graph_of(deployed(), *others)).answers
+    assert [step.title for step in answer.untimed] == ["mine: a node comes from elsewhere: no pool here has one for it"]
+
+
+def test_nobody_waits_for_pods_that_the_program_does_not_start() -> None:
+    found = timeline(graph_of(deployed(replicas=0), node_group(1)))
+    assert found.answers == ()
+    assert found.starts == {}
+
+
+def test_servers_of_one_name_are_told_apart_in_every_view() -> None:
+    found = timeline(graph_of(deployed(), deployed("other$mine", namespace="other"), node_group(2)))
+    names = {"mine (Deployment default/mine)", "mine (Deployment other/mine)"}
+    assert set(document(found)["answers"]) == {end.name for end in found.answers} == names
+    assert {one.server for one in what_ifs(found)} <= names
+
+
+def test_servers_of_one_name_in_two_clusters_are_told_apart() -> None:
+    providers = [Resource(urn(name), "pulumi:providers:kubernetes", name, inputs={"context": name}) for name in ("east", "west")]
+    servers = [replace(deployed(f"{one.name}$mine"), provider=one.urn) for one in providers]
+    answers = timeline(graph_of(*providers, *servers)).answers
+    assert {end.name for end in answers} == {"mine (Deployment default/mine in east)", "mine (Deployment default/mine in west)"}
+
+
+def test_a_summary_of_many_servers_is_short() -> None:
+    servers = [deployed(f"ns{number}$mine", namespace=f"ns{number}") for number in range(50)]
+    (line,) = summary(timeline(graph_of(*servers, node_group(50))))
+    assert " and 40 more answer first after " in line
+    drawn = chart(timeline(graph_of(*servers, node_group(50))))
+    assert drawn
+    assert [words for words, _ in drawn.ends][1].endswith(" and 40 more answer first")
+    assert len(drawn.facts) < 10
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs"),
+    [
+        ("core/v1:Pod", {}),
+        ("core/v1:Service", {"spec": {"type": "LoadBalancer"}}),
+        ("networking.k8s.io/v1:Ingress", {}),
+        ("helm.sh/v3:Release", {"chart": "karpenter", "skipAwait": True}),
+    ],
+)
+def test_what_pulumi_awaits_does_not_take_the_time_of_what_it_does_not(type_: str, inputs: Mapping[str, Any]) -> None:
+    version, _, kind = type_.partition(":")
+    given = {"apiVersion": version.removeprefix("core/"), "kind": kind, "metadata": {"name": "any"}, **inputs}
+    resource = Resource(urn("any"), f"kubernetes:{type_}", "any", inputs=given)
+    assert create_time(resource) is None
+    if kind != "Release":
+        skipped = {**given, "metadata": {"annotations": {"pulumi.com/skipAwait": "true"}}}
+        assert create_time(replace(resource, inputs=skipped)) is resource_time("create", "kubernetes", "")
+
+
+def test_a_chart_of_a_remote_component_has_no_time() -> None:
+    assert create_time(Resource(urn("any"), "kubernetes:helm.sh/v4:Chart", "any", custom=False, remote=True)) is None
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------------
@@ -432,6 +505,26 @@ def test_a_change_is_told_with_its_reason() -> None:
     assert later.seconds == -sooner.seconds
 
 
+def test_a_new_name_is_no_reason() -> None:
+    graph = recorded("inf2-llama3")
+    renamed = recorded_with({"name": "another"}, "inf2-llama3")
+    assert compared(timeline(graph), timeline(renamed)) == ()
+    assert [one.reasons for one in compared(timeline(graph), timeline(with_fast_pulls(renamed)))] == [
+        one.reasons for one in compared(timeline(graph), timeline(with_fast_pulls(graph)))
+    ]
+
+
+def test_a_job_that_only_one_side_waits_for_makes_the_change_unknown() -> None:
+    job = Resource(urn("build"), "kubernetes:batch/v1:Job", "build", inputs={"apiVersion": "batch/v1", "kind": "Job"})
+    before = graph_of(deployed(), node_group(1))
+    after = graph_of(replace(deployed(), dependencies=(job.urn,)), node_group(1), job)
+    told = [one.words for one in compared(timeline(before), timeline(after))]
+    assert "unknown change to the first answer of mine: no typical time of Job build" in told
+    other = replace(job, urn=urn("build-again"))
+    again = graph_of(replace(deployed(), dependencies=(other.urn,)), node_group(1), other)
+    assert compared(timeline(after), timeline(again)) == ()
+
+
 def test_servers_that_come_and_go_are_told() -> None:
     two, none = recorded("inf2-llama3"), graph_of(Resource(urn("a"), "aws:ec2/vpc:Vpc", "a"))
     assert [one.words for one in compared(timeline(none), timeline(two))][1].startswith("new: at least ")
@@ -479,7 +572,7 @@ def test_the_chart_marks_what_decides() -> None:
     found = chart(timeline(recorded("inf2-llama3")))
     assert found
     deciding = sorted((bar for bar in found.bars if bar.decides), key=lambda bar: bar.start)
-    assert deciding[-1].end == dict(found.ends)["vllm-llama3-inf2 answers"]
+    assert deciding[-1].end == dict(found.ends)["vllm-llama3-inf2 answers first"]
     assert [bar.title for bar in deciding if bar.end is None] == [
         "EC2NodeClass inferentia-inf2",
         "Karpenter starts a node of inferentia-inf2",

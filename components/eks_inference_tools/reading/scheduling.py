@@ -22,6 +22,11 @@ def obstacles(pod: PodSpec, shape: NodeShape) -> tuple[str, ...]:
     return tuple(_obstacles(pod, shape))
 
 
+def suits(pod: PodSpec, shape: NodeShape) -> bool:
+    """Whether a pod can run on these nodes. Looks no further than the first obstacle."""
+    return next(_obstacles(pod, shape), None) is None
+
+
 def nearest(key: str, value: str, shapes: tuple[NodeShape, ...]) -> str:
     """The most similar label of any shape, as ``key=value``. Empty when none is similar."""
     known = {f"{label}={one}": one for shape in shapes for label, values in shape.labels.items() for one in values or ()}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from eks_inference_tools.timeline.timeline import CAVEAT, Timeline
 from eks_inference_tools.timeline.whatifs import what_ifs
-from eks_inference_tools.timeline.wording import duration, seen, spread, total
+from eks_inference_tools.timeline.wording import answering, duration, seen, spread, total
 from stackgraph.domain import Bar, Chart
 
 _MOST_SAVINGS = 3
@@ -30,14 +30,14 @@ def chart(found: Timeline) -> Chart | None:
     ]
     if not bars:
         return None
-    ends = [("pulumi up is done", found.update.p50), *((f"{end.name} answers", end.p50) for end in found.answers)]
+    ends = [("pulumi up is done", found.update.p50), *((servers, end.p50) for servers, end in answering(found))]
     return Chart("Time until the first answer", bars, CAVEAT, tuple(_facts(found)), ends)
 
 
 def _facts(found: Timeline) -> Iterator[str]:
     yield f"pulumi up is done after {total(found.update)} ({spread(found.update)})."
-    for end in found.answers:
-        yield f"{end.name} answers first after {total(end)} ({spread(end)})."
+    for servers, end in answering(found):
+        yield f"{servers} after {total(end)} ({spread(end)})."
     yield f"pulumi destroy takes {total(found.destroy)} ({spread(found.destroy)})."
     for one in what_ifs(found)[:_MOST_SAVINGS]:
         yield f"Sooner by {duration(one.saves)}: {one.change}."

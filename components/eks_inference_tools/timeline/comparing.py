@@ -1,12 +1,17 @@
 """Compares the timelines of two graphs, each of a first `pulumi up`: what comes later or sooner, and because of what. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eks_inference_tools.timeline.planner import Step
+from eks_inference_tools.timeline.steps import is_job
 from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from eks_inference_tools.timeline.wording import PathStep, duration, summary, told, total
-from stackgraph.graph.values import joined
+from stackgraph.graph.document import Graph
+from stackgraph.graph.values import grouped, joined
+
+_T = TypeVar("_T")
 
 _LEAST_S = 1
 """Differences below this are not told."""
@@ -74,7 +79,7 @@ def _compared(before: Timeline, after: Timeline) -> Iterator[Shift]:
         if one is None or other is None:
             yield Shift(what, one, other)
             continue
-        unknown = _unknown(one, other)
+        unknown = _unknown(_long(before.graph, one), _long(after.graph, other))
         if unknown or abs(other.p50 - one.p50) >= _LEAST_S:
             yield Shift(what, one, other, _reasons(before.creation, one, after.creation, other), unknown)
 
@@ -84,14 +89,36 @@ def _key(step: Step) -> str:
     return step.id.partition("::")[2] or step.id
 
 
-def _unknown(one: End, other: End) -> tuple[str, ...]:
-    """The steps of servers and pods that are untimed in one graph only. Small resources without a time do not count."""
-    before, after = ({_key(step): step.title for step in end.untimed if step.phase} for end in (one, other))
+def _renamed(before: Mapping[str, _T], after: Mapping[str, _T]) -> Mapping[str, _T]:
+    """Returns ``after`` by the keys of ``before``: what only one of them has is the same if only its resource's name differs."""
+    gone = grouped((_nameless(key), key) for key in before if key not in after)
+    found: dict[str, _T] = {}
+    for key, value in after.items():
+        same = [] if key in before else gone.get(_nameless(key), [])
+        found[same.pop(0) if same else key] = value
+    return found
+
+
+def _nameless(key: str) -> tuple[str, str]:
+    types, _, name = key.rpartition("::")
+    return types, name.partition("#")[2]
+
+
+def _long(graph: Graph, end: End) -> list[Step]:
+    """The untimed steps that may take long: those of servers, and Jobs. Small resources without a time do not count."""
+    return [step for step in end.untimed if step.phase or (step.urn in graph.by_urn and is_job(graph.by_urn[step.urn]))]
+
+
+def _unknown(one: Iterable[Step], other: Iterable[Step]) -> tuple[str, ...]:
+    """The titles of the steps that only one side has."""
+    before, steps = ({_key(step): step.title for step in steps} for steps in (one, other))
+    after = _renamed(before, steps)
     return tuple(title for key, title in {**before, **after}.items() if (key in before) != (key in after))
 
 
 def _reasons(old: Course, one: End, new: Course, other: End) -> tuple[str, ...]:
-    before, after = _steps(old, one), _steps(new, other)
+    before = _steps(old, one)
+    after = _renamed(before, _steps(new, other))
     moved = {key: _seconds(after.get(key)) - _seconds(before.get(key)) for key in {**before, **after}}
     largest = sorted((key for key in moved if abs(moved[key]) >= _LEAST_S), key=lambda key: (-abs(moved[key]), key))
     return tuple(_reason(before.get(key), after.get(key)) for key in largest[:_MOST_REASONS])

@@ -15,7 +15,7 @@ from eks_inference_tools.reading.node_shapes import NodeShape, node_shapes
 from eks_inference_tools.reading.pod_templates import PodTemplate
 from eks_inference_tools.reading.pods import PodSpec
 from eks_inference_tools.reading.scalars import whole
-from eks_inference_tools.reading.scheduling import obstacles
+from eks_inference_tools.reading.scheduling import suits
 from stackgraph.graph.document import Graph
 from stackgraph.graph.tokens import is_token
 from stackgraph.graph.values import at, text
@@ -37,9 +37,14 @@ class Home:
     disk_mib_s: int | None = None
     fast_image_pull: bool = False
 
+    @property
+    def empty(self) -> bool:
+        """Whether it is a node group without a node: the engine starts none, and Karpenter neither."""
+        return not self.by_karpenter and self.nodes == 0
+
 
 class Homes:
-    """Where the pods of one cluster run: on nodes that stand before those that Karpenter starts."""
+    """Where the pods of one cluster run: on nodes that stand, else on those that Karpenter starts, else in empty node groups."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -74,11 +79,14 @@ class Homes:
 
     def _takes(self, shape: NodeShape, pod: PodSpec) -> bool:
         wanted = {name: amount for name, amount in pod.requests.items() if "/" in name}
-        return not obstacles(pod, shape) and all(shape.offers.get(name, 0) >= amount for name, amount in wanted.items())
+        return all(shape.offers.get(name, 0) >= amount for name, amount in wanted.items()) and suits(pod, shape)
 
     @cached_property
     def _shapes(self) -> tuple[NodeShape, ...]:
-        return tuple(sorted(node_shapes(self._graph), key=lambda shape: shape.by_karpenter))
+        def order(shape: NodeShape) -> int:
+            return 1 if shape.by_karpenter else 0 if self._nodes.get(shape.urn) != 0 else 2
+
+        return tuple(sorted(node_shapes(self._graph), key=order))
 
     @cached_property
     def _nodes(self) -> Mapping[str, int | None]:

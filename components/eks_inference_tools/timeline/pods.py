@@ -18,9 +18,10 @@ Role = Literal["server", "download", "compile", "other"]
 class PodStart(ForAccelerator):
     """What decides how long the pods of one object take.
 
-    ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``image_gb`` is None for an
-    image of unknown size. ``pulled``: the image is on the node. ``from_hub``: weights come from the Hugging Face Hub.
-    ``weights_stored`` and ``compiled``: pods use what an earlier Job or start left; Jobs that would leave it are done.
+    ``new_node`` names the pool whose node Karpenter starts for them, empty when the node stands. ``no_node``: no pool of the
+    graph has a node for them, so something else has to bring one. ``image_gb`` is None for an image of unknown size.
+    ``pulled``: the image is on the node. ``from_hub``: weights come from the Hugging Face Hub. ``weights_stored`` and
+    ``compiled``: pods use what an earlier Job or start left; Jobs that would leave it are done.
     """
 
     role: Role
@@ -37,6 +38,7 @@ class PodStart(ForAccelerator):
     from_hub: bool = True
     weights_stored: bool = False
     compiled: bool = False
+    no_node: bool = False
 
     @property
     def weights_gb(self) -> float | None:
@@ -66,6 +68,8 @@ def _phases(start: PodStart) -> Iterator[Phase]:
     if start.new_node:
         time = phase_time("node", start.accelerator, instance_type=start.instance_type)
         yield Phase("node", f"Karpenter starts a node of {start.new_node}", time)
+    elif start.no_node:
+        yield Phase("node", "a node comes from elsewhere: no pool here has one for it", None)
     if not start.pulled:
         size = f" of {start.image_gb:g} GB" if start.image_gb else ""
         yield Phase("pull", f"the node pulls the image{size}", pull_time(start))

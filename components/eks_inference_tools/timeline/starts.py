@@ -55,10 +55,14 @@ class Starts:
         found: dict[str, PodStart] = {}
         homes: dict[str, Home | None] = {}
         for template in self._templates:
+            # Nobody waits for pods that the program does not start.
+            if template.pods == 0 and not template.between:
+                continue
             start = self._start(template)
             # Of an object with several templates, the pods with the accelerator take the longest.
             if start and (template.urn not in found or start.accelerator):
-                found[template.urn], homes[template.urn] = start, self._homes.of(template)
+                homes[template.urn] = home = self._homes.of(template)
+                found[template.urn] = _at_home(start, home)
         return {urn: self._after_others(urn, found, homes) for urn in found}
 
     def _after_others(self, urn: str, found: Mapping[str, PodStart], homes: Mapping[str, Home | None]) -> PodStart:
@@ -72,7 +76,7 @@ class Starts:
         same = [one for one in before if homes[one] == home and home and (home.by_karpenter or home.nodes == 1)]
         if not same:
             return start
-        return replace(start, new_node="", pulled=any(found[one].image == start.image for one in same))
+        return replace(start, new_node="", no_node=False, pulled=any(found[one].image == start.image for one in same))
 
     def _before(self, urn: str) -> frozenset[str]:
         """Returns everything that a resource waits for."""
@@ -128,9 +132,8 @@ class Starts:
         engine = facts.engine if facts else None
         image = next((one.image for one in template.containers if not one.first), "")
         engine = engine or _engine_of(image)
-        home = self._homes.of(template)
         model = facts.model if facts else next(iter(self._told.get((template.urn, template.part), ())), "")
-        start = PodStart(
+        return PodStart(
             role=role,
             accelerator=accelerator or (engine.accelerator if engine else None),
             image=image,
@@ -140,14 +143,14 @@ class Starts:
             from_hub=facts is None or facts.source == HUB,
             weights_stored=bool(facts and facts.source == VOLUME and role == "server"),
         )
-        return _at_home(start, home)
 
 
 def _at_home(start: PodStart, home: Home | None) -> PodStart:
     if home is None:
-        return start
+        return replace(start, no_node=True)
     return replace(
         start,
+        no_node=home.empty,
         new_node=home.pool if home.by_karpenter else "",
         instance_type=home.instance_type,
         disk_mib_s=home.disk_mib_s,

@@ -18,7 +18,7 @@ from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.pods import PodStart, phases
 from eks_inference_tools.timeline.times import INSTANT, Action, Typical, resource_time
 from stackgraph.graph.describe import is_kubernetes_object, short_type
-from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_read
+from stackgraph.graph.document import CHART_TYPE, STACK_TYPE, Graph, Resource, is_component, is_opaque, is_read
 from stackgraph.graph.order import in_order, needs
 from stackgraph.graph.values import at, grouped, text
 
@@ -28,9 +28,11 @@ _POD_OWNERS = (
     "Deployment",
     "Job",
     "LeaderWorkerSet",
+    "Pod",
     "RayCluster",
     "RayJob",
     "RayService",
+    "ReplicaSet",
     "StatefulSet",
 )
 _PLAIN = ("kubernetes", "")
@@ -66,6 +68,11 @@ def is_waited_for(resource: Resource) -> bool:
     return is_awaited({"apiVersion": version, "kind": kind, "metadata": resource.inputs.get("metadata") or {}})
 
 
+def is_job(resource: Resource) -> bool:
+    """Returns whether a resource lasts as long as the work of its pods, which may be anything: a build, a download, a test."""
+    return is_kubernetes_object(resource) and group_kind(resource)[1] in ("Job", "RayJob")
+
+
 def create_time(resource: Resource) -> Typical | None:
     """Returns how long the engine takes to create a resource, without pods whose phases count one by one."""
     if is_component(resource) or resource.is_provider or is_read(resource) or resource.type == STACK_TYPE:
@@ -75,11 +82,20 @@ def create_time(resource: Resource) -> Typical | None:
         owns_pods = group_kind(resource)[1] in _POD_OWNERS
         if text(at(annotations, SKIP_AWAIT)) == "true" or (owns_pods and not is_waited_for(resource)):
             return resource_time("create", *_PLAIN)
+        if _waits_for_address(resource):
+            return None
         if owns_pods or text(at(annotations, WAIT_FOR)):
             return _own_time("create", resource)
-    if resource.type == CHART_TYPE:
-        return _own_time("create", resource)
+    if is_opaque(resource):
+        # The rows of charts are for those whose pods are awaited.
+        return None if resource.inputs.get("skipAwait") is True else _own_time("create", resource)
     return resource_time("create", resource.type, what(resource))
+
+
+def _waits_for_address(resource: Resource) -> bool:
+    """Returns whether Pulumi waits for the address of a load balancer (pulumi-kubernetes 4, provider/pkg/await)."""
+    kind = group_kind(resource)[1]
+    return kind == "Ingress" or (kind == "Service" and text(at(resource.inputs, "spec", "type")) == "LoadBalancer")
 
 
 def _own_time(action: Action, resource: Resource) -> Typical | None:

@@ -36,7 +36,7 @@ def _lines(timeline: Timeline) -> Iterator[RenderableType]:
 
 
 def _ends(timeline: Timeline) -> Columns:
-    rows: list[tuple[Text | str, ...]] = [tuple(words(cell, "dim") for cell in ("", "TYPICAL", "RANGE", "STEPS WITHOUT A TIME"))]
+    rows: list[tuple[Text | str, ...]] = [tuple(words(cell, "dim") for cell in ("", "TYPICAL", "RANGE", "UNTIMED STEPS"))]
     for end in (timeline.update, *timeline.answers, timeline.destroy):
         happens = f"{end.name} answers first" if end in timeline.answers else f"`{end.name}` is done"
         rows.append((happens, total(end), spread(end), str(len(end.untimed) or "none")))

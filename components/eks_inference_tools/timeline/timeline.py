@@ -1,16 +1,18 @@
 """The timeline of a graph: when `pulumi up` is done, when each model server answers first, how long a destroy takes. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from eks_inference_tools.reading.objects import title_of
 from eks_inference_tools.reading.parts import parts
 from eks_inference_tools.timeline.planner import Schedule, Step, schedules
 from eks_inference_tools.timeline.pods import PodStart
 from eks_inference_tools.timeline.starts import Starts
 from eks_inference_tools.timeline.steps import creation, deletion
 from eks_inference_tools.timeline.times import PASSES, Pass
-from stackgraph.graph.document import Graph
+from stackgraph.graph.document import Graph, Resource
 
 CAVEAT = "Typical times that others published: no promises, and nothing here was measured with this program."
 
@@ -66,7 +68,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The timeline of a graph. ``starts`` and ``servers`` are those of ``Starts``."""
+    """The timeline of a graph. ``starts`` are those of ``Starts``. ``servers`` are its servers, no two of one name."""
 
     graph: Graph
     starts: Mapping[str, PodStart]
@@ -100,6 +102,17 @@ class Timeline:
 
 def timeline(graph: Graph) -> Timeline:
     """Returns the timeline of a graph. Each of its clusters has its own pools and pods."""
-    found = [Starts(part.graph) for part in parts(graph)]
-    starts = {urn: start for one in found for urn, start in one.by_urn.items()}
-    return Timeline(graph, starts, {urn: name for one in found for urn, name in one.servers.items()})
+    found = [(part.cluster, Starts(part.graph)) for part in parts(graph)]
+    starts = {urn: start for _, one in found for urn, start in one.by_urn.items()}
+    forms = {urn: _forms(name, graph.by_urn[urn], cluster) for cluster, one in found for urn, name in one.servers.items()}
+    return Timeline(graph, starts, _told_apart(forms))
+
+
+def _forms(name: str, resource: Resource, cluster: str) -> tuple[str, ...]:
+    return name, f"{name} ({title_of(resource)})", f"{name} ({title_of(resource)} in {cluster})", resource.urn
+
+
+def _told_apart(forms: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
+    """Returns the shortest form of each name that no other has: readers and comparisons know a server by it."""
+    used = Counter(form for names in forms.values() for form in set(names))
+    return {urn: next((form for form in names if used[form] == 1), urn) for urn, names in forms.items()}

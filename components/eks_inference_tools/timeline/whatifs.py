@@ -59,7 +59,7 @@ def _changes(timeline: Timeline) -> Iterator[tuple[str, Callable[[PodStart], Pod
         "the model compiled before, as at a second start with the cache of the first",
         lambda start: replace(start, compiled=True),
     )
-    yield "a node that stands, with the image on it", lambda start: replace(start, new_node="", pulled=True)
+    yield "a node that stands, with the image on it", lambda start: replace(start, new_node="", no_node=False, pulled=True)
     for name in sorted({other for start in timeline.starts.values() for other in _other_types(start)}):
         yield f"{name} for the server", lambda start, name=name: _on(start, name)
 

@@ -7,6 +7,9 @@ from eks_inference_tools.timeline.planner import Step
 from eks_inference_tools.timeline.timeline import Course, End, Timeline
 from stackgraph.graph.values import grouped
 
+_MOST_LINES, _MOST_NAMES = 5, 10
+"""Of many servers, in words and in the chart."""
+
 
 def duration(seconds: float) -> str:
     """``45 s``, ``9 min 20 s``, ``1 h 2 min``."""
@@ -25,8 +28,8 @@ def total(end: End) -> str:
 
 
 def spread(end: End) -> str:
-    """From the least to the most that was seen."""
-    return f"{duration(end.low)} to {duration(end.high)}"
+    """From the least to the most that was seen; no upper bound where steps have no typical time."""
+    return f"{duration(end.low)} to {duration(end.high)}{' or more' if end.untimed else ''}"
 
 
 def by_kind(steps: Iterable[Step]) -> Iterator[str]:
@@ -69,10 +72,20 @@ def dominating(path: Iterable[PathStep], most: int = 3) -> tuple[PathStep, ...]:
     return tuple(sorted((one for one in path if one.seconds), key=lambda one: -one.seconds)[:most])
 
 
+def answering(timeline: Timeline) -> Iterator[tuple[str, End]]:
+    """Yields which servers answer at the same time, the last ones first, with one of their ends: few of many."""
+    together = grouped(((total(end), spread(end)), end) for end in timeline.answers)
+    for ends in list(together.values())[:_MOST_LINES]:
+        others = f" and {len(ends) - _MOST_NAMES} more" if len(ends) > _MOST_NAMES else ""
+        names = f"{', '.join(end.name for end in ends[:_MOST_NAMES])}{others}"
+        yield f"{names} {'answers' if len(ends) == 1 else 'answer'} first", ends[0]
+    if untold := [end for ends in list(together.values())[_MOST_LINES:] for end in ends]:
+        yield f"{untold[0].name}, the next of {len(untold)} more, answers first", untold[0]
+
+
 def summary(timeline: Timeline) -> Iterator[str]:
-    """Yields when each server answers first, in a line each; without servers, when `pulumi up` is done."""
-    together = grouped((f"first after {total(end)} ({spread(end)}), by typical times", end.name) for end in timeline.answers)
-    for after, servers in together.items():
-        yield f"{', '.join(servers)} {'answers' if len(servers) == 1 else 'answer'} {after}"
+    """Yields when servers answer first, the last ones first; without servers, when `pulumi up` is done."""
+    for servers, end in answering(timeline):
+        yield f"{servers} after {total(end)} ({spread(end)}), by typical times"
     if not timeline.answers and timeline.update.p50:
         yield f"`pulumi up` is done after {total(timeline.update)} ({spread(timeline.update)}), by typical times"

@@ -82,7 +82,7 @@ def _ends(ends: Sequence[tuple[str, float]], scale: float, height: float) -> Ite
     for number, (words, seconds) in enumerate(ends):
         x, y = length(_LABELS + seconds * scale), _TOP + _END_LINE * number
         yield element("path", class_="end", d=f"M{x},{y - 6}V{length(height)}")
-        yield element("text", words, class_="end", x=x, y=y + 6)
+        yield element("text", shorten(words, _MOST_LETTERS), class_="end", x=x, y=y + 6)
 
 
 def _row(bar: Bar, y: float, scale: float, resources: ResourceList) -> Markup:
