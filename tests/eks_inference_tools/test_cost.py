@@ -18,7 +18,8 @@ from eks_inference_tools.cost.estimate import estimate, estimated
 from eks_inference_tools.cost.per_token import Rate
 from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
-from eks_inference_tools.cost.words import in_short, money
+from eks_inference_tools.cost.sections import cost_section
+from eks_inference_tools.cost.words import in_short, money, summary
 from price_tables import make_inf2_dearer
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
@@ -169,6 +170,15 @@ def test_what_has_no_price_or_no_number_makes_a_total_a_lower_bound() -> None:
     assert in_short(unknown) == "at least $0.10/h"
     assert [one.shown for one in unknown.uncounted] == ["unknown-0: nothing here knows what aws:rds/instance:Instance costs"]
     assert costs([made(0, ("p5e.48xlarge", 1, 0))]).missing() == ("no price for p5e.48xlarge in us-east-1",)
+
+
+def test_what_is_not_counted_is_told_without_any_price() -> None:
+    shown = Graph("test", "test", (resource("aws:rds/instance:Instance", "orders", {}),))
+    found = estimate(shown, PriceBook())
+    (line,) = summary(found)
+    assert line == "costs are not known: orders: nothing here knows what aws:rds/instance:Instance costs"
+    assert cost_section(shown, found).rows
+    assert not cost_section(Graph("test", "test", ()), estimate(Graph("test", "test", ()), PriceBook())).rows
 
 
 def test_an_outdated_price_is_named_and_in_no_total(monkeypatch: pytest.MonkeyPatch) -> None:

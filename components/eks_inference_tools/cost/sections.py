@@ -24,7 +24,7 @@ def cost_section(graph: Graph, found: Estimate, measured: Sequence[Rate] = ()) -
 
     With ``measured`` rates, also what output tokens cost.
     """
-    if not found.lines:
+    if not (found.lines or found.uncounted):
         return Section("Cost", (), (), ())
     rows = [*_nodes(found), *(_part(found, part) for part in found.parts if part != "nodes"), *_totals(found)]
     beside = [

@@ -42,6 +42,9 @@ def summary(found: Estimate) -> Iterator[str]:
     """Yields what a stack costs in one line; nothing if nothing costs anything."""
     if found.lines:
         yield f"costs {in_short(found)}, by list prices; traffic, logs and contents of stores come on top"
+    elif found.uncounted:
+        first, *others = found.uncounted
+        yield f"costs are not known: {first.shown}{f', and {len(others)} more' if others else ''}"
 
 
 def in_short(found: Estimate) -> str:

@@ -72,7 +72,7 @@ def _headline(graph: Graph, structure: Structure, domain: Domain, width: int) ->
     yield flowing(parts, f"{head}: " if parts else head, "bold")
     if found.asides:
         yield fitted([Span("; ".join(found.asides), "dim")], width)
-    yield from (Paragraph(words(note), INDENT) for note in domain.notes(graph))
+    yield from (Paragraph(words(note), INDENT, fold=True) for note in domain.notes(graph))
 
 
 # -- tree ------------------------------------------------------------------------------------------------------------------------
