@@ -20,6 +20,7 @@ from eks_inference_tools.cost.price_book import PriceBook
 from eks_inference_tools.cost.quotas import needs
 from eks_inference_tools.cost.sections import cost_section
 from eks_inference_tools.cost.words import in_short, money, summary
+from eks_inference_tools.notes import notes_of
 from price_tables import make_inf2_dearer
 from stackgraph.diff.dangers import dangers
 from stackgraph.diff.graphs import compare
@@ -179,6 +180,13 @@ def test_what_is_not_counted_is_told_without_any_price() -> None:
     assert line == "costs are not known: orders: nothing here knows what aws:rds/instance:Instance costs"
     assert cost_section(shown, found).rows
     assert not cost_section(Graph("test", "test", ()), estimate(Graph("test", "test", ()), PriceBook())).rows
+
+
+def test_pods_on_nodes_that_the_program_does_not_make_are_told() -> None:
+    graph = Graph("test", "test", (deployment("server", 2, 1, 1),))
+    first, *_ = notes_of(graph, {})
+    why = "the program makes no pool for 2 pods of it"
+    assert first == f"costs are not known: nodes for Deployment app/server: {why}"
 
 
 def test_an_outdated_price_is_named_and_in_no_total(monkeypatch: pytest.MonkeyPatch) -> None:

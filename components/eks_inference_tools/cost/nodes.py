@@ -71,8 +71,10 @@ def _unseen(graph: Graph, placements: Sequence[Placement]) -> Found:
     unplaced = Counter[PodTemplate]()
     for placement in placements:
         unplaced |= Counter(pod.template for pod in placement.unplaced)
+    has_pools = bool(node_groups(graph) or node_pools(graph))
+    none_takes = "no pool of the catalog's types takes" if has_pools else "the program makes no pool for"
     for template, number in unplaced.items():
-        why = f"no pool of the catalog's types takes {counted(number, 'pod')} of it"
+        why = f"{none_takes} {counted(number, 'pod')} of it"
         yield Uncounted(f"nodes for {template.title}", why, template.urn)
     for template in {template: None for placement in placements for template in placement.uncounted}:
         yield Uncounted(

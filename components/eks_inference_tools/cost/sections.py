@@ -58,8 +58,9 @@ def _part(found: Estimate, part: Part) -> Row:
 
 def _totals(found: Estimate) -> Iterator[Row]:
     yield Row(("in all", *map(total, found.totals)))
-    months = [f"{'at least ' if one.at_least else ''}{per_month(one.usd_per_month)}" for one in found.totals]
-    yield Row(("per month, 730 hours", *months))
+    if any(one.usd_per_hour for one in found.totals):
+        months = [f"{'at least ' if one.at_least else ''}{per_month(one.usd_per_month)}" for one in found.totals]
+        yield Row(("per month, 730 hours", *months))
 
 
 def _amounts(lines: Sequence[Priced]) -> Iterator[str]:
