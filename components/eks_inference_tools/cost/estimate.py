@@ -11,7 +11,7 @@ from eks_inference_tools.cost.nodes import node_charges
 from eks_inference_tools.cost.overrides import prices_of
 from eks_inference_tools.cost.price_book import OWN, OwnPrices, PriceBook
 from eks_inference_tools.cost.services import load_balancers, service_charges
-from eks_inference_tools.placing.placed import Placement, Placing
+from eks_inference_tools.placing.placed import Placing
 from eks_inference_tools.reading.parts import parts
 from stackgraph.graph.document import Graph
 from stackgraph.graph.values import unique
@@ -54,8 +54,6 @@ class Estimate:
     lines: tuple[Priced, ...]
     by_use: tuple[tuple[ByUse, Price | None], ...]
     uncounted: tuple[Uncounted, ...]
-    placements: tuple[Placement, ...] = ()
-    """The nodes at each of ``SCALES``, cluster by cluster."""
 
     def total(self, scale: int, part: Part | None = None) -> Total:
         """The total at one of ``SCALES``, of one part or of all."""
@@ -88,12 +86,11 @@ class Estimate:
 
 def estimate(graph: Graph, book: PriceBook) -> Estimate:
     """Returns what a graph costs. Amounts come from the graph alone, prices from ``book``."""
-    charges, placements = _charges(graph)
+    charges = _charges(graph)
     return Estimate(
         lines=tuple(Priced(one, _price(one, book)) for one in charges if isinstance(one, Charge)),
         by_use=tuple((one, book.service(one.item, one.region)) for one in charges if isinstance(one, ByUse)),
         uncounted=tuple(dict.fromkeys(one for one in charges if isinstance(one, Uncounted))),
-        placements=placements,
     )
 
 
@@ -102,14 +99,12 @@ def estimated(graph: Graph, prices: OwnPrices | None = None) -> Estimate:
     return estimate(graph, PriceBook((prices or {}, prices_of(graph))))
 
 
-def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[Placement, ...]]:
+def _charges(graph: Graph) -> Sequence[Charge | ByUse | Uncounted]:
     found: list[Charge | ByUse | Uncounted] = []
-    nodes: list[Placement] = []
     counted: set[str] = set()
     for part in parts(graph):
         placing = Placing(part.graph)
         placements = [placing.at(scale) for scale in SCALES]
-        nodes += placements
         charges = (
             *node_charges(part.graph, placements),
             *claimed_volumes(part.graph, placing.workloads),
@@ -118,7 +113,7 @@ def _charges(graph: Graph) -> tuple[Sequence[Charge | ByUse | Uncounted], tuple[
         # What names no cluster, such as a node group whose cluster only a deployment knows, is in every part.
         found += [one for one in charges if one.urn not in counted]
         counted |= {one.urn for one in charges}
-    return [*found, *service_charges(graph)], tuple(nodes)
+    return [*found, *service_charges(graph)]
 
 
 def _price(charge: Charge, book: PriceBook) -> Price | None:
